@@ -43,6 +43,12 @@ def size(n: float) -> str:
     return f"{n:.0f} {unit}" if unit == "B" or n >= 100 else f"{n:.1f} {unit}"
 
 
+def memory(megabytes: int) -> str:
+    """`512 MB`, `2 GB`, `1.5 GB`: of 1024 MB, as limits are set; a size that has no short text in GB stays in MB."""
+    in_gb = round(megabytes / 1024, 2)
+    return f"{in_gb:g} GB" if megabytes >= 1024 and in_gb * 1024 == megabytes else f"{megabytes} MB"
+
+
 def number(value: float) -> str:
     """`336,776`; a float keeps two significant digits below 10."""
     if isinstance(value, int) or float(value).is_integer() or abs(value) >= 100:

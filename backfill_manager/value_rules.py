@@ -9,6 +9,10 @@ from typing import Any, Final
 
 from backfill_manager.errors import shorten
 
+MIN_MEMORY_MB: Final = 16
+MAX_MEMORY_MB: Final = 1 << 20
+MAX_NICE: Final = 19
+MEMORY_PATTERN: Final = r"\s*([0-9]{1,7}(?:\.[0-9]{1,3})?)\s*(?:([mMgGtT])(?:[iI]?[bB])?)?\s*"
 NAME_PATTERN: Final = r"(?!\.+$)[A-Za-z0-9_.-]{1,200}"  # of DAGs, tasks, pools, bundles, tokens
 NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
 
@@ -27,6 +31,17 @@ _KINDS: Final = {  # pydantic's types of errors, by what the value must be
     "{expected}": ("literal_error", "enum"),
 }
 _MUST_BE: Final = {kind: what for what, kinds in _KINDS.items() for kind in kinds}
+
+
+def read_memory(value: Any) -> Any:
+    """Text such as `512 MB`, `2 GB` or `1.5g` as MB, of 1024 in a GB; another value as it is, but for true and false."""
+    if not isinstance(value, str | bool):
+        return value
+    match = None if isinstance(value, bool) else re.fullmatch(MEMORY_PATTERN, value)
+    if match is None:
+        raise ValueError(f"must be MB, or a size such as `512 MB` or `2 GB`, not {shorten(repr(value), 200)}")
+    number, unit = match.groups()
+    return round(float(number) * 1024 ** "mgt".index((unit or "m").lower()))
 
 
 def check_name(value: Any) -> str:

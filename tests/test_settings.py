@@ -83,6 +83,13 @@ def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
     assert settings.spark.conf == {"spark.ui.enabled": "false"}
 
 
+def test_limits_of_a_pools_processes_are_megabytes_and_a_nice() -> None:
+    settings = load("pools: [{name: heavy, memory: 1.5 GB, nice: 12}, {name: small, memory: 64}]")
+    assert {p.name: (p.memory, p.nice) for p in settings.pools if p.name in ("heavy", "small")} == {
+        "heavy": (1536, 12), "small": (64, None),
+    }  # fmt: skip
+
+
 def test_what_a_file_leaves_out_of_a_standard_pool_keeps_that_pools_own_default() -> None:
     (scheduled,) = (pool for pool in load("pools: [{name: scheduled, slots: 4}]").pools if pool.name == "scheduled")
     assert (scheduled.slots, scheduled.weight, scheduled.min_share) == (4, 4, 2)
@@ -106,6 +113,11 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "pools: [{name: p, memory: much}]",
+            "pools[0].memory must be MB, or a size such as `512 MB` or `2 GB`, not 'much'",
+        ),
+        ("pools: [{name: p, nice: 20}]", "pools[0].nice must be 19 or less, not 20"),
         ("pools: [{name: p, slots: yes}]", "manager.yaml, line 1: pools[0].slots must be a number, not true"),
         ("pools: [{name: p, slots: 1.5}]", "pools[0].slots must be a whole number, not 1.5"),
         ("pools: [{name: p}, {name: p}]", "pools each name once; twice here: p"),
@@ -143,6 +155,20 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
             "bundles: [{name: a, git: /r, ref: --upload-pack=x}]",
             "bundles[0].ref must be a branch, a tag or a commit, not '--upload-pack=x'",
         ),
+        (
+            "bundles: [{name: a, path: b, python: /v/bin/python, requirements: [x]}]",
+            "bundles[0] must have python or requirements, not both: an interpreter has its packages already",
+        ),
+        (
+            "bundles: [{name: a, path: b, requirements: ../requirements.txt}]",
+            "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of requirements "
+            "such as [pandera==0.29], not '../requirements.txt'",
+        ),
+        (
+            "bundles: [{name: a, path: b, requirements: [1]}]",
+            "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of",
+        ),
+        ("bundles: [{name: a, path: b, python: '  '}]", "bundles[0].python must be some text"),
         ("bundles: [{name: a, git: /r, ref: 'a:b'}]", "bundles[0].ref must be a branch, a tag or a commit, not 'a:b'"),
         (
             "bundles: [{name: a, path: b, import_memory: 0}]",
@@ -330,5 +356,6 @@ def test_the_example_configuration_is_right_with_all_that_it_shows_as_comments()
 
 def test_the_bundles_in_the_documentation_are_right() -> None:
     page = (Path(__file__).parents[1] / "docs" / "bundles.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
-    assert [bundle.name for bundle in load(block).bundles] == ["examples", "team", "release"]
+    sources, packages = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
+    assert [bundle.name for bundle in load(sources).bundles] == ["examples", "team", "release"]
+    assert [bundle.name for bundle in load(packages).bundles] == ["reports", "models"]

@@ -91,7 +91,8 @@ def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
     from backfill_manager.schemas.commands import UPDATABLE_FIELDS
 
     metavar, spellings, help = field.option.metavar, list(field.spellings), field.help
-    kind: Any = Literal[field.choices] if field.choices else str if field.type is dict else field.type
+    is_text = field.type is dict or field.option.as_text
+    kind: Any = Literal[field.choices] if field.choices else str if is_text else field.type
     if field.type is bool and (field.default or field.name in UPDATABLE_FIELDS):
         spellings[0] += f"/--no-{spellings[0].removeprefix('--')}"
     if field.is_list or metavar == "NAME=VALUE":
@@ -101,7 +102,11 @@ def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
     if default and show_default:
         help += f" \\[default: {default}]"
     option = typer.Option(
-        *spellings, metavar=metavar, help=help, show_default=False, min=field.low if field.low in (0, 1) else None
+        *spellings,
+        metavar=metavar,
+        help=help,
+        show_default=False,
+        min=field.low if field.low in (0, 1) and not is_text else None,
     )
     if field.is_required and field.option.none is None:
         return parameter(field.name, Annotated[kind, option])

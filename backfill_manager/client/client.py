@@ -235,8 +235,9 @@ class Client(AbstractContextManager["Client"]):
     def pools(self) -> Iterator[r.Pool]:
         return self._list(r.Pool, "/pools")
 
-    def set_pool(self, name: str, *, wait: float = 0.0, **settings: int | None) -> r.RequestDetails:
-        """`slots`, `weight`, `min_share`; what is None or left out stays."""
+    def set_pool(self, name: str, *, wait: float = 0.0, **settings: int | str | None) -> r.RequestDetails:
+        """`slots`, `weight`, `min_share`, `memory_mb` (2048, "2 GB"), `nice`; what is None or left out stays. "none" takes memory
+        or nice away."""
         given = {key: value for key, value in settings.items() if value is not None}
         return self._submit(_path("pools", name), wait, given, method="PATCH")
 

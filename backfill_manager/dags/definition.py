@@ -46,6 +46,8 @@ class TaskSpec:
     priority: int = 0
     weight: int = 1  # slots of the pool it takes
     max_active_tis: int | None = None  # of this task, over all runs
+    memory: int | None = None  # MB that its process may take; None: as its pool says
+    nice: int | None = None  # added to the manager's; None: as its pool says
     sql: str | None = None  # of a sql task: statements parted by `;`, with named parameters (execution/spark_sql.py)
     into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
     time_column: str | None = None  # of `into`: tells which rows are the interval's
@@ -204,12 +206,15 @@ class DagSpec:
                 raise InvalidDag(f"{who} is a plain function that waits only for what it reports on")
 
     def to_json(self) -> str:
-        """Stable text: equal definitions give equal text, so that it can be hashed. The fields of
-        callbacks are left out of other tasks: a DAG without any has the text that it had before there were callbacks."""
+        """Stable text: equal definitions give equal text, so that it can be hashed. Fields that came later are left out where
+        they say nothing, those of callbacks and limits: such a DAG has the text that it had before there were any."""
         plain = dataclasses.asdict(self)
         for task in plain["tasks"]:
             if task["calls_back"] is None:
                 del task["calls_back"], task["watches"]
+            for name in ("memory", "nice"):
+                if task[name] is None:
+                    del task[name]
         plain["start_date"] = format_instant(self.start_date)
         plain["end_date"] = format_instant(self.end_date)
         return json.dumps(plain, sort_keys=True, ensure_ascii=False)

@@ -40,6 +40,8 @@ class TaskLaunch:
     results: dict[str, Any] = field(default_factory=dict)  # of finished upstream tasks, by task id
     timeout_s: float | None = None
     priority: int = 0
+    memory_mb: int | None = None  # that its process, and what that starts, may take; None: no limit
+    nice: int = 0  # of its process, added to the manager's
     ended: Ended | None = None  # of a callback: what it reports
 
     @property

@@ -25,7 +25,7 @@ from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.pools import pool_of
+from backfill_manager.model.pools import memory_of, nice_of, pool_of
 from backfill_manager.model.records import TaskInstance
 
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
@@ -84,8 +84,11 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
 def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
     ended = (other for other in run.tasks.values() if other.result_json is not None)
     results = {other.task_id: json.loads(other.result_json or "") for other in ended}
+    limits = state.pools.get(pool)
     return TaskLaunch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
-        timeout_s=task.timeout, priority=ti.priority, ended=ended_of(run, task) if task.is_callback else None,
+        timeout_s=task.timeout, priority=ti.priority, memory_mb=memory_of(task.memory, limits),
+        nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),
+        ended=ended_of(run, task) if task.is_callback else None,
     )  # fmt: skip

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
@@ -37,10 +35,13 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
+from backfill_manager.processes.memory_cgroup import remove_leftovers
+from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
 from backfill_manager.store.uri import is_catalog_schema, is_local
+from backfill_manager.user_cache import cache_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +65,7 @@ def run_manager(
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     raise_limit()
+    remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
     with _stop_on_signals(stop):
         try:
@@ -130,9 +132,10 @@ class Manager:
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
+        self._servers = ForkServers()
         snapshots = snapshots_folder(settings, store.root)
         executor = self._executor = Executor(
-            spark, code_cache=CodeCache(snapshots), on_event=events.put, clock=clock, term=leader.term,
+            spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
             is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed,
@@ -165,6 +168,7 @@ class Manager:
                     self._drain(DRAIN_S if self._shutdown.drains else 0.0)
             finally:
                 self._executor.close(0.0)
+                self._servers.close()
             if self._shutdown.is_lease_lost:
                 raise LostLease(
                     "Another manager has taken the lease; this one has stopped and changes nothing any more."
@@ -199,7 +203,8 @@ def add_configured_pools(state: ManagerState, settings: Settings) -> None:
     """Add the pools of the configuration that the state does not have yet; existing ones keep what `pools set` made of them."""
     for pool in settings.pools:
         if pool.name not in state.pools:
-            state.put(Pool(name=pool.name, slots=pool.slots, weight=pool.weight, min_share=pool.min_share))
+            of_processes = {"memory_mb": pool.memory, "nice": pool.nice}
+            state.put(Pool(pool.name, pool.slots, pool.weight, pool.min_share, **of_processes))
 
 
 def snapshots_folder(settings: Settings, root: str) -> Path:

@@ -234,7 +234,10 @@ class RequestHandler:
                 f"There is no pool {name!r}{nearest(name, self._state.pools) or '.'} A new pool is made in conf/manager.yaml: "
                 "Spark reads its pools when it starts."
             )
-        self._state.put(pool.evolve(slots=command.slots, weight=command.weight, min_share=command.min_share))
+        given: dict[str, Any] = {  # an older release knows no limits of processes, and leaves them out
+            field: getattr(command, field) for field in ("memory_mb", "nice") if field in command.model_fields_set
+        }
+        self._state.put(pool.evolve(slots=command.slots, weight=command.weight, min_share=command.min_share, **given))
         call.tick.slots[name] = command.slots
         is_same = (command.weight, command.min_share) == (pool.weight, pool.min_share)
         later = "" if is_same else "; weight and minimum share take effect when the manager restarts"

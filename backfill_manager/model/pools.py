@@ -1,11 +1,15 @@
-"""Pools that always exist, and which pool a task takes its slots from."""
+"""Pools that always exist, which pool a task takes its slots from, and the limits of its process."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from backfill_manager.model.records import Pool
+
 SCHEDULED_POOL: Final = "scheduled"
 BACKFILL_POOL: Final = "backfill"
+NICE: Final = 5  # the manager goes before every task
+NICE_OF_BACKFILL: Final = 10  # ... and a task of the schedule before one of a backfill
 
 
 def pool_of(task_pool: str | None, backfill_pool: str | None) -> str:
@@ -14,3 +18,16 @@ def pool_of(task_pool: str | None, backfill_pool: str | None) -> str:
     if task_pool is None or (backfill_pool is not None and task_pool == SCHEDULED_POOL):
         return backfill_pool or SCHEDULED_POOL
     return task_pool
+
+
+def memory_of(task_mb: int | None, pool: Pool | None) -> int | None:
+    """MB that the process of a task may take: the task's own setting, else its pool's; None: no limit."""
+    return task_mb if task_mb is not None or pool is None else pool.memory_mb
+
+
+def nice_of(task_nice: int | None, pool: Pool | None, *, of_backfill: bool) -> int:
+    """By how much the process of a task is nicer than the manager: the task's own setting, else its pool's, else by what made
+    its run."""
+    of_pool = pool.nice if pool is not None else None
+    of_run = NICE_OF_BACKFILL if of_backfill else NICE
+    return next(nice for nice in (task_nice, of_pool, of_run) if nice is not None)

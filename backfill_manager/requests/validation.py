@@ -151,11 +151,16 @@ def _whole_run_id(store: Store, id_or_prefix: str, dag_id: str | None) -> str:
     return run.run_id
 
 
-def set_pool(store: Store, name: str, *, slots: int | None, weight: int | None, min_share: int | None) -> Payload:
-    """What is None stays as it is."""
+def set_pool(
+    store: Store, name: str, *, slots: int | None = None, weight: int | None = None, min_share: int | None = None,
+    **of_processes: Any,
+) -> Payload:  # fmt: skip
+    """What is None stays as it is; of `memory_mb` and `nice` it means none, and what is left out stays."""
     pools = {row.name: row for row in store.read(Pool)}
     if name not in pools:
         raise NotFound("pool", name, pools, hint="new_pool", field="name")
     now = pools[name]
     asked = {"slots": slots, "weight": weight, "min_share": min_share}
-    return {"name": name} | {field: getattr(now, field) if to is None else to for field, to in asked.items()}
+    return {"name": name, **of_processes} | {
+        field: getattr(now, field) if to is None else to for field, to in asked.items()
+    }

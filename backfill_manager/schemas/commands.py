@@ -19,7 +19,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, BeforeValidator
 from typing_extensions import Self
 
@@ -29,6 +29,7 @@ from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
 from backfill_manager.schemas.fields import DeclaredField, Option, fields_of, option
 from backfill_manager.schemas.regex import check_regex
+from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MEMORY_PATTERN, MIN_MEMORY_MB, read_memory
 
 MAX_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
@@ -58,6 +59,14 @@ def _matching(pattern: str, problem: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _read_nice(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(r"none|[0-9]{1,2}", value):
+        raise ValueError(f"must be 0 to {MAX_NICE}, or `none`, not {value[:60]!r}")
+    return None if value == "none" else int(value)
+
+
 Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant), PlainSerializer(format_instant, return_type=str)]
 DateText = Annotated[
     str,
@@ -85,6 +94,19 @@ Hours = Annotated[
     str,
     _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),
     Field(max_length=20),
+]
+_MEMORY_TEXT: Final = {"type": "string", "pattern": f"^(none|{MEMORY_PATTERN})$"}
+_MEMORY_SCHEMA: Final = {"type": "integer", "minimum": MIN_MEMORY_MB, "maximum": MAX_MEMORY_MB}
+MemoryLimit = Annotated[
+    Annotated[int, Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)] | None,
+    BeforeValidator(lambda value: None if value == "none" else read_memory(value)),
+    WithJsonSchema({"anyOf": [_MEMORY_SCHEMA, _MEMORY_TEXT, {"type": "null"}], "examples": ["2 GB"]}),
+]
+_NICE_SCHEMA: Final = {"type": "integer", "minimum": 0, "maximum": MAX_NICE}
+Nice = Annotated[
+    Annotated[int, Field(ge=0, le=MAX_NICE)] | None,
+    BeforeValidator(_read_nice),
+    WithJsonSchema({"anyOf": [_NICE_SCHEMA, {"type": "string", "pattern": "^(none|[0-9]{1,2})$"}, {"type": "null"}]}),
 ]
 JsonObject = dict[str, Any]
 Date = TypeVar("Date")
@@ -485,10 +507,18 @@ class DeactivateInBundle(Command, kind=kinds.BUNDLE_DEACTIVATE):
 
 class SetPool(Command, kind=kinds.POOL_SET):
     name: PoolName = Field(title="Pool", description="Its name.")
-    slots: Annotated[Count, Option(metavar="N")] = Field(description="Tasks at once.")
+    slots: Annotated[Count, Option(metavar="N", none="as it is")] = Field(description="Tasks at once.")
     weight: Annotated[Count, Option(metavar="N", none="as it is")] = Field(description="Its share of the cores.")
     min_share: Annotated[int, Field(ge=0, le=MAX_NUMBER), Option(metavar="N", none="as it is")] = Field(
         title="Minimum share", description="Cores it comes first for."
+    )
+    memory_mb: Annotated[MemoryLimit, Option(("--memory",), "SIZE", "as it is", as_text=True)] = Field(
+        None, title="Memory",
+        description="Of the process of each task, with those it starts: MB, or text such as `2 GB`; `none`: no limit.",
+    )  # fmt: skip
+    nice: Annotated[Nice, Option((), "N", "as it is", as_text=True)] = Field(
+        None,
+        description="How far processes of tasks stand back when cores are short, 0 to 19; `none`: 5, and 10 in a backfill.",
     )
 
 
@@ -507,7 +537,8 @@ class StandBy(Command, kind=kinds.MANAGER_STAND_BY):
 class CompactState(Command, kind=kinds.STATE_COMPACT): ...
 
 
-MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future"})  # of a payload: fields that older releases don't write
+# Of a payload: fields that older releases don't write.
+MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice"})
 
 
 def find_field(name: str) -> DeclaredField | None:

@@ -22,7 +22,16 @@ from typing_extensions import TypedDict, get_type_hints
 
 from backfill_manager.errors import nearest
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule
-from backfill_manager.value_rules import NAME_PATTERN, check_name, describe_error
+from backfill_manager.value_rules import (
+    MAX_MEMORY_MB,
+    MAX_NICE,
+    MEMORY_PATTERN,
+    MIN_MEMORY_MB,
+    NAME_PATTERN,
+    check_name,
+    describe_error,
+    read_memory,
+)
 
 MAX_INT: Final = 2**31 - 1  # what is larger doesn't fit into a column
 MAX_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
@@ -151,6 +160,14 @@ Positive = Annotated[int, Field(ge=1, le=MAX_INT)]
 _SECONDS = _As(Annotated[float, Field(le=MAX_SECONDS)])
 Seconds = Annotated[float | timedelta, _SECONDS, Field(ge=0), BeforeValidator(_seconds)]
 PositiveSeconds = Annotated[float | timedelta, _SECONDS, Field(gt=0), BeforeValidator(_seconds)]
+_MEMORY: Final = {"minimum": MIN_MEMORY_MB, "maximum": MAX_MEMORY_MB, "type": "integer"}
+Memory = Annotated[
+    int | str,
+    _As(Annotated[int, Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]),
+    BeforeValidator(read_memory),
+    WithJsonSchema({"anyOf": [_MEMORY, {"type": "string", "pattern": f"^{MEMORY_PATTERN}$"}], "examples": ["2 GB"]}),
+]
+Nice = Annotated[int, Field(ge=0, le=MAX_NICE)]
 Factor = Annotated[float, Field(ge=1, le=MAX_INT)]
 Rule = Annotated[TriggerRule, BeforeValidator(_trigger_rule)]
 Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[str, ...]), BeforeValidator(_as_tuple)]
@@ -189,6 +206,16 @@ _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type":
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
 
+_MEMORY_HELP: Final = (
+    "Of the driver's machine, that its process and those it starts may take: MB, or text such as `2 GB`; null: its pool's. "
+    "SQL has no process: without effect there."
+)
+_NICE_HELP: Final = (
+    "How far its process stands back when cores are short, 0 to 19; null: its pool's, else 5, and 10 in a backfill. Without "
+    "effect on SQL."
+)
+
+
 class _OfTask(TypedDict, total=False):
     retries: Annotated[Count, _help("Further tries after a failed one."), _SET]
     retry_delay: Annotated[Seconds, _help("Seconds before the second try."), _SET]
@@ -201,6 +228,8 @@ class _OfTask(TypedDict, total=False):
     priority: Annotated[Int, _help("Higher ones go first."), _SET]
     weight: Annotated[Positive, _help("Slots of the pool that it takes."), _SET]
     max_active_tis: Annotated[Positive | None, _help("Of this task at once, over all runs."), _SET]
+    memory: Annotated[Memory | None, _help(_MEMORY_HELP), _SET]
+    nice: Annotated[Nice | None, _help(_NICE_HELP), _SET]
 
 
 @with_config(_CONFIG)

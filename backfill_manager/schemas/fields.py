@@ -18,11 +18,13 @@ from pydantic.fields import FieldInfo
 
 @dataclass(frozen=True)
 class Option:
-    """`spellings` on the command line, if not the field's name with dashes; `none`: what None means, in text."""
+    """`spellings` on the command line, if not the field's name with dashes; `none`: what None means, in text; `as_text`: it is
+    typed as text, which the field reads: `2 GB`, `none`."""
 
     spellings: tuple[str, ...] = ()
     metavar: str | None = None
     none: str | None = None
+    as_text: bool = False
 
 
 def option(

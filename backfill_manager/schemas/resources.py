@@ -313,6 +313,8 @@ class Pool(Resource):
     slots: int
     weight: int
     min_share: int
+    memory_mb: int | None = Field(description="That the process of each of its tasks may take; null: no limit.")
+    nice: int | None = Field(description="Of its tasks' processes; null: 5, and 10 in a backfill.")
     used: int = Field(description="Slots that are taken.")
     free: int
     queued: int = Field(description="Task instances that wait.")

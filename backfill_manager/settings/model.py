@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from backfill_manager.masking import mask_values, without_credentials
-from backfill_manager.value_rules import check_name
+from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MIN_MEMORY_MB, check_name, read_memory
 
 PARSERS: Final = ("standard", "single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points of installed packages
@@ -80,6 +80,22 @@ def _path_inside_bundle(path: str) -> str:
     return "/".join(parts)
 
 
+def _requirements(value: Any) -> Any:
+    """A file of the bundle, or requirements as they are written in such a file, one in each entry."""
+    if isinstance(value, str) and value.endswith(".txt") and not value.startswith("/") and ".." not in value.split("/"):
+        return value
+    if isinstance(value, list) and value and all(isinstance(line, str) and _is_one_line(line) for line in value):
+        return value
+    raise ValueError(
+        "must be a file of the bundle such as `requirements.txt`, or a list of requirements such as [pandera==0.29], "
+        f"not {value!r}"
+    )
+
+
+def _is_one_line(text: str) -> bool:
+    return bool(text.strip()) and len(text.splitlines()) == 1
+
+
 def _git_url(url: str) -> str:
     """The error leaves the value out: there may be a password in it."""
     transport, has_transport, rest = url.partition("://")
@@ -133,6 +149,7 @@ Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN
 Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
 Name = Annotated[str, AfterValidator(check_name)]
+Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
 GitUrl = Annotated[NonEmpty, AfterValidator(_git_url)]
 
@@ -179,6 +196,21 @@ class _Origin(_Section):
     ref: Annotated[NonEmpty, AfterValidator(_git_ref), _doc("A branch, tag or commit of it.")] = "HEAD"
 
 
+class _Environment(_Section):
+    """Not for the bundle's own manifest: what is installed and executed on the manager's machine is the operator's decision."""
+
+    python: Annotated[
+        NonEmpty | None,
+        _doc("An interpreter with the same PySpark and this package: its files are parsed and its tasks run there."),
+    ] = None
+    requirements: Annotated[
+        Annotated[str | list[str], BeforeValidator(_requirements)] | None,
+        _doc(
+            "A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."
+        ),
+    ] = None
+
+
 class BundleRules(_Section):
     """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
 
@@ -214,7 +246,7 @@ class BundleRules(_Section):
         return {**plain, "options": mask_values(plain["options"])}
 
 
-class BundleSettings(BundleRules, _Origin):  # in this order its origin is printed first
+class BundleSettings(BundleRules, _Environment, _Origin):  # in this order its origin is printed first
     """Where DAG files come from, and how they are parsed."""
 
     @model_validator(mode="after")
@@ -225,6 +257,8 @@ class BundleSettings(BundleRules, _Origin):  # in this order its origin is print
             raise ValueError("must have the repository's address as `git` when it has a ref")
         if self.git is not None and (self.path.startswith("/") or ".." in self.path.split("/")):
             raise ValueError(f"must have as path a folder inside the repository such as `dags`, not {self.path!r}")
+        if self.python is not None and self.requirements is not None:
+            raise ValueError("must have python or requirements, not both: an interpreter has its packages already")
         return self
 
     @property
@@ -242,6 +276,16 @@ class PoolSettings(_Section):
     slots: Annotated[Positive, _doc("Tasks at once.")] = 16
     weight: Annotated[Positive, _doc("Share of the cores when pools compete, of the Spark pool of this name.")] = 1
     min_share: Annotated[NotNegative, _doc("Cores that the Spark pool of this name gets first.")] = 0
+    memory: Annotated[
+        Memory | None,
+        _doc(
+            "That the process of each task may take, with those it starts: MB, or text such as `2 GB`; null: no limit."
+        ),
+    ] = None
+    nice: Annotated[
+        Annotated[Int, Field(ge=0, le=MAX_NICE)] | None,
+        _doc("How far processes of tasks stand back when cores are short, 0 to 19; null: 5, and 10 in a backfill."),
+    ] = None
 
 
 class LimitSettings(_Section):

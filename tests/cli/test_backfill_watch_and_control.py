@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.bfm import Bfm
 from support.sample_state import FilledState
@@ -230,6 +232,22 @@ def test_a_pool_is_asked_for_with_what_was_left_unsaid(bfm: Bfm, state: FilledSt
     assert "conf/manager.yaml" in bfm("pools", "set", "quite_new", "--slots", "8").error
     assert bfm("pools", "set", "backfill", "--slots", "0").code == 2
     assert len(state.store.read(Request)) == 2
+
+
+def test_limits_of_a_pools_processes_are_asked_for_alone(bfm: Bfm, state: FilledState) -> None:
+    state.pools()
+    plain = {"name": "backfill", "slots": 16, "weight": 1, "min_share": 0}
+
+    for options, expected in (
+        (("--memory", "2 GB"), {"memory_mb": "2 GB"}),
+        (("--memory", "none", "--nice", "12"), {"memory_mb": "none", "nice": "12"}),
+    ):
+        assert bfm("pools", "set", "backfill", *options).code == 0
+        asked = max(state.store.read(Request), key=lambda row: row.requested_at)
+        assert json.loads(asked.payload_json) == plain | expected
+    refused = bfm("pools", "set", "backfill", "--memory", "much")
+    assert (refused.code, "--memory must be MB, or a size such as `512 MB` or `2 GB`" in refused.error) == (2, True)
+    assert "Nothing to set: give at least one of --slots, --weight" in bfm("pools", "set", "backfill").error
 
 
 def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) -> None:

@@ -16,6 +16,8 @@ from backfill_manager import Dag, dag, sql, task
 from backfill_manager.dags.authoring import collecting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import InvalidDag
+from backfill_manager.testing import dag_spec
+from backfill_manager.value_rules import read_memory
 
 UTC = timezone.utc
 any_dag: Any = dag  # for calls that a type checker would refuse too
@@ -319,6 +321,13 @@ def test_a_wrong_dag_setting_is_reported_with_the_dag_and_what_would_be_right(
         ),
         ({"weight": 0}, "weight must be 1 or more"),
         ({"max_active_tis": 0}, "max_active_tis must be 1 or more"),
+        ({"memory": "2 apples"}, "memory must be MB, or a size such as `512 MB` or `2 GB`, not '2 apples'"),
+        ({"memory": 15}, "memory must be 16 or more, not 15"),
+        ({"memory": "2 TB"}, "memory must be 1048576 or less"),
+        ({"memory": True}, "memory must be MB, or a size"),
+        ({"memory": 1.5}, "memory must be a whole number"),
+        ({"nice": -1}, "nice must be 0 or more, not -1"),
+        ({"nice": 20}, "nice must be 19 or less, not 20"),
         ({"pool": "a pool"}, "pool must be 1 to 200 letters"),
         ({"priority": "high"}, "priority must be a whole number, not 'high'"),
         ({"depends_on_past": 1}, "depends_on_past must be true or false, not 1"),
@@ -552,3 +561,28 @@ def test_the_thousandth_retry_waits_no_longer_than_it_may() -> None:
     task = TaskSpec("a", retries=5000, retry_delay=1.0, retry_backoff=10.0, max_retry_delay=600.0)
     assert [task.delay_before(failures) for failures in (1, 3, 4, 1000)] == [1.0, 100.0, 600.0, 600.0]
     assert dataclasses.replace(task, retry_delay=0.0).delay_before(1000) == 0.0
+
+
+def test_limits_of_a_task_are_its_own_or_the_default_of_its_dag_and_say_nothing_where_nobody_set_them() -> None:
+    @dag(default_args={"memory": 512, "nice": 12})
+    def d() -> None:
+        @task(memory="2 GB", nice=3)
+        def own(ctx: Any) -> None: ...
+
+        @task(memory=None)
+        def unlimited(ctx: Any) -> None: ...
+
+        own(), unlimited(), sql("q", "SELECT 1")
+
+    assert [(one.memory, one.nice) for one in d.spec.tasks] == [(2048, 3), (None, 12), (512, 12)]
+    assert DagSpec.from_json(d.spec.to_json()) == d.spec
+    plain = dag_spec("d", "a").to_json()
+    assert "memory" not in plain and "nice" not in plain, "the text, and so the version, of a DAG without limits stays"
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("512 MB", 512), ("2 GB", 2048), ("2gib", 2048), ("1.5 G", 1536), (" 64 ", 64), ("1 TB", 1 << 20), (100, 100)],
+)
+def test_memory_is_read_as_megabytes(text: Any, megabytes: int) -> None:
+    assert read_memory(text) == megabytes

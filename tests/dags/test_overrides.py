@@ -54,6 +54,7 @@ def test_a_task_whose_id_has_dots_is_split_at_the_last_one() -> None:
         ("retries", 0, 0), ("retry_delay", 5, 5.0), ("retry_backoff", 2, 2.0), ("max_retry_delay", 9, 9.0),
         ("timeout", None, None), ("depends_on_past", True, True), ("trigger_rule", "all_done", "all_done"),
         ("pool", "nightly", "nightly"), ("priority", -3, -3), ("weight", 2, 2), ("max_active_tis", 1, 1),
+        ("memory", "2 GB", 2048), ("nice", 19, 19),
     ],
 )  # fmt: skip
 def test_each_setting_of_a_task(name: str, value: Any, expected: Any) -> None:
@@ -84,6 +85,8 @@ def test_every_setting_there_is_has_been_tried_above() -> None:
         ({"depends_on_past": "yes"}, "must be true or false"),
         ({"pool": "no such/pool"}, "must be 1 to 200 letters"),
         ({"weight": 0}, "must be 1 or more"),
+        ({"memory": "much"}, "overrides memory: memory must be MB, or a size such as `512 MB` or `2 GB`, not 'much'"),
+        ({"nice": 20}, "must be 19 or less"),
         ({"max_active_tasks": 0}, "must be 1 or more"),
         ({"a.max_active_tasks": 2}, "overrides a.max_active_tasks: "),
         ({"": 1}, "is not a setting"),

@@ -9,6 +9,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,19 +19,18 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 from support import flights_in_pandas as by_pandas
+from support.executor_fixture import an_executor
 
-from backfill_manager.clock import SystemClock
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.execution.catalog import register_tables
-from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import Event, Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.settings import BundleSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from backfill_manager.execution.executor import Executor
 
 JOBS = Path(__file__).parents[2] / "jobs"
 RAW = ("flights_raw", "weather_raw")
@@ -45,7 +45,9 @@ def midnight(day: date) -> datetime:
 class Pipeline:
     """Runs the DAG's tasks one after another, as its order says, for an interval of whole days."""
 
-    def __init__(self, spark: SparkSession, snapshots: Path, file: str = "flights.py") -> None:
+    executor: Executor
+
+    def __init__(self, snapshots: Path, file: str) -> None:
         scan = parse_bundle(BundleSettings(name="examples", path=str(JOBS / "bundles")), snapshots=snapshots)
         assert not scan.failed, scan.failed
         parsed = next(parsed for parsed in scan.parsed if parsed.file == file)
@@ -62,12 +64,8 @@ class Pipeline:
         )
         self._ended: dict[str, Any] = {}
         self._changed = threading.Condition()
-        self.executor = Executor(
-            spark, code_cache=CodeCache(), on_event=self._hear, clock=SystemClock(), term=1, is_leader=lambda: True,
-            state=StateIdentity("0123456789ab"), slots={"backfill": 2},
-        )  # fmt: skip
 
-    def _hear(self, event: Event) -> None:
+    def hear(self, event: Event) -> None:
         if isinstance(event, TaskEnded):
             with self._changed:
                 self._ended[event.key[1] + event.key[2]] = event.outcome
@@ -95,6 +93,13 @@ class Pipeline:
         return results
 
 
+@contextmanager
+def open_pipeline(spark: SparkSession, snapshots: Path, file: str = "flights.py") -> Iterator[Pipeline]:
+    pipeline = Pipeline(snapshots, file)
+    with an_executor(spark, pipeline.hear, slots={"backfill": 2}) as pipeline.executor:
+        yield pipeline
+
+
 @pytest.fixture(scope="module")
 def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     warehouse = Path(urlparse(str(spark.conf.get("spark.sql.warehouse.dir"))).path)
@@ -105,9 +110,8 @@ def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         assert raw_flights.prepare(str(warehouse)) == list(RAW)
         assert raw_flights.prepare(str(warehouse)) == []
     register_tables(spark)
-    pipeline = Pipeline(spark, tmp_path_factory.mktemp("snapshots"))
-    yield pipeline
-    pipeline.executor.close(0.0)
+    with open_pipeline(spark, tmp_path_factory.mktemp("snapshots")) as pipeline:
+        yield pipeline
     for name in (*RAW, *RESULTS, "airport_day"):
         spark.sql(f"DROP TABLE IF EXISTS {name}")
         shutil.rmtree(warehouse / name, ignore_errors=True)
@@ -148,11 +152,8 @@ def test_the_example_in_yaml_sums_up_what_flights_has_written(
 ) -> None:
     first, last = date(2013, 11, 2), date(2013, 11, 3)  # the second has 25 hours
     pipeline.run(first, last)
-    in_yaml = Pipeline(spark, tmp_path / "snapshots", "airport_day.dag.yaml")
-    try:
+    with open_pipeline(spark, tmp_path / "snapshots", "airport_day.dag.yaml") as in_yaml:
         in_yaml.run(first, last)
-    finally:
-        in_yaml.executor.close(0.0)
     result = spark.table("airport_day").toPandas().groupby("day")[["flights", "cancelled", "late"]].sum()
     expected = by_pandas.expected_daily_delays(by_pandas.days_of(first, last)).groupby("day")
     assert result.to_dict() == expected[["flights", "cancelled", "late"]].sum().to_dict()

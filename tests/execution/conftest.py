@@ -1,17 +1,15 @@
-"""Fixtures of the executor's stories; what they are made of is in `execution_stage`."""
+"""Fixtures of the executor's stories; what they are made of is in support/executor_fixture.py."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
-from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag, Stage
+from support.executor_fixture import THIS_STATE, Audience, Stage, an_executor
 
-from backfill_manager.clock import SystemClock
-from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.write_context import StateIdentity
 
 if TYPE_CHECKING:
@@ -21,34 +19,21 @@ _seq = itertools.count(1)
 
 
 @pytest.fixture
-def stage_of(spark: SparkSession) -> Iterator[Callable[[StateIdentity], Stage]]:
+def stage_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Stage]]:
     """Opens a stage for a state of this identity; all are closed at the end."""
-    opened: list[Executor] = []
+    with ExitStack() as opened:
 
-    def open_one(state: StateIdentity) -> Stage:
-        functions: dict[str, Callable[..., Any]] = {}
-        audience, leading = Audience(), [True]
-        executor = Executor(
-            spark,
-            code_cache=OneDag(LoadedForTest(DagSpec("stage", (TaskSpec("work"),)), functions)),
-            on_event=audience,
-            clock=SystemClock(),
-            term=1,
-            is_leader=lambda: leading[0],
-            state=state,
-            slots={"backfill": 16, "scheduled": 16, "narrow": 2},
-            grace_s=2.0,
-        )
-        opened.append(executor)
-        return Stage(spark, executor, audience, functions, leading)
+        def open_one(state: StateIdentity, grace_s: float = 2.0) -> Stage:
+            audience, leading = Audience(), [True]
+            executor = an_executor(spark, audience, is_leader=lambda: leading[0], state=state, grace_s=grace_s)
+            folder = tmp_path_factory.mktemp("stage")
+            return Stage(spark, opened.enter_context(executor), audience, leading, folder)
 
-    yield open_one
-    for executor in opened:
-        executor.close(0.0)
+        yield open_one
 
 
 @pytest.fixture
-def stage(stage_of: Callable[[StateIdentity], Stage]) -> Stage:
+def stage(stage_of: Callable[..., Stage]) -> Stage:
     return stage_of(THIS_STATE)
 
 

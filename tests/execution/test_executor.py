@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
@@ -11,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,21 +23,21 @@ from support.executor_fixture import (
     THIS_STATE,
     TOO_LATE,
     Audience,
-    LoadedForTest,
-    OneDag,
     Stage,
     a_launch,
+    an_executor,
     day,
     settled,
 )
+from support.file_signals import FileSignal
+from support.task_snapshot import with_function
 
-from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import (
     Cancelled,
     Event,
     Failed,
+    LaunchKey,
     PutBack,
     Skipped,
     Succeeded,
@@ -50,19 +52,17 @@ class Gate:
     """Tasks wait in it, in order of their coming, until they are let through."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.open = stage, {}
+        self.stage, self.open = stage, dict[str, FileSignal]()
 
     def enter(self, name: str, **how: Any) -> TaskLaunch:
-        self.open[name] = threading.Event()
-        launch = a_launch(run_id=name, pool=how.pop("pool", "narrow"), **how)
-        self.stage.functions["work"] = self._wait
-        self.stage.executor.launch(launch)
-        return launch
+        may_go = self.open[name] = self.stage.signal()
 
-    def _wait(self, ctx: Any) -> str:
-        assert self.open[ctx.run_id].wait(PATIENCE)
-        run_id: str = ctx.run_id
-        return run_id
+        def waits(ctx: Any) -> str:
+            assert may_go.wait(PATIENCE)
+            run_id: str = ctx.run_id
+            return run_id
+
+        return self.stage.start(a_launch(run_id=name, pool=how.pop("pool", "narrow"), **how), waits)
 
     def let(self, *names: str) -> None:
         for name in names:
@@ -144,8 +144,15 @@ def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(stage: Sta
     assert gate.begun() == ["a"]
 
 
+def wait_whatever_is_raised(signal: FileSignal) -> None:
+    """As code of users does that catches everything."""
+    while not signal.is_set():
+        with contextlib.suppress(BaseException):
+            signal.wait(PATIENCE)
+
+
 def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
-    computing = threading.Event()
+    computing = stage.signal()
 
     def endless(ctx: Any) -> None:
         computing.set()  # a moment before: the job that is not yet there when it is cancelled must go too
@@ -164,51 +171,62 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
         moment.wait(0.1)
 
 
-def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage: Stage) -> None:
-    begun, cancelled, refused = threading.Event(), threading.Event(), threading.Event()
+def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage_of: Callable[..., Stage]) -> None:
+    stage = stage_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
+    begun, cancelled, refused = stage.signal(), stage.signal(), stage.signal()
 
     def stubborn(ctx: Any) -> None:
         begun.set()
-        assert cancelled.wait(PATIENCE)
-        try:
-            ctx.spark.range(10).count()
-        except Exception as error:  # noqa: BLE001 - the stubborn kind of task
-            if "cancelled" in str(error):
-                refused.set()
+        wait_whatever_is_raised(cancelled)
+        while not refused.is_set():
+            try:
+                ctx.spark.range(10).count()
+            except Exception as error:  # noqa: BLE001 - the stubborn kind of task
+                refused.set(str(error))
+            except BaseException:  # noqa: BLE001 - it is told to stop
+                continue
 
     launch = stage.start(a_launch(), stubborn)
     assert begun.wait(PATIENCE)
     stage.executor.cancel(launch.key, "cancelled by hand")
     cancelled.set()
     assert refused.wait(PATIENCE)
+    assert "cancelled" in refused.text()
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
 
 
-def test_a_try_that_takes_too_long_fails_and_frees_its_slot_though_its_thread_goes_on(stage: Stage, gate: Gate) -> None:
+def test_a_try_that_takes_too_long_fails_and_frees_its_slot(stage: Stage, gate: Gate) -> None:
     stage.executor.set_slots("narrow", 1)
     late = gate.enter("late", timeout=TOO_LATE)
     after = gate.enter("after")
     assert stage.audience.outcome(late) == Failed("timed out after 2 s")
     gate.let_all()
     assert stage.audience.outcome(after) == Succeeded('"after"')
-    assert "it is left alone" in stage.log_of(late)
 
 
 def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
-    go_on, over = threading.Event(), threading.Event()
+    enough = stage.signal()
 
     def talkative(ctx: Any) -> None:
-        assert go_on.wait(PATIENCE)
-        ctx.log.info("too late")
-        over.set()
+        while not enough.is_set():
+            with contextlib.suppress(BaseException):
+                ctx.log.info("I am still here")
+                enough.wait(0.05)
 
     launch = a_launch(timeout=TOO_LATE)
     stage.play(launch, talkative)
-    go_on.set()
-    assert over.wait(PATIENCE)
     stage.play(a_launch(run_id="another"), lambda ctx: None)
-    assert "too late" not in stage.log_of(launch)
-    assert len([e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key]) == 1
+    enough.set()
+    stage.play(a_launch(run_id="a third"), lambda ctx: None)
+    heard = [event for event in stage.audience.events if launch.key in keys_of(event)]
+    assert [event for event in heard if isinstance(event, TaskEnded)] == heard[-1:]
+    assert "I am still here" in stage.log_of(launch)
+
+
+def keys_of(event: Event) -> set[LaunchKey]:
+    if isinstance(event, TaskLogged):
+        return {(line.dag_id, line.run_id, line.task_id, line.launch) for line in event.lines}
+    return {event.key}
 
 
 def test_an_unknown_pool_is_a_failure_that_names_the_pools(stage: Stage) -> None:
@@ -251,14 +269,13 @@ def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(stage: Stage) -> 
     assert output.startswith("about to fail\nTraceback") and "in fails" in output and "performing.py" not in output
 
 
-def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WAREHOUSE_PASSWORD", "hunter2-hunter2")
+def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(stage: Stage) -> None:
+    def password() -> str:
+        return os.environ["PASSWORD_OF_THE_TESTS"]  # tests/conftest.py sets it
 
     def fails(ctx: Any) -> None:
-        ctx.log.info("connect with hunter2-hunter2 to jdbc:x://me:word@host/db")
-        raise ValueError("hunter2-hunter2 is refused")
+        ctx.log.info(f"connect with {password()} to jdbc:x://me:word@host/db")
+        raise ValueError(f"{password()} is refused")
 
     launch = a_launch()
     assert stage.play(launch, fails) == Failed("ValueError: *** is refused")
@@ -266,7 +283,7 @@ def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(
     assert output.startswith("connect with *** to jdbc:x://***@host/db\n") and output.endswith(
         "ValueError: *** is refused"
     )
-    assert stage.play(a_launch("skips"), lambda ctx: ctx.skip("no hunter2-hunter2 today")) == Skipped("no *** today")
+    assert stage.play(a_launch("skips"), lambda ctx: ctx.skip(f"no {password()} today")) == Skipped("no *** today")
 
 
 def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(stage: Stage) -> None:
@@ -349,7 +366,7 @@ def test_a_run_without_interval_says_so(stage: Stage) -> None:
 
 
 def test_lines_come_while_the_task_runs_and_the_rest_before_its_end(stage: Stage) -> None:
-    heard = threading.Event()
+    heard = stage.signal()
 
     def talks(ctx: Any) -> None:
         ctx.log.info("first of %d", 2)
@@ -393,41 +410,39 @@ def test_a_task_that_logs_without_end_is_cut_short(stage: Stage) -> None:
 # -- Spark goes away --------------------------------------------------------------------------------------------------
 
 
-def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed() -> None:
+def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed(tmp_path: Path) -> None:
     story = """
-        import logging, sys
+        import sys
+        from pathlib import Path
         sys.path.insert(0, sys.argv[1])
-        from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
-        from backfill_manager.clock import SystemClock
-        from backfill_manager.execution.executor import Executor
+        from support.executor_fixture import Audience, a_launch, an_executor
+        from support.file_signals import FileSignal
+        from support.task_snapshot import with_function
         from backfill_manager.execution.session import build_session
-        import threading
 
-        spark = build_session(master="local[1]", pools=[])
-        running, audience = threading.Event(), Audience()
+        spark, folder = build_session(master="local[1]", pools=[]), Path(sys.argv[3])
+        running, audience = FileSignal(folder / "running"), Audience()
 
         def endless(ctx):
             running.set()
             ctx.spark.range(0, 10**13, 1, 1).selectExpr("max(id % 7)").collect()
 
-        launch = a_launch()
-        library = OneDag(LoadedForTest(launch.dag, {"work": endless}))
-        executor = Executor(spark, code_cache=library, on_event=audience, clock=SystemClock(), term=1, is_leader=lambda: True,
-                            state=THIS_STATE, slots={"backfill": 1}, on_spark_gone=lambda why: print("GONE", why))
-        waits = a_launch(run_id="waits")
-        for each in (launch, waits):
-            executor.launch(each)
-        assert running.wait(180)
-        spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()
-        print("OUTCOME", audience.outcome(launch))
-        print("WAITED", audience.outcome(waits))
-        executor.close(0)
-    """
-    from pathlib import Path
+        def report(why):
+            print("GONE", why)
 
+        with an_executor(spark, audience, slots={"backfill": 1}, on_spark_gone=report) as executor:
+            launch, waits = (with_function(a_launch(run_id=name), endless, folder) for name in ("runs", "waits"))
+            for each in (launch, waits):
+                executor.launch(each)
+            assert running.wait(180)
+            spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()
+            print("OUTCOME", audience.outcome(launch))
+            print("WAITED", audience.outcome(waits))
+    """
     for how in ("stopped", "killed"):
+        (tmp_path / how).mkdir()
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), how],
+            [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), how, str(tmp_path / how)],
             capture_output=True, text=True, timeout=PATIENCE * 2, check=False,
         )  # fmt: skip
         assert "OUTCOME Lost(reason='Spark went away while it ran: its " in done.stdout, (
@@ -472,8 +487,10 @@ def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(
     assert output == [None]
 
 
-def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(spark: SparkSession) -> None:
-    audience, failed, let_go = Audience(), list[tuple[str, str]](), threading.Event()
+def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    audience, failed, let_go = Audience(), list[tuple[str, str]](), FileSignal(tmp_path / "let go")
     result = threading.Event()
 
     def hear(event: Event) -> None:
@@ -489,17 +506,14 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(s
         ctx.log.info("one line")
         let_go.wait(PATIENCE)
 
-    launch = a_launch()
-    executor = Executor(
-        spark, code_cache=OneDag(LoadedForTest(launch.dag, {"work": talks})), on_event=hear, clock=SystemClock(), term=7,
-        is_leader=lambda: True, state=THIS_STATE, slots={"backfill": 1}, on_failure=on_failure,
-    )  # fmt: skip
+    launch = with_function(a_launch(), talks, tmp_path)
     try:
-        executor.launch(launch)
-        assert result.wait(PATIENCE)
-        executor.close(0.0)
-        assert audience.end_of(launch) == PutBack("the manager stopped while it ran")
-        assert failed == [("executor of term 7", "ZeroDivisionError")]
+        with an_executor(spark, hear, term=7, slots={"backfill": 1}, on_failure=on_failure) as executor:
+            executor.launch(launch)
+            assert result.wait(PATIENCE)
+            executor.close(0.0)
+            assert audience.end_of(launch) == PutBack("the manager stopped while it ran")
+            assert failed == [("executor of term 7", "ZeroDivisionError")]
     finally:
         let_go.set()
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.executor_fixture import PATIENCE, Stage, a_launch
+from support.task_snapshot import of_snapshot
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Failed, Skipped, Succeeded, TaskLaunch
@@ -62,9 +62,29 @@ def test_skipping_and_results_that_are_too_much(stage: Stage) -> None:
     assert isinstance(outcome, Failed) and "set is not JSON serializable" in outcome.error
 
 
+def a_bundle(folder: Path, pipeline: str, **modules: str) -> TaskLaunch:
+    """The start of `work` of the DAG in `pipeline.py`, beside these modules."""
+    folder.mkdir(exist_ok=True)
+    for name, text in {"pipeline": pipeline, **modules}.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return of_snapshot(a_launch(kind="executor", run_id=f"run {next(_runs)}"), folder, "pipeline.py")
+
+
 def test_what_can_not_be_sent_is_named(stage: Stage) -> None:
-    lock = threading.Lock()
-    _, outcome = play(stage, lambda ctx: lock.locked())
+    pipeline = """
+        import threading
+        from backfill_manager import dag, task
+
+        lock = threading.Lock()
+
+        @dag(schedule=None)
+        def stage():
+            @task.executor
+            def work(ctx):
+                return lock.locked()
+            work()
+    """
+    outcome = stage.play(a_bundle(stage.folder / "bundle", pipeline))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert "task 'work' can't be sent to an executor: cannot pickle '_thread.lock' object" in outcome.error
 
@@ -79,52 +99,52 @@ def a_home_of_spark(folder: Path) -> Path:
     return folder
 
 
+ON_A_CLUSTER = """
+    import os, sys
+    import api_client
+    from api_client import fetch
+    from backfill_manager import dag, task
+
+    LIMIT = 5
+
+    @task.executor
+    def work(ctx):
+        ctx.log.info("there")
+        return {**fetch(LIMIT), **api_client.fetch(LIMIT), "pid": os.getpid(),
+                "executor": __import__("pyspark").SparkFiles.getRootDirectory(),
+                "ours": sorted(m for m in sys.modules if m.startswith("backfill_manager")),
+                "path": [p for p in sys.path if "bundle" in p], "day": ctx.logical_date.isoformat()}
+
+    @dag(schedule=None)
+    def stage():
+        work()
+"""
+
+
 def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle"
-    bundle.mkdir()
-    (bundle / "api_client.py").write_text("def fetch(n):\n    return {'fetched': n}\n")
-    (bundle / "pipeline.py").write_text(
-        textwrap.dedent("""
-        import os, sys
-        import api_client
-        from api_client import fetch
-
-        LIMIT = 5
-
-        def task(ctx):
-            ctx.log.info("there")
-            return {**fetch(LIMIT), **api_client.fetch(LIMIT), "pid": os.getpid(),
-                    "executor": __import__("pyspark").SparkFiles.getRootDirectory(),
-                    "ours": sorted(m for m in sys.modules if m.startswith("backfill_manager")),
-                    "path": [p for p in sys.path if "bundle" in p], "day": ctx.logical_date.isoformat()}
-        """)
-    )
+    launch = a_bundle(tmp_path / "bundle", ON_A_CLUSTER, api_client="def fetch(n):\n    return {'fetched': n}\n")
+    (tmp_path / "launch").write_bytes(pickle.dumps(launch))
     story = """
-        import os, sys
-        sys.path[:0] = [sys.argv[1], sys.argv[2]]
-        from support.executor_fixture import THIS_STATE, Audience, LoadedForTest, OneDag, a_launch
-        from backfill_manager.clock import SystemClock
-        from backfill_manager.execution.executor import Executor
+        import os, pickle, sys
+        sys.path.insert(0, sys.argv[1])
+        from support.executor_fixture import Audience, an_executor
         from backfill_manager.execution.session import build_session
-        import pipeline
 
+        with open(sys.argv[2], "rb") as file:
+            launch = pickle.load(file)
         spark = build_session(master="local-cluster[2,1,512]", pools=[], conf={"spark.executor.memory": "512m"})
-        audience, launch = Audience(), a_launch(kind="executor", snapshot=sys.argv[2])
-        library = OneDag(LoadedForTest(launch.dag, {"work": pipeline.task}))
-        executor = Executor(spark, code_cache=library, on_event=audience,
-                            clock=SystemClock(), term=1, is_leader=lambda: True, state=THIS_STATE,
-                            slots={"backfill": 1})
-        executor.launch(launch)
-        outcome = audience.outcome(launch)
-        print("OUTCOME", getattr(outcome, "result_json", outcome), flush=True)
-        print("LINES", audience.lines(launch), "PID", os.getpid())
-        executor.close(5)
+        audience = Audience()
+        with an_executor(spark, audience, slots={"backfill": 1}) as executor:
+            executor.launch(launch)
+            outcome = audience.outcome(launch)
+            print("OUTCOME", getattr(outcome, "result_json", outcome), flush=True)
+            print("LINES", audience.lines(launch), "PID", os.getpid())
         spark.stop()
     """
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
     environment |= {"SPARK_HOME": str(a_home_of_spark(tmp_path / "spark")), "SPARK_SCALA_VERSION": "2.13"}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), str(bundle)],
+        [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), str(tmp_path / "launch")],
         capture_output=True, text=True, timeout=PATIENCE * 3, check=False, env=environment,
     )  # fmt: skip
     message = next((line for line in done.stdout.splitlines() if line.startswith("OUTCOME {")), None)
@@ -135,15 +155,8 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
     assert "LINES ['there']" in done.stdout and f"PID {result['pid']}" not in done.stdout
 
 
-def test_a_task_of_a_loaded_bundle_takes_its_modules_along(stage: Stage, tmp_path: Path) -> None:
-    from backfill_manager.dags.importing.code_cache import CodeCache
-
-    (tmp_path / "clients").mkdir()
-    (tmp_path / "clients" / "__init__.py").write_text("from .api import fetch\n")
-    (tmp_path / "clients" / "api.py").write_text("BASE = 40\n\ndef fetch(n):\n    return BASE + n\n")
-    (tmp_path / "numbers_of.py").write_text("import clients\n\nclass Numbers:\n    two = clients.fetch(2)\n")
-    (tmp_path / "pipeline.py").write_text(
-        textwrap.dedent("""
+def test_a_task_takes_the_modules_of_its_bundle_along(stage: Stage) -> None:
+    pipeline = """
         import clients
         from numbers_of import Numbers
         from backfill_manager import dag, task
@@ -154,10 +167,11 @@ def test_a_task_of_a_loaded_bundle_takes_its_modules_along(stage: Stage, tmp_pat
             def work(ctx):
                 return [clients.fetch(1), Numbers.two, Numbers().__class__.__name__]
             work()
-        """)
-    )
-    launch = a_launch(kind="executor", snapshot=str(tmp_path))
-    version = dataclasses.replace(launch.version, file="pipeline.py", definition_json=launch.dag.to_json())
-    functions = CodeCache().dag(version).functions
-    outcome = stage.play(dataclasses.replace(launch, version=version), functions["work"])
-    assert outcome == Succeeded('[41, 42, "Numbers"]')
+    """
+    package = stage.folder / "bundle" / "clients"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from .api import fetch\n")
+    (package / "api.py").write_text("BASE = 40\n\ndef fetch(n):\n    return BASE + n\n")
+    numbers_of = "import clients\n\nclass Numbers:\n    two = clients.fetch(2)\n"
+    launch = a_bundle(stage.folder / "bundle", pipeline, numbers_of=numbers_of)
+    assert stage.play(launch) == Succeeded('[41, 42, "Numbers"]')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
+from support.executor_fixture import PATIENCE, THIS_STATE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
@@ -121,24 +122,27 @@ def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(stage:
 
 
 def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -> None:
-    goes_on, tried, refused = threading.Event(), threading.Event(), []
+    begun, goes_on, refused = stage.signal(), stage.signal(), stage.signal()
 
-    def sleeps_too_long(ctx: Any) -> None:
-        assert goes_on.wait(PATIENCE)
+    def writes_too_late(ctx: Any) -> None:
+        begun.set()
+        while not goes_on.is_set():
+            with contextlib.suppress(BaseException):  # whatever tells it to end
+                goes_on.wait(PATIENCE)
         try:
             ctx.write(hours(ctx, 1), table, time_column="at")
         except Exception as error:
-            refused.append(f"{type(error).__name__}: {error}")
+            refused.set(f"{type(error).__name__}: {error}")
             raise
-        finally:
-            tried.set()
 
-    late = a_launch(timeout=TOO_LATE)
-    assert stage.play(late, sleeps_too_long) == Failed("timed out after 2 s")
-    assert stage.play(dataclasses.replace(again(late), timeout_s=None), writes(table, 2)) == Succeeded("3")
+    late = stage.start(a_launch(), writes_too_late)
+    assert begun.wait(PATIENCE)
+    assert stage.executor.cancel(late.key, "cancelled by hand")
     goes_on.set()
-    assert tried.wait(PATIENCE)
-    assert refused == ["AbandonedTry: this try is over (timed out after 2 s); it writes no more"]
+    assert refused.wait(PATIENCE)
+    assert refused.text() == "AbandonedTry: this try is over (cancelled by hand); it writes no more"
+    assert stage.audience.outcome(late) == Cancelled("cancelled by hand")
+    assert stage.play(again(late), writes(table, 2)) == Succeeded("3")
     assert values(stage.spark, table) == [2, 2, 2]
 
 
@@ -146,7 +150,7 @@ def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(stag
     from backfill_manager.execution.output_table import OutputTable
 
     assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    other, computed = TurnHolder(PROCESS_TURNS), threading.Event()
+    other, computed = TurnHolder(PROCESS_TURNS), stage.signal()
 
     def writes_late(ctx: Any) -> None:
         frame = hours(ctx, 2)
@@ -182,10 +186,10 @@ def test_an_older_generation_that_comes_last_is_refused(stage: Stage, table: str
 
 def test_eight_parallel_intervals_of_one_unpartitioned_table_all_land(stage: Stage, table: str) -> None:
     launches = [a_launch(interval=(day(n), day(n + 1))) for n in range(1, 9)]
-    together = threading.Barrier(8)
+    together = stage.barrier(8)
 
     def all_at_once(ctx: Any) -> None:
-        together.wait(PATIENCE)
+        assert together.wait(PATIENCE)
         ctx.write(hours(ctx, ctx.interval.start.day), table, time_column="at")
 
     for launch in launches:

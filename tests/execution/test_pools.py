@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, settled
 
-from backfill_manager.execution import spark_properties
 from backfill_manager.execution.messages import Succeeded, TaskLaunch
 
 if TYPE_CHECKING:
@@ -91,7 +89,6 @@ def as_it_is(job: Callable[[Any], int]) -> Callable[[Any], int]:
 
 
 def to_df_of_an_rdd(ctx: Any) -> int:
-    ctx.spark.newSession().conf.set("spark.scheduler.pool", "scheduled")  # as any other task does, at any time
     count: int = ctx.spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"]).count()
     return count
 
@@ -117,11 +114,11 @@ def tag_of(launch: TaskLaunch) -> str:
 
 
 def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -> None:
-    together = threading.Barrier(2)
+    together = stage.barrier(2, rounds=2)
 
     def two_jobs(ctx: Any) -> None:
-        for _ in range(2):
-            together.wait(PATIENCE)
+        for nth in range(2):
+            assert together.wait(PATIENCE, nth)
             in_a_plain_thread(rdd_job)(ctx)
         settled(ctx.spark)  # the status store may lag behind what it tells
 
@@ -143,79 +140,14 @@ def test_a_try_that_runs_no_job_tells_of_none(stage: Stage) -> None:
     assert stage.audience.spark_jobs_of(launch) == ()
 
 
-def test_threads_that_outlive_a_task_serve_the_next_one_in_that_ones_pool(stage: Stage, last_job: int) -> None:
-    with ThreadPoolExecutor(1) as shared:
-
-        def task(ctx: Any) -> int:
-            return shared.submit(rdd_job, ctx).result()
-
-        assert stage.play(a_launch(run_id="one", pool="backfill"), task) == Succeeded("7")
-        assert stage.play(a_launch(run_id="two", pool="scheduled"), task) == Succeeded("7")
-        sc = stage.spark.sparkContext
-        shared.submit(lambda: sc.parallelize([1], 1).count()).result()  # nobody's
-    pools = [(job.pools, job.tags) for job in sorted(jobs_since(stage.spark, last_job))]
-    assert pools == [
-        ({"backfill"}, {"bfm/stage/one/work/1"}),
-        ({"scheduled"}, {"bfm/stage/two/work/1"}),
-        ({"default"}, {""}),
-    ]
-
-
-def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkSession) -> None:
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
-    spark_properties.install(spark)
-    spark_properties.install(spark)
-    assert threading.Thread.start is not start
-    thread = threading.Thread(target=lambda: None)
-    thread.start()
-    thread.join()
-    assert "run" not in vars(thread)
-    spark_properties.remove()
-    assert threading.Thread.start is not start
-    spark_properties.remove()
-    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
-
-
-def test_a_thread_is_handed_to_the_next_try_clean(stage: Stage) -> None:
-    mine: contextvars.ContextVar[int] = contextvars.ContextVar("mine", default=0)
-    threads: list[threading.Thread] = []
-
+def test_what_a_try_sets_in_spark_does_not_reach_the_next_one(stage: Stage) -> None:
     def task(ctx: Any) -> list[Any]:
         sc = ctx.spark.sparkContext
-        found = [mine.get(), sc.getLocalProperty("mine"), sorted(sc.getJobTags()), ctx.spark.conf.get("spark.mine", "")]
-        mine.set(1)
+        found = [sc.getLocalProperty("mine"), sorted(sc.getJobTags()), ctx.spark.conf.get("spark.mine", "")]
         sc.setLocalProperty("mine", "1")
         sc.addJobTag("mine")
         ctx.spark.conf.set("spark.mine", "1")
-        threads.append(threading.current_thread())
         return found
 
-    one, two = a_launch(run_id="one"), a_launch(run_id="two")
-    assert stage.play(one, task) == Succeeded('[0, null, ["bfm/stage/one/work/1"], ""]')
-    stage.executor.launch(two)
-    assert stage.audience.outcome(two) == Succeeded('[0, null, ["bfm/stage/two/work/1"], ""]')
-    assert len(threads) == 2
-
-
-def test_a_scope_leaves_its_thread_as_it_was(spark: SparkSession) -> None:
-    sc = spark.sparkContext
-    with spark_properties.SparkJobGroup(sc, "backfill", "bfm/x", "x", lambda level, message: None).entered():
-        assert set(sc.getJobTags()) == {"bfm/x"}
-        assert sc.getLocalProperty("spark.scheduler.pool") == "backfill"
-    assert set(sc.getJobTags()) == set()
-    assert sc.getLocalProperty("spark.scheduler.pool") is None and sc.getLocalProperty("spark.jobGroup.id") is None
-
-
-def test_a_session_made_before_the_executor_does_not_draw_rdds_into_its_pool(
-    spark: SparkSession, last_job: int
-) -> None:
-    spark.newSession().conf.set("spark.scheduler.pool", "control")  # as the store's own, or the planner's
-    spark_properties.install(spark)
-    try:
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "backfill")
-        rows = spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"])  # type: ignore[attr-defined]
-        assert rows.count() == 7
-    finally:
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
-        spark_properties.remove()
-    assert {pool for job in jobs_since(spark, last_job) for pool in job.pools} == {"backfill"}
+    for run_id in ("one", "two"):
+        assert stage.play(a_launch(run_id=run_id), task) == Succeeded(f'[null, ["bfm/stage/{run_id}/work/1"], ""]')

@@ -411,3 +411,27 @@ def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:
     ground.ask("backfill.hide", backfill_id="nothing")
     ground.drain()
     assert "There is no backfill 'nothing'" in ground.store.rows("response")[-1].message  # type: ignore[attr-defined]
+
+
+def test_limits_of_a_process_are_those_of_the_task_else_of_its_pool_else_by_what_made_its_run() -> None:
+    spec = dag_spec("d", "own", "plain", each={"own": {"memory": 2048, "nice": 1}})
+    ground = InMemoryManager(spec)
+
+    def limits() -> dict[str, tuple[int | None, int]]:
+        ground.drain()
+        launches = [ground.launched.pop() for _ in range(len(ground.launched))]
+        return {launch.ti.task_id: (launch.memory_mb, launch.nice) for launch in launches}
+
+    ground.backfill("d", JANUARY[:1])
+    assert limits() == {"own": (2048, 1), "plain": (None, 10)}
+    ground.ask("dag.trigger", dag_id="d", logical_date=None, conf={})
+    assert limits() == {"own": (2048, 1), "plain": (None, 5)}
+
+    ground.ask("pool.set", name="backfill", slots=16, weight=1, min_share=0, memory_mb="1.5 GB", nice="15")
+    ground.backfill("d", JANUARY[2:3], overrides_json=json.dumps({"own.memory": "512 MB"}))
+    assert limits() == {"own": (512, 1), "plain": (1536, 15)}
+    ground.ask("pool.set", name="backfill", slots=8, weight=1, min_share=0)
+    assert ground.state.pools["backfill"].memory_mb == 1536, "a release that does not know of limits leaves them"
+    ground.ask("pool.set", name="backfill", slots=8, weight=1, min_share=0, memory_mb=None, nice=None)
+    ground.backfill("d", JANUARY[3:4])
+    assert limits() == {"own": (2048, 1), "plain": (None, 10)}

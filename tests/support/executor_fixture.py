@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import (
@@ -25,6 +28,9 @@ from backfill_manager.execution.messages import (
 )
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
+from backfill_manager.processes.server_process import ForkServers
+from support.file_signals import FileBarrier, FileSignal
+from support.task_snapshot import with_function
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,26 +46,26 @@ def day(n: int) -> datetime:
     return datetime(2013, 1, n, tzinfo=UTC)
 
 
-@dataclass
-class LoadedForTest:
-    spec: DagSpec
-    functions: dict[str, Callable[..., Any]]
+@cache
+def fork_servers() -> ForkServers:
+    """Those of all tests: starting one takes longer than most tests."""
+    servers = ForkServers()
+    atexit.register(servers.close)
+    return servers
 
 
-@dataclass
-class OneDag:
-    """A library with one DAG in it."""
-
-    loaded: LoadedForTest
-
-    def dag(self, version: DagVersion) -> LoadedForTest:
-        return self.loaded
-
-    def folder(self, version: DagVersion) -> Path:
-        return Path(version.snapshot or "/there is none")
-
-    def using(self, version: DagVersion) -> AbstractContextManager[None]:
-        return nullcontext()
+@contextmanager
+def an_executor(spark: SparkSession, on_event: Callable[[Event], None], **how: Any) -> Iterator[Executor]:
+    """An open executor; all tests get theirs here. `how` replaces what it is given else."""
+    given = {
+        "clock": SystemClock(), "term": 1, "is_leader": lambda: True, "state": THIS_STATE,
+        "slots": {"backfill": 16, "scheduled": 16, "narrow": 2},
+    } | how  # fmt: skip
+    executor = Executor(spark, servers=fork_servers(), on_event=on_event, **given)
+    try:
+        yield executor
+    finally:
+        executor.close(0.0)
 
 
 @dataclass
@@ -152,25 +158,36 @@ def a_launch(
 
 @dataclass
 class Stage:
-    """An open executor, its audience, and the functions its tasks run."""
+    """An open executor, its audience, and a folder for what goes between tests and tasks.
+
+    Tasks share no memory with their test: a function is stored in a snapshot, with the values that it uses as they are at that
+    moment. What it finds out comes back as its result, in its log, through a signal or in a file.
+    """
 
     spark: SparkSession
     executor: Executor
     audience: Audience
-    functions: dict[str, Callable[..., Any]]
     leading: list[bool]
+    folder: Path
+    _names: Iterator[int] = field(default_factory=itertools.count)
 
-    def play(self, launch: TaskLaunch, function: Callable[..., Any] | None = None) -> Outcome:
-        """Run one launch to its end."""
+    def play(self, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> Outcome:
+        """Run one launch to its end. The function is that of its task; SQL tasks have none."""
         self.start(launch, function)
         return self.audience.outcome(launch)
 
-    def start(self, launch: TaskLaunch, function: Callable[..., Any] | None = None) -> TaskLaunch:
+    def start(self, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> TaskLaunch:
         assert self.audience.end_of(launch) is None, "each start has a launch number of its own"
         if function is not None:
-            self.functions[launch.task.task_id] = function
+            launch = with_function(launch, function, self.folder)
         self.executor.launch(launch)
         return launch
+
+    def signal(self) -> FileSignal:
+        return FileSignal(self.folder / f"signal {next(self._names)}")
+
+    def barrier(self, parties: int, rounds: int = 1) -> FileBarrier:
+        return FileBarrier(self.folder / f"barrier {next(self._names)}", parties, rounds)
 
     def log_of(self, launch: TaskLaunch) -> str:
         return "\n".join(self.audience.lines(launch))

@@ -25,12 +25,14 @@ router = APIRouter(prefix="/pools", tags=["pools"])
 def get_pools(
     reader: Reader, paging: Annotated[Paging, paged("name", "-name", "slots", "-slots", "used", "-used")]
 ) -> Any:
-    """Slots (maximum number of running tasks) and how many are used; weight and minimum share of the Spark pool."""
+    """Slots (maximum number of running tasks) and how many are used; weight and minimum share of the Spark pool; limits of
+    the processes of tasks."""
     return paging.short_page(list_pools(reader.store), "name")
 
 
 @router.patch("/{name}", operation_id="change_pool", **CHANGE)
 @submits(kinds.POOL_SET)
 def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Payload:
-    """Slots change at once; Spark takes a new weight or share when the manager is restarted."""
-    return validation.set_pool(submitter.store, name, **body.model_dump())
+    """Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share when the manager is
+    restarted. Null is the same as left out, but for memory and nice: it takes the pool's own away."""
+    return validation.set_pool(submitter.store, name, **body.model_dump(exclude_unset=True))

@@ -56,7 +56,7 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case kinds.TASKS_CLEAR:
             return {"ask": _clear_command(backend, values).to_payload()}
         case kinds.POOL_SET:
-            return validation.set_pool(store, **{"weight": None, "min_share": None, **values})
+            return validation.set_pool(store, **values)
         case _:  # manager.stop, state.compact, task.run
             return values
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import argument
+from backfill_manager.cli.options import argument, spellings
 from backfill_manager.cli.render.output import Column
 from backfill_manager.cli.render.response import submit
+from backfill_manager.errors import InvalidInput
 from backfill_manager.schemas.kinds import POOL_SET
 
 group = Group("pools", "Pools: how many tasks may run at once, and how Spark shares its cores.")
@@ -15,11 +16,12 @@ group = Group("pools", "Pools: how many tasks may run at once, and how Spark sha
 
 @group.command("list")
 def list_(context: CliContext) -> None:
-    """List the pools: slots (tasks at once) and how many are taken, weight and minimum share of the Spark pool.
+    """List the pools: slots (tasks at once) and how many are taken, weight and minimum share of the Spark pool, memory (MB) and
+    nice of the processes of tasks.
 
     Example: [cyan]bfm pools list[/]
     """
-    numbers = ("slots", "used", "free", "queued", "running", "weight", "min_share")
+    numbers = ("slots", "used", "free", "queued", "running", "weight", "min_share", "memory_mb", "nice")
     columns = [Column("name"), *(Column(name, right=True) for name in numbers)]
     empty = "No pools yet: the manager creates them when it starts (`bfm manager start`)."
     context.out.print_rows(context.backend.pools(), columns, empty=empty)
@@ -29,9 +31,12 @@ def list_(context: CliContext) -> None:
 def set_(
     context: CliContext, values: Document, name: str = argument("NAME", "The pool, see `bfm pools list`.")
 ) -> None:
-    """Change a pool. Slots change at once; Spark takes a new weight or share when the manager starts again. A new pool
-    is configured in conf/manager.yaml.
+    """Change a pool. Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share
+    when the manager starts again. A new pool is configured in conf/manager.yaml.
 
-    Example: [cyan]bfm pools set backfill --slots 32[/]
+    Example: [cyan]bfm pools set backfill --slots 32 --memory "2 GB"[/]
     """
+    if not values:
+        fields = ", ".join(spellings("SetPool")[1:])
+        raise InvalidInput(f"Nothing to set: give at least one of {fields}.")
     submit(context, POOL_SET, {"name": name, **values}, "Set pool {name}", "name")

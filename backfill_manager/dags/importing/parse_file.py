@@ -1,4 +1,4 @@
-"""The process that imports one DAG file: forked by `worker` for this file, ended by it or with it.
+"""The process that imports one DAG file: forked by the fork server for this file, ended by it or with it.
 
 The file is other people's code: it may print, hang, exit, crash, eat memory. The result goes to a pipe of its own as one
 JSON document, and the process ends there, whatever threads the file has started. When there is no result to give, the
@@ -11,60 +11,72 @@ from __future__ import annotations
 import dataclasses
 import faulthandler
 import gc
-import itertools
 import json
 import os
-import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from backfill_manager.dags.importing import bundle_path
+from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.import_failure import explain
-from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
+from backfill_manager.processes import limits
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
-_IMPORT_SYSTEM: Final = "<frozen importlib._bootstrap_external>"
-_SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
+_IMPORT_SYSTEM: Final = frozenset({"<frozen importlib._bootstrap_external>", bundle_path.__file__})
+NICENESS: Final = 10
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
 @dataclass(frozen=True)
 class ParseJob:
     """One file to read: `file` of the folder `root`, in at most `seconds` and `memory_mb` megabytes more than are used
-    before it is begun. `limits` are defaults of DAGs that don't set these. `preload`: what to import before forking. `reader`:
-    `module:Class` of a parser with a format of its own, and its `options`; "" is Python and YAML."""
+    before it is begun. `limits` are defaults of DAGs that don't set these. `reader`: `module:Class` of a parser with a format of
+    its own, and its `options`; "" is Python and YAML."""
 
     root: str
     file: str
     seconds: float
     memory_mb: int
     limits: Mapping[str, int]
-    preload: Sequence[str] = ()
     reader: str = ""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
-
-    @classmethod
-    def from_json(cls, text: bytes) -> ParseJob:
-        return cls(**json.loads(text))
+    def to_json(self) -> dict[str, Any]:
+        text = json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
+        values: dict[str, Any] = json.loads(text)
+        return values
 
 
-def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
+_bundles: dict[tuple[str, int, int], Bundle] = {}  # the one whose files were read last
+
+
+def prepare(job: Mapping[str, Any]) -> None:
+    """In the fork server: reads the folder's names, once for all of its files. A folder that was made anew is another one."""
+    about = os.stat(job["root"])
+    key = (job["root"], about.st_ino, about.st_mtime_ns)
+    if key not in _bundles:
+        _bundles.clear()
+        _bundles[key] = Bundle(Path(job["root"]))
+        gc.collect()
+        gc.freeze()
+
+
+def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
+    job, (bundle,), (pipe,) = ParseJob(**values), _bundles.values(), descriptors
     own, pipe_before = os.getpid(), os.fstat(pipe)
     _discard_output()
-    most = _limit_memory(job.memory_mb)
-    gc.enable()
+    limits.apply_in_child(job.memory_mb, NICENESS)  # ticks come before parsing
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
-    result = json.dumps(parse_result(bundle, job, most)).encode()
+    bundle.enter()
+    result = json.dumps(parse_result(bundle, job, is_limited=True)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
         _exit(0)  # a fork that the file made, and that came out of it too; one result is enough
@@ -75,7 +87,7 @@ def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
     _exit(0)
 
 
-def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = None) -> dict[str, Any]:
+def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> dict[str, Any]:
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
@@ -88,8 +100,8 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
         if twice:
             raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
     except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
-        if max_memory is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
+        if is_limited:
+            limits.lift_memory_limit()
         failed = explain(error, root, file)
         if isinstance(error, MemoryError):
             why = f"took more than {job.memory_mb} MB of memory to be read (import_memory of its bundle)"
@@ -101,20 +113,10 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
         definitions.append(dataclasses.replace(dag.spec, file=file, **unsaid).to_json())
     return {
         "dags": definitions,
-        "imported": sorted(_imported(bundle) - {file}),
+        "imported": sorted(bundle.imported_files() - {file}),
         "read": [name for name in read if name != file],
         "listed": listed,
     }
-
-
-def _imported(bundle: ImportScope) -> set[str]:
-    """Files of the bundle that are modules now. The newest modules are last, and the bundle's package came before all
-    of its modules; looking at the older ones too would cost a copy of each page of memory that they lie in."""
-    package = bundle.package.__name__
-    names = list(itertools.takewhile(lambda name: name != package, reversed(sys.modules)))
-    inside = [sys.modules[name] for name in names if name.startswith(f"{package}.")]
-    files = [getattr(module, "__file__", None) for module in inside]
-    return {Path(path).relative_to(bundle.root).as_posix() for path in files if path}
 
 
 def _discard_output() -> None:
@@ -122,26 +124,6 @@ def _discard_output() -> None:
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     os.close(nowhere)
-
-
-def _limit_memory(megabytes: int) -> int:
-    """Limits it from here on; returns the limit, in bytes, to which it may be raised to report that it was exceeded."""
-    most = _memory_in_use() + (megabytes << 20)
-    hardest = most + _SPARE_MEMORY
-    _, limit = resource.getrlimit(resource.RLIMIT_DATA)
-    if limit != resource.RLIM_INFINITY:
-        hardest = min(limit, hardest)
-    resource.setrlimit(resource.RLIMIT_DATA, (min(most, hardest), hardest))
-    return hardest
-
-
-def _memory_in_use() -> int:
-    """What RLIMIT_DATA counts, in bytes; where the system does not tell (macOS), nothing."""
-    try:
-        with open("/proc/self/status", "rb") as status:
-            return next(int(line.split()[1]) << 10 for line in status if line.startswith(b"VmData:"))
-    except FileNotFoundError:
-        return 0
 
 
 class _FileAccessTracker:
@@ -167,7 +149,7 @@ class _FileAccessTracker:
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             _note(self._opened, args[0])
-        elif event in _LISTING and sys._getframe(1).f_code.co_filename != _IMPORT_SYSTEM:
+        elif event in _LISTING and sys._getframe(1).f_code.co_filename not in _IMPORT_SYSTEM:
             _note(self._listed, args[0])
 
     def _inside(self, paths: set[str]) -> set[str]:
