@@ -23,7 +23,8 @@ import pytest
 from support.manager_process import TIMEOUT_S, ended, request, settled, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.execution.table_turns import PROCESS_TURNS
+from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
 from backfill_manager.schemas.commands import CreateBackfill
@@ -416,3 +417,47 @@ def test_a_commit_that_goes_on_after_its_process_was_killed_and_the_next_try_wri
     assert ended(blocked.store, "blocked").state == s.SUCCESS
     found = rows(spark, tmp_path / "appended")
     assert found in ([(n, f"of try {k}") for n in range(3)] for k in (1, 2))
+
+
+CACHING_FILE = (
+    DAG_FILE[: DAG_FILE.index("def write(")]
+    + """
+@dag(schedule="@daily", start_date="2024-01-01", end_date="2024-12-31")
+def caching():
+    @task(retries=1, retry_delay=0)
+    def append(ctx):
+        say(ctx, "begun")
+        if ctx.try_number == 2:
+            (ROOT / "second_try").read_text()
+        opened = f"reflect('scala.io.Source', 'fromFile', '{ROOT / 'in_job'}', 'UTF-8') != ''"
+        rows = ctx.spark.range(1, numPartitions=1).selectExpr("id", f"{opened} AS opened").repartition(2)
+        ctx.write(rows, str(ROOT / "appended"), mode="append")
+
+    append()
+"""
+)
+
+
+def test_rows_that_a_killed_process_had_begun_to_cache_are_not_those_of_the_next_try(
+    settings: Settings, manager: Callable[[], Store], moments: Moments, spark: SparkSession, tmp_path: Path
+) -> None:
+    """While it waits for its turn, it caches its rows; Spark would take the next try's for the same, and wait for their rest."""
+    for name in ("in_job", "second_try"):
+        os.mkfifo(tmp_path / name)
+    bundle(tmp_path, CACHING_FILE)
+    store = manager()
+    wait_for(lambda: store.count("dag", [])[()])
+    with TurnHolder(PROCESS_TURNS).acquire(OutputTable(spark, str(tmp_path / "appended")).identity) as turn:
+        request(store, ask_for("caching", days=1), "caching")
+        process = moments.wait_for("begun", try_number=1)
+        in_job = reader_of(tmp_path / "in_job")
+        assert process.kill()
+        (it,) = wait_for(lambda: store.read(TaskTry))
+        assert (it.try_number, it.error) == (1, KILLED)
+        (tmp_path / "ready").write_text("for the next try")
+        (tmp_path / "ready").rename(tmp_path / "in_job")
+        write(in_job, "too late")
+        write(reader_of(tmp_path / "second_try"), "go on")
+        wait_for(lambda: PROCESS_TURNS.waiting(turn.identity))
+    assert ended(store, "caching").state == s.SUCCESS, [t.error for t in store.read(TaskTry)]
+    assert rows(spark, tmp_path / "appended") == [(0, True)]
