@@ -16,7 +16,6 @@ import pytest
 from support.bundle_folder import BundleFolder
 from support.tiny_wheel import make_wheel
 
-from backfill_manager.dags.bundles import interpreter
 from backfill_manager.dags.bundles.environment import COMPLETE, check_environments, environments_folder, interpreter_of
 from backfill_manager.dags.bundles.environment import interpreter_of_version as located
 from backfill_manager.dags.catalog import DagCatalog
@@ -27,6 +26,7 @@ from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import InvalidConfig, InvalidInput, StateError
 from backfill_manager.model.records import DagVersion
+from backfill_manager.processes import interpreter
 from backfill_manager.settings import BundleSettings, RawSettings, Settings
 from backfill_manager.testing import FakeClock
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager import __version__
-from backfill_manager.dags.bundles.interpreter import check_interpreter
 from backfill_manager.dags.bundles.make_environment import (
     Requirements,
     constraints,
@@ -32,6 +31,7 @@ from backfill_manager.dags.bundles.make_environment import (
 )
 from backfill_manager.errors import InvalidConfig, InvalidInput, StateError
 from backfill_manager.model.records import DagVersion
+from backfill_manager.processes.interpreter import check_interpreter
 from backfill_manager.settings import BundleSettings, RawSettings, Settings
 from backfill_manager.user_cache import cache_folder
 

@@ -22,9 +22,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from backfill_manager.dags.bundles.interpreter import check_interpreter, environment_for
 from backfill_manager.errors import InvalidInput, shorten
 from backfill_manager.masking import mask_environment
+from backfill_manager.processes.interpreter import check_interpreter, environment_for
 
 _PTH: Final = "of_the_manager.pth"
 _OURS: Final = "backfill-manager"

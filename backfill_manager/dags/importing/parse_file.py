@@ -1,4 +1,4 @@
-"""The process that imports one DAG file: forked by `worker` for this file, ended by it or with it.
+"""The process that imports one DAG file: forked by the fork server for this file, ended by it or with it.
 
 The file is other people's code: it may print, hang, exit, crash, eat memory. The result goes to a pipe of its own as one
 JSON document, and the process ends there, whatever threads the file has started. When there is no result to give, the
@@ -14,7 +14,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,38 +29,50 @@ from backfill_manager.processes import limits
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
 _IMPORT_SYSTEM: Final = frozenset({"<frozen importlib._bootstrap_external>", bundle_path.__file__})
+NICENESS: Final = 10
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
 @dataclass(frozen=True)
 class ParseJob:
     """One file to read: `file` of the folder `root`, in at most `seconds` and `memory_mb` megabytes more than are used
-    before it is begun. `limits` are defaults of DAGs that don't set these. `preload`: what to import before forking. `reader`:
-    `module:Class` of a parser with a format of its own, and its `options`; "" is Python and YAML."""
+    before it is begun. `limits` are defaults of DAGs that don't set these. `reader`: `module:Class` of a parser with a format of
+    its own, and its `options`; "" is Python and YAML."""
 
     root: str
     file: str
     seconds: float
     memory_mb: int
     limits: Mapping[str, int]
-    preload: Sequence[str] = ()
     reader: str = ""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
-
-    @classmethod
-    def from_json(cls, text: bytes) -> ParseJob:
-        return cls(**json.loads(text))
+    def to_json(self) -> dict[str, Any]:
+        text = json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
+        values: dict[str, Any] = json.loads(text)
+        return values
 
 
-def parse_and_exit(bundle: Bundle, job: ParseJob, pipe: int) -> NoReturn:
+_bundles: dict[tuple[str, int, int], Bundle] = {}  # the one whose files were read last
+
+
+def prepare(job: Mapping[str, Any]) -> None:
+    """In the fork server: reads the folder's names, once for all of its files. A folder that was made anew is another one."""
+    about = os.stat(job["root"])
+    key = (job["root"], about.st_ino, about.st_mtime_ns)
+    if key not in _bundles:
+        _bundles.clear()
+        _bundles[key] = Bundle(Path(job["root"]))
+        gc.collect()
+        gc.freeze()
+
+
+def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
+    job, (bundle,), (pipe,) = ParseJob(**values), _bundles.values(), descriptors
     own, pipe_before = os.getpid(), os.fstat(pipe)
     _discard_output()
-    limits.limit_memory(job.memory_mb)
-    gc.enable()
+    limits.apply_in_child(job.memory_mb, NICENESS)  # ticks come before parsing
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
     bundle.enter()
