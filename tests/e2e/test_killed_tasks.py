@@ -3,6 +3,7 @@ of a backfill that was left alone. And moments that chance seldom finds: a Spark
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import heapq
 import json
@@ -12,6 +13,7 @@ import select
 import signal
 import statistics
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -351,9 +353,9 @@ def blocked(settings: Settings, manager: Callable[[], Store], moments: Moments, 
 def test_the_spark_job_of_a_killed_process_ends_and_the_next_try_writes(
     blocked: Blocked, spark: SparkSession, tmp_path: Path
 ) -> None:
-    assert running_jobs(spark)
+    assert running_jobs(spark, "blocked")
     blocked.kill()
-    wait_for(lambda: not running_jobs(spark))
+    wait_for(lambda: not running_jobs(spark, "blocked"))
     readers_end = select.poll()
     readers_end.register(blocked.in_udf, 0)
     assert readers_end.poll(TIMEOUT_S * 1000), "Spark's Python worker, which read it, is gone"
@@ -363,11 +365,11 @@ def test_the_spark_job_of_a_killed_process_ends_and_the_next_try_writes(
     assert rows(spark, tmp_path / "appended") == [(n, "of try 2") for n in range(3)]
 
 
-def running_jobs(spark: SparkSession) -> list[str]:
-    """Descriptions of those of the task."""
+def running_jobs(spark: SparkSession, dag_id: str) -> list[str]:
+    """Descriptions of those of the DAG's tasks."""
     jobs = settled(spark).jobsList(None)
     running = [jobs.apply(n) for n in range(jobs.size()) if jobs.apply(n).status().toString() == "RUNNING"]
-    return [job.description().get() for job in running if "blocked.append" in str(job.description())]
+    return [job.description().get() for job in running if f"{dag_id}." in str(job.description())]
 
 
 @pytest.fixture
@@ -427,10 +429,8 @@ def caching():
     @task(retries=1, retry_delay=0)
     def append(ctx):
         say(ctx, "begun")
-        if ctx.try_number == 2:
-            (ROOT / "second_try").read_text()
-        opened = f"reflect('scala.io.Source', 'fromFile', '{ROOT / 'in_job'}', 'UTF-8') != ''"
-        rows = ctx.spark.range(1, numPartitions=1).selectExpr("id", f"{opened} AS opened").repartition(2)
+        (ROOT / f"try {ctx.try_number}").read_text()
+        rows = ctx.spark.range(3, numPartitions=1).groupBy("id").count()
         ctx.write(rows, str(ROOT / "appended"), mode="append")
 
     append()
@@ -438,26 +438,41 @@ def caching():
 )
 
 
+@contextlib.contextmanager
+def busy_executors(spark: SparkSession, root: Path) -> Iterator[None]:
+    """Both cores have something to do as long as this is open."""
+    fifos = [root / f"core {n}" for n in range(2)]
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    opened = f"reflect('scala.io.Source', 'fromFile', concat('{root / 'core '}', id), 'UTF-8')"
+    job = threading.Thread(target=spark.range(2, numPartitions=2).selectExpr(opened).collect, daemon=True)
+    job.start()
+    ends = [reader_of(fifo) for fifo in fifos]
+    yield
+    for end in ends:
+        write(end, "free")
+    job.join(TIMEOUT_S)
+
+
 def test_rows_that_a_killed_process_had_begun_to_cache_are_not_those_of_the_next_try(
     settings: Settings, manager: Callable[[], Store], moments: Moments, spark: SparkSession, tmp_path: Path
 ) -> None:
     """While it waits for its turn, it caches its rows; Spark would take the next try's for the same, and wait for their rest."""
-    for name in ("in_job", "second_try"):
-        os.mkfifo(tmp_path / name)
+    for n in (1, 2):
+        os.mkfifo(tmp_path / f"try {n}")
     bundle(tmp_path, CACHING_FILE)
     store = manager()
     wait_for(lambda: store.count("dag", [])[()])
     with TurnHolder(PROCESS_TURNS).acquire(OutputTable(spark, str(tmp_path / "appended")).identity) as turn:
         request(store, ask_for("caching", days=1), "caching")
         process = moments.wait_for("begun", try_number=1)
-        in_job = reader_of(tmp_path / "in_job")
-        assert process.kill()
-        (it,) = wait_for(lambda: store.read(TaskTry))
-        assert (it.try_number, it.error) == (1, KILLED)
-        (tmp_path / "ready").write_text("for the next try")
-        (tmp_path / "ready").rename(tmp_path / "in_job")
-        write(in_job, "too late")
-        write(reader_of(tmp_path / "second_try"), "go on")
+        with busy_executors(spark, tmp_path):
+            write(reader_of(tmp_path / "try 1"), "go on")
+            wait_for(lambda: running_jobs(spark, "caching"))
+            assert process.kill()
+            wait_for(lambda: not running_jobs(spark, "caching"))
+        write(reader_of(tmp_path / "try 2"), "go on")
         wait_for(lambda: PROCESS_TURNS.waiting(turn.identity))
     assert ended(store, "caching").state == s.SUCCESS, [t.error for t in store.read(TaskTry)]
-    assert rows(spark, tmp_path / "appended") == [(0, True)]
+    assert [t.error for t in store.read(TaskTry, order_by=["try_number"])] == [KILLED, None]
+    assert rows(spark, tmp_path / "appended") == [(n, 1) for n in range(3)]
