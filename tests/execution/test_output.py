@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.executor_fixture import PATIENCE, THIS_STATE, Stage, a_launch, day, rows_of, version_of
+from support.manager_process import wait_for
 
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
@@ -150,16 +151,9 @@ def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(stag
     from backfill_manager.execution.output_table import OutputTable
 
     assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    other, computed = TurnHolder(PROCESS_TURNS), stage.signal()
-
-    def writes_late(ctx: Any) -> None:
-        frame = hours(ctx, 2)
-        frame.persist = lambda: computed.set() or type(frame).persist(frame)  # it has found the queue taken
-        ctx.write(frame, table, time_column="at")
-
-    with other.acquire(OutputTable(stage.spark, table).identity):
-        waiting = stage.start(a_launch(interval=(day(2), day(3))), writes_late)
-        assert computed.wait(PATIENCE)
+    with TurnHolder(PROCESS_TURNS).acquire(OutputTable(stage.spark, table).identity) as turn:
+        waiting = stage.start(a_launch(interval=(day(2), day(3))), writes(table, 2))
+        wait_for(lambda: PROCESS_TURNS.waiting(turn.identity))
         assert stage.executor.cancel(waiting.key, "cancelled by hand")
         assert stage.audience.outcome(waiting) == Cancelled("cancelled by hand")
     assert values(stage.spark, table) == [1, 1, 1]
