@@ -19,15 +19,13 @@ _seq = itertools.count(1)
 
 
 @pytest.fixture
-def stage_of(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[StateIdentity], Stage]]:
+def stage_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Stage]]:
     """Opens a stage for a state of this identity; all are closed at the end."""
     with ExitStack() as opened:
 
-        def open_one(state: StateIdentity) -> Stage:
+        def open_one(state: StateIdentity = THIS_STATE, *, grace_s: float = 2.0) -> Stage:
             audience, leading = Audience(), [True]
-            executor = an_executor(spark, audience, is_leader=lambda: leading[0], state=state, grace_s=2.0)
+            executor = an_executor(spark, audience, is_leader=lambda: leading[0], state=state, grace_s=grace_s)
             folder = tmp_path_factory.mktemp("stage")
             return Stage(spark, opened.enter_context(executor), audience, leading, folder)
 
@@ -35,8 +33,8 @@ def stage_of(
 
 
 @pytest.fixture
-def stage(stage_of: Callable[[StateIdentity], Stage]) -> Stage:
-    return stage_of(THIS_STATE)
+def stage(stage_of: Callable[..., Stage]) -> Stage:
+    return stage_of()
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from support.executor_fixture import (
     a_launch,
     an_executor,
     day,
-    settled,
+    no_spark_job_goes_on,
 )
 from support.file_signals import FileSignal
 from support.task_snapshot import with_function
@@ -159,15 +158,9 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
 
     launch = stage.start(a_launch(), endless)
     assert computing.wait(PATIENCE)
-    tracker = stage.spark.sparkContext.statusTracker()
     assert stage.executor.cancel(launch.key, "cancelled by hand")
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
-    settled(stage.spark)
-    # its end is reported at the latest when its grace is over, which may be a moment before that of the last job
-    moment, end = threading.Event(), time.monotonic() + PATIENCE
-    while tracker.getActiveJobsIds():
-        assert time.monotonic() < end, "its job goes on"
-        moment.wait(0.1)
+    no_spark_job_goes_on(stage.spark)
 
 
 def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage: Stage) -> None:

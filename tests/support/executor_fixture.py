@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -188,6 +189,17 @@ def settled(spark: SparkSession) -> Any:
     sc = spark.sparkContext._jsc.sc()
     sc.listenerBus().waitUntilEmpty(round(PATIENCE * 1000))
     return sc
+
+
+def no_spark_job_goes_on(spark: SparkSession) -> None:
+    """Returns when no Spark job runs any more."""
+    tracker = spark.sparkContext.statusTracker()
+    moment, end = threading.Event(), time.monotonic() + PATIENCE
+    while settled(spark) and tracker.getActiveJobsIds():
+        if time.monotonic() > end:
+            spark.sparkContext.cancelAllJobs()  # for the tests that follow
+            raise AssertionError("a Spark job goes on")
+        moment.wait(0.1)
 
 
 def rows_of(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
