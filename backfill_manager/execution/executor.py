@@ -1,18 +1,13 @@
-"""Pools, slots, deadlines: which try runs when, each in a thread of its own, and the events of each.
+"""Pools, slots, deadlines: which try runs when, and the events of each.
 
 A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never
 runs more than its slots at once, and a slot that comes free takes the next one at once, without the
-manager. One watching thread sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of
-its log.
+manager. Python tasks run in processes (`task_process`), SQL tasks, which hold no code of users, in threads. One watching thread
+sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of its log.
 
-A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are
-refused, and when its thread has ended, or after `grace_s`, its outcome is reported and its slots are free.
-Python code can't be stopped from outside; a thread that continues after that is left alone: its events are dropped,
-and its Spark jobs are cancelled again and again as long as it lives (Spark refuses the later jobs of a
-cancelled group, but not the map stages of adaptive queries).
-
-A thread that is done waits a while for the next try (a new one costs a connection to the JVM, several milliseconds); it
-is handed over clean: without Spark properties, in a context of its own.
+A try that is timed out or cancelled is *abandoned*: its Spark jobs are cancelled, further ones and its writes are refused, and
+`TaskStopped` is raised in its process. When that has ended, its outcome is reported and its slots are free; if it has not
+after `grace_s`, it is killed, with all that it has started. A SQL task has nothing but Spark jobs, and its thread ends with them.
 
 Events of one try come in order: TaskStarted, TaskLogged..., TaskEnded, and none after that.
 
@@ -22,65 +17,69 @@ on nothing is started, and every try ends: what had started is Lost, what waited
 
 from __future__ import annotations
 
-import contextvars
 import heapq
 import itertools
-import logging
-import queue
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution import messages as m
-from backfill_manager.execution import spark_properties
-from backfill_manager.execution.run_task import run_task
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.run_task import run_sql_task
+from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.execution.task_log import LinesOfTaskThreads, LogLines
+from backfill_manager.execution.task_log import LogLines
+from backfill_manager.execution.task_main import TaskOrder
+from backfill_manager.execution.task_process import RunningTask, TaskProcesses
 from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.service import FailureHandler, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.dags.importing.code_cache import CodeCache
-
 FLUSH_INTERVAL_S: Final = 1.0
-THREAD_IDLE_S: Final = 10.0
 CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
+END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone; only the system can keep it
 
 
 @dataclass(eq=False)
 class _Try:
     launch: m.TaskLaunch
-    scope: SparkJobGroup
+    jobs: SparkJobGroup
     lines: LogLines
     turns: TurnHolder = field(default_factory=lambda: TurnHolder(PROCESS_TURNS))
     weight: int = 0  # slots it holds; 0 while it waits
-    abandoned: m.Outcome | None = None  # its outcome, whatever its thread does
+    running: RunningTask | None = None  # of a Python task, once it has begun
+    abandoned: m.Outcome | None = None  # its outcome, whatever it does
     ended: bool = False
-    # give_up: the end of an abandoned one's grace; cancel: its Spark jobs, once more
-    deadlines: dict[Literal["timeout", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
+    # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
+    deadlines: dict[Literal["timeout", "kill", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
 
 
 class Executor:
     """`is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` owns the outputs.
+    `snapshots` is where snapshots lie now: a state that was moved still names the place where they lay then.
     `on_spark_gone(reason)` is called once, from any thread."""
 
     def __init__(
-        self, spark: SparkSession, *, code_cache: CodeCache, on_event: Callable[[m.Event], None], clock: Clock,
-        term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], grace_s: float = GRACE_S,
-        on_spark_gone: Callable[[str], None] = lambda reason: None, on_failure: FailureHandler | None = None,
+        self, spark: SparkSession, *, servers: ForkServers, on_event: Callable[[m.Event], None], clock: Clock,
+        term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], snapshots: Path | None = None,
+        grace_s: float = GRACE_S, on_spark_gone: Callable[[str], None] = lambda reason: None,
+        on_failure: FailureHandler | None = None,
     ) -> None:  # fmt: skip
-        self._spark, self._code_cache, self._on_event, self._clock = spark, code_cache, on_event, clock
+        self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
         self._spark_jobs = SparkJobs(spark.sparkContext)
@@ -90,16 +89,12 @@ class Executor:
         self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
-        self._abandoned_alive: set[_Try] = set()  # whose threads still run
-        self._idle = 0  # threads that wait and have not been promised a try
-        self._handover: queue.SimpleQueue[_Try | None] = queue.SimpleQueue()
         self._closing = self._closed = False
         self._watching = True
         self._gone: m.Lost | m.PutBack | None = None  # Spark has; what becomes of what ran
-        spark_properties.install(spark)
-        self._listener = LinesOfTaskThreads()
-        logging.getLogger().addHandler(self._listener)
-        self._watcher = ServiceThread(f"executor of term {term}", self._watch, on_failure=on_failure)
+        name = f"executor of term {term}"
+        self._processes = TaskProcesses(spark, servers, name=name, on_failure=on_failure)
+        self._watcher = ServiceThread(name, self._watch, on_failure=on_failure)
         self._watcher.start()
 
     def launch(self, launch: m.TaskLaunch) -> None:
@@ -108,7 +103,7 @@ class Executor:
         tag = f"bfm/{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.launch}".replace(",", "_")
         about = f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}"
         lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
-        it = _Try(launch, SparkJobGroup(self._spark.sparkContext, launch.pool, tag, about, lines.add), lines)
+        it = _Try(launch, SparkJobGroup(self._spark.sparkContext, launch.pool, tag, about), lines)
         refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it
@@ -182,20 +177,16 @@ class Executor:
         for it in left:  # without Spark it counts as lost
             self._abandon(it, self._gone or m.PutBack("the manager stopped while it ran"))
         with self._changed:
-            self._changed.wait_for(lambda: not self._tries or not self._watching)  # it ends each after its grace
+            self._changed.wait_for(lambda: not self._tries or not self._watching)  # it kills each after its grace
             left = list(self._tries.values())
         for it in left:  # the watcher has failed
             self._end(it, it.abandoned or m.PutBack("the manager stopped while it ran"))
         with self._changed:
             already, self._closed = self._closed, True
-            idle, self._idle = self._idle, 0
             self._changed.notify_all()
-        for _ in range(idle):
-            self._handover.put(None)
         if not already:
             self._watcher.join()
-            logging.getLogger().removeHandler(self._listener)
-            spark_properties.remove()
+            self._processes.close()
 
     def _weight(self, it: _Try) -> int:
         """A task heavier than its pool takes all of it: it would never run otherwise."""
@@ -203,7 +194,7 @@ class Executor:
 
     def _admit(self, pool: str) -> None:
         """Gives free slots to those first in the queue, and begins them. The first is never overtaken by lighter ones."""
-        ready: list[tuple[_Try, bool]] = []
+        ready: list[_Try] = []
         with self._changed:
             queue = self._waiting[pool]
             while queue and not self._closing:
@@ -214,70 +205,78 @@ class Executor:
                         break
                     it.weight = weight
                     self._used[pool] += weight
-                    thread_waits = self._idle > 0
-                    self._idle -= thread_waits
-                    ready.append((it, thread_waits))
+                    ready.append(it)
                 heapq.heappop(queue)
-        for it, thread_waits in ready:
-            if thread_waits:
-                self._handover.put(it)
-                continue
-            try:
-                ServiceThread("task", self._serve, it, on_failure=self._on_failure).start()
-            except RuntimeError as error:  # the process has no thread left
-                self._end(it, m.Postponed(str(error)))
+        for it in ready:
+            self._begin(it)
 
-    def _serve(self, it: _Try | None) -> None:
-        """The life of a thread: a try, and those that come within `THREAD_IDLE_S` of the one before."""
-        while it is not None:
-            threading.current_thread().name = it.scope.tag
-            contextvars.Context().run(self._run, it)
-            it = self._next()
-
-    def _next(self) -> _Try | None:
-        with self._changed:
-            if self._closed:
-                return None
-            self._idle += 1
-        try:
-            return self._handover.get(timeout=THREAD_IDLE_S)
-        except queue.Empty:
-            with self._changed:
-                if self._idle > 0:
-                    self._idle -= 1
-                    return None
-            return self._handover.get()  # promised to this one a moment ago
-
-    def _run(self, it: _Try) -> None:
+    def _begin(self, it: _Try) -> None:
         if it.launch.timeout_s is not None:
             with self._changed:
                 it.deadlines["timeout"] = self._clock.monotonic() + it.launch.timeout_s
                 self._changed.notify_all()
-        self._report(it, m.TaskStarted(it.launch.key, self._clock.now()))
+        if it.launch.task.kind == "sql":
+            try:
+                ServiceThread(it.jobs.tag, self._run_sql, it, on_failure=self._on_failure).start()
+            except RuntimeError as error:  # the process has no thread left
+                self._end(it, m.Postponed(str(error)))
+            return
+        jobs = it.jobs
+        order = TaskOrder(it.launch, self._state, self._snapshots, jobs.group, jobs.tag, jobs.description)
+        with self._changed:
+            if it.abandoned is None:
+                it.running = self._processes.start(order, _Listener(self, it), it.turns)
+        if it.running is None:
+            self._end(it, m.PutBack("stopped before it had begun"))
+
+    def _run_sql(self, it: _Try) -> None:
+        """The life of a SQL task's thread."""
+        self.started(it)
 
         def refuse_if_abandoned() -> None:
-            if it.abandoned is not None:
-                end = it.abandoned
-                why = end.error if isinstance(end, m.Failed) else getattr(end, "reason", "ended")
-                raise AbandonedTry(f"this try is over ({why}); it writes no more")
-            if not self._is_leader():
-                raise LostLease("this manager is not sure that it still leads; its tasks write no more")
+            refusal = self.refusal(it)
+            if refusal is not None:
+                kind, why = refusal
+                raise AbandonedTry(why) if kind == "abandoned" else LostLease(why)
 
         outcome: m.Outcome = m.Failed("its thread broke off")
         try:
             if it.abandoned is None:
-                outcome = run_task(
-                    it.launch, it.scope, spark=self._spark, code_cache=self._code_cache,
-                    refuse_if_abandoned=refuse_if_abandoned, state=self._state, turns=it.turns,
+                it.jobs.enter()
+                session = self._spark.newSession()
+                session.conf.set("spark.scheduler.pool", it.launch.pool)
+                outcome = run_sql_task(
+                    it.launch, session, log=it.lines.add, turns=it.turns, refuse_if_abandoned=refuse_if_abandoned,
+                    state=self._state,
                 )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - before its statements: Spark is gone, or a bug of ours
+            outcome = m.Failed(one_line(error))
         finally:
             it.turns.release_all()
-            if isinstance(outcome, m.Lost):
-                self.report_spark_gone(outcome.reason)
-                outcome = self._gone or outcome
+            self.ended(it, outcome)
+
+    def started(self, it: _Try) -> None:
+        self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
+
+    def refusal(self, it: _Try) -> tuple[str, str] | None:
+        """Why this try must write nothing any more, if it must not: ("abandoned" or "unsure", the message)."""
+        if it.abandoned is not None:
+            end = it.abandoned
+            why = end.error if isinstance(end, m.Failed) else getattr(end, "reason", "ended")
+            return "abandoned", f"this try is over ({why}); it writes no more"
+        if not self._is_leader():
+            return "unsure", "this manager is not sure that it still leads; its tasks write no more"
+        return None
+
+    def ended(self, it: _Try, outcome: m.Outcome) -> None:
+        """Its code runs no more. A failure may be that Spark is gone, and then is nobody's."""
+        if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
+            self.report_spark_gone(reason)
+            outcome = self._gone or m.Lost(reason)
+        elif isinstance(outcome, m.Lost):  # its fork server has ended, and took others along
             with self._changed:
-                self._abandoned_alive.discard(it)
-            self._end(it, outcome)
+                outcome = m.Lost(outcome.reason, alone=sum(1 for other in self._tries.values() if other.weight) == 1)
+        self._end(it, outcome)
 
     def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:
         with self._changed:
@@ -288,14 +287,15 @@ class Executor:
             runs = it.weight > 0
             if runs:
                 now = self._clock.monotonic()
-                it.deadlines |= {"give_up": now + self._grace_s, "cancel": now + it.cancel_in}
-                self._abandoned_alive.add(it)
+                it.deadlines |= {"kill": now + self._grace_s, "cancel": now + it.cancel_in}
             self._changed.notify_all()
-        if runs:
-            it.turns.stop_waiting()
-            it.scope.cancel_jobs()
-        else:
+        if not runs:
             self._end(it, outcome)
+            return True
+        it.turns.stop_waiting()
+        if it.running is not None:
+            it.running.stop()
+        it.jobs.cancel_jobs()
         return True
 
     def _end(self, it: _Try, outcome: m.Outcome) -> None:
@@ -307,18 +307,18 @@ class Executor:
                 self._flush(it)
                 it.lines.close()
                 at = self._clock.now()
-                spark_jobs = self._spark_jobs.of_group(it.scope.group) if it.weight else ()
+                spark_jobs = self._spark_jobs.of_group(it.jobs.group) if it.weight else ()
                 self._on_event(m.TaskEnded(it.launch.key, it.abandoned or outcome, at, spark_jobs))
             finally:
                 it.ended = True
                 with self._changed:
-                    it.deadlines = {what: at for what, at in it.deadlines.items() if what == "cancel"}
+                    it.deadlines.clear()
                     self._tries.pop(it.launch.key, None)
                     self._used[it.launch.pool] -= it.weight
                     self._changed.notify_all()
         self._admit(it.launch.pool)
 
-    def _report(self, it: _Try, event: m.Event) -> None:
+    def report(self, it: _Try, event: m.Event) -> None:
         with it.event_lock:
             if not it.ended:
                 self._on_event(event)
@@ -332,7 +332,7 @@ class Executor:
     def _flush(self, it: _Try) -> None:
         with it.event_lock:
             if lines := it.lines.take():
-                self._report(it, m.TaskLogged(lines))
+                self.report(it, m.TaskLogged(lines))
 
     def _watch(self) -> None:
         try:
@@ -349,28 +349,51 @@ class Executor:
             if self._closed:
                 return False
             now = self._clock.monotonic()
-            watched = {*self._tries.values(), *self._abandoned_alive}
+            watched = list(self._tries.values())
             soonest = min((at for it in watched for at in it.deadlines.values()), default=None)
             if soonest is None or soonest > now:
                 self._changed.wait(None if soonest is None else soonest - now)
                 return True
             timed_out = [it for it in watched if it.deadlines.get("timeout", inf) <= now]
+            to_kill = [it for it in watched if it.deadlines.get("kill", inf) <= now]
             overdue = [it for it in watched if it.deadlines.get("give_up", inf) <= now]
             to_cancel = [it for it in watched if it.deadlines.get("cancel", inf) <= now]
             to_flush = [it for it in watched if it.deadlines.get("flush", inf) <= now]
             for it in to_flush:
                 del it.deadlines["flush"]
+            for it in to_kill:
+                del it.deadlines["kill"]
+                it.deadlines["give_up"] = now + END_TIMEOUT_S
             for it in to_cancel:
                 it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
                 it.deadlines["cancel"] = now + it.cancel_in
         for it in timed_out:
             self._abandon(it, m.Failed(f"timed out after {it.launch.timeout_s:g} s"))
+        for it in to_kill:
+            it.lines.add("WARNING", f"it has not ended {self._grace_s:g} s after it was stopped; it is killed now")
+            if it.running is not None:
+                it.running.kill()
         for it in to_cancel:
-            it.scope.cancel_jobs()
+            it.jobs.cancel_jobs()
         for it in to_flush:
             self._flush(it)
-        for it in overdue:
-            left = f"its thread has not ended {self._grace_s:g} s after it was abandoned; it is left alone"
-            it.scope.log("WARNING", left)
+        for it in overdue:  # a thread that waits for Spark, or a process that the system keeps
+            it.lines.add("WARNING", "it can't be ended; its slot is given to the next one")
+            if it.running is not None:
+                it.running.give_up()
             self._end(it, it.abandoned or m.PutBack("abandoned"))
         return True
+
+
+class _Listener:
+    """What a task process reports goes to the executor."""
+
+    def __init__(self, executor: Executor, it: _Try) -> None:
+        self._executor, self._it = executor, it
+        self.line, self.refusal = it.lines.add, partial(executor.refusal, it)
+
+    def started(self) -> None:
+        self._executor.started(self._it)
+
+    def ended(self, outcome: m.Outcome) -> None:
+        self._executor.ended(self._it, outcome)

@@ -1,9 +1,9 @@
 """The log of a try: lines of `ctx.log` and of the task's own `logging`, as rows of `task_log`.
 
 Lines are collected and handed over in batches (the executor flushes about once a second, and before it reports the end of a
-try). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers let through in one of the task's
-threads (a bundle's own modules, a library's warnings) lands in the same log while an executor is open. Values of
-environment variables that are named like secrets, and passwords in URLs, are not shown.
+try). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers of a task's process let through (a bundle's own
+modules, a library's warnings) and what it prints land in the same log. Values of environment variables that are named like
+secrets, and passwords in URLs, are not shown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.spark_properties import current_job_group
 from backfill_manager.masking import mask_environment
 from backfill_manager.model.records import TaskLog
 
@@ -78,12 +77,3 @@ class TaskLogger(logging.Logger):
 
     def getChild(self, suffix: str) -> TaskLogger:
         return TaskLogger(f"{self.name}.{suffix}", self._add)
-
-
-class LinesOfTaskThreads(logging.Handler):
-    """Routes the `logging` of task threads into their logs, as a handler of the root logger."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        scope = current_job_group()
-        if scope is not None and not record.name.startswith("py4j"):
-            scope.log(record.levelname, f"{record.name}: {self.format(record)}")

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.catalog import register_tables
@@ -37,6 +36,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
+from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
@@ -130,9 +130,10 @@ class Manager:
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
+        self._servers = ForkServers()
         snapshots = snapshots_folder(settings, store.root)
         executor = self._executor = Executor(
-            spark, code_cache=CodeCache(snapshots), on_event=events.put, clock=clock, term=leader.term,
+            spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
             is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed,
@@ -165,6 +166,7 @@ class Manager:
                     self._drain(DRAIN_S if self._shutdown.drains else 0.0)
             finally:
                 self._executor.close(0.0)
+                self._servers.close()
             if self._shutdown.is_lease_lost:
                 raise LostLease(
                     "Another manager has taken the lease; this one has stopped and changes nothing any more."

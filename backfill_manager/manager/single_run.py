@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.errors import NotFound, SparkGone
@@ -32,6 +31,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, RunKey, TaskInstance, TaskLog
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
+from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
 from backfill_manager.schemas import errors
@@ -68,9 +68,10 @@ def run_dag_once(
             gone.append(reason)
             events.wake()
 
+        servers = ForkServers()
         try:
             executor = Executor(
-                session.get(state.pools.values()), code_cache=CodeCache(), on_event=events.put, clock=clock, term=leader.term,
+                session.get(state.pools.values()), servers=servers, on_event=events.put, clock=clock, term=leader.term,
                 is_leader=lambda: not has_ended.is_set(), state=identity_of(store, leader.row),
                 slots={pool.name: pool.slots for pool in state.pools.values()}, on_spark_gone=on_spark_gone,
             )  # fmt: skip
@@ -82,6 +83,7 @@ def run_dag_once(
                 executor.close(CLOSE_TIMEOUT_S)
                 has_ended.set()
         finally:
+            servers.close()
             session.stop()
     if key in state.runs:
         raise SparkGone(f"Spark is gone: {gone[0]}. The run has not finished; what it has written stays.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import re
 import select
@@ -129,7 +130,7 @@ def test_an_exception_is_reported_with_the_line_of_the_dag_file_and_its_own_trac
     failure = only_failure(loader, bundle)
     assert (failure.line, failure.message) == (3, "KeyError: 'key'")
     assert failure.traceback.startswith('Traceback (most recent call last):\n  File "f.py", line 5, in <module>')
-    assert "bundle_imports" not in failure.traceback
+    assert "bundle_path" not in failure.traceback
 
 
 def test_an_error_in_a_helper_module_names_the_import_and_the_helper(loader: DagLoader, bundle: BundleFolder) -> None:
@@ -695,7 +696,35 @@ def test_one_file_is_loaded_in_this_process_for_tests_of_ones_own(bundle: Bundle
     assert (made.functions["clean"](21), made.spec.file) == (42, "f.py")
     bundle.write("helpers.py", "def cleaned(ctx):\n    return ctx * 3\n")
     (again,) = load_file(path)
-    assert (again.functions["clean"](21), made.functions["clean"](21)) == (63, 42)
+    assert (again.functions["clean"](21), made.functions["clean"](21)) == (63, 63)  # it imports only now
+
+
+def test_a_file_of_another_folder_gets_the_modules_of_that_one(bundle: BundleFolder, tmp_path: Path) -> None:
+    top = "import helpers\n" + GOOD.replace("def clean(ctx): ...", "def clean(ctx): return helpers.VALUE")
+    path = bundle.write("f.py", top)
+    bundle.write("helpers.py", "VALUE = 1")
+    (tmp_path / "other" / "team").mkdir(parents=True)
+    (tmp_path / "other" / "team" / "f.py").write_text(top)
+    (tmp_path / "other" / "helpers.py").write_text("VALUE = 2")
+    (first,) = load_file(path)
+    (second,) = load_file(tmp_path / "other" / "team" / "f.py", root=tmp_path / "other")
+    assert (first.functions["clean"](None), second.functions["clean"](None)) == (1, 2)
+    assert sys.modules["helpers"].VALUE == 2 and str(bundle.root) not in sys.path
+
+
+def test_modules_of_the_folder_that_the_caller_has_imported_itself_stay(
+    bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle.write("own_helpers.py", "class Value: ...")
+    path = bundle.write(
+        "own_dags.py", GOOD.replace("def clean(ctx): ...", "def clean(ctx): return own_helpers.Value()")
+    )
+    path.write_text("import own_helpers\n" + path.read_text())
+    monkeypatch.syspath_prepend(str(bundle.root))
+    own = importlib.import_module("own_dags")
+    (made,) = load_file(path)
+    assert isinstance(made.functions["clean"](None), own.own_helpers.Value)
+    assert sys.modules["own_dags"] is own
 
 
 def test_a_file_that_cannot_be_loaded_is_reported_with_file_and_line(bundle: BundleFolder) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,17 +14,18 @@ from typing import Any
 
 import pytest
 from support.bundle_folder import BundleFolder
+from support.own_process import OwnProcess
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML
 from backfill_manager.dags.catalog import DagCatalog
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
 from backfill_manager.dags.parsers.local_parse import parse_bundle, preview
 from backfill_manager.dags.parsers.parser import BundleParser, check_submission
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.errors import InvalidConfig, InvalidDag, InvalidInput
+from backfill_manager.model.records import DagVersion
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock
 
@@ -158,14 +160,25 @@ def test_a_python_task_of_a_sheet_runs_the_function_of_its_version(
     it.clock.advance(seconds=30)
     it.scan()
     first, second = it.catalog.versions["p", 1], it.catalog.versions["p", 2]
-    cache = CodeCache()
-    assert [cache.dag(version).functions["clean"](None) for version in (first, second)] == ["first", "second"]
+    assert [cleaned(version) for version in (first, second)] == ["first", "second"]
     assert it.catalog.versions["totals", 1].reader_json is None  # SQL tasks are all in the definition
     gone = dataclasses.replace(
         second, version=3, reader_json=json.dumps({"reader": "not_here.parsers:P", "options": {}})
     )
     with pytest.raises(InvalidDag, match=r"not_here.parsers:P can't be imported.*is its package installed here"):
-        cache.dag(gone)
+        cleaned(gone)
+
+
+def cleaned(version: DagVersion) -> Any:
+    """What the task `clean` of the version returns, in a process of its own."""
+    program = """
+        import sys
+        sys.path[:] = path
+        from backfill_manager.dags.importing.task_code import load_dag
+        result = load_dag(version, None).functions["clean"](None)
+    """
+    with OwnProcess() as process:
+        return process.run(program, version=version, path=sys.path)
 
 
 # -- what is wrong in a file ------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from textwrap import dedent
@@ -16,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.bundle_folder import BundleFolder
+from support.own_process import OwnProcess
 
 from backfill_manager import dag, sql, task
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.bundles.files import may_make_dags
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.importing.code_cache import CodeCache
+from backfill_manager.dags.importing.bundle_path import enter_bundle
 from backfill_manager.dags.importing.import_failure import FailedFile, explain
-from backfill_manager.dags.importing.import_scope import open_scope
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.dags.yaml import json_schema
 from backfill_manager.dags.yaml.text import documents_of
@@ -91,11 +90,11 @@ def fill(bundle: BundleFolder) -> None:
 def dags_of(bundle: BundleFolder, text: str | bytes) -> list[Dag]:
     path = bundle.write("f.dag.yaml", "")
     path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
-    opened = open_scope(bundle.root)
+    opened = enter_bundle(bundle.root)
     try:
         return opened.dags_of("f.dag.yaml")
     finally:
-        opened.close()
+        opened.leave()
 
 
 def parser_failure(bundle: BundleFolder, text: str | bytes) -> FailedFile:
@@ -141,7 +140,7 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
         """,
     )
     bundle.write("f.dag.yaml", FLIGHTS)
-    opened = open_scope(bundle.root)
+    opened = enter_bundle(bundle.root)
     (ours,), (theirs,) = opened.dags_of("f.dag.yaml"), opened.dags_of("flights.py")
     assert ours.spec == theirs.spec
     assert ours.spec.task("delays").upstream == ("clean", "fetch")
@@ -239,21 +238,19 @@ def test_a_private_file_makes_no_dags() -> None:
     assert [name for name in names if may_make_dags(name, b"dag")] == ["a.dag.yaml", "sub/a.dag.yml"]
 
 
-def test_versions_run_functions_of_their_own(bundle: BundleFolder, tmp_path: Path) -> None:
-    cache, message = CodeCache(), []
-    for number in (1, 2):
-        snapshot = tmp_path / f"snapshot{number}"
-        snapshot.mkdir()
-        (snapshot / "helpers.py").write_text(f"def work(ctx):\n    import inner\n    return {number}, inner.NUMBER")
-        (snapshot / "inner.py").write_text(f"NUMBER = {number}")
-        (snapshot / "f.dag.yaml").write_text("dag_id: d\ntasks: {t: {python: 'helpers:work'}}")
-        (made,) = open_scope(snapshot).dags_of("f.dag.yaml")
-        version = DagVersion(
-            "d", number, "hash", made.spec.to_json(), "b", "f.dag.yaml", str(snapshot), datetime(2024, 1, 1, tzinfo=UTC)
-        )
-        message.append(cache.dag(version))
-    assert [made.functions["t"](None) for made in message] == [(1, 1), (2, 2)]
-    assert "helpers" not in sys.modules
+def test_a_stored_version_runs_the_function_that_it_names(bundle: BundleFolder) -> None:
+    bundle.write("helpers.py", "def work(ctx):\n    import inner\n    return inner.NUMBER")
+    bundle.write("inner.py", "NUMBER = 1")
+    bundle.write("f.dag.yaml", "dag_id: d\ntasks: {t: {python: 'helpers:work'}}")
+    (parsed,) = bundle.scan().parsed
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    version = DagVersion("d", 1, "hash", parsed.definitions[0], "b", "f.dag.yaml", str(bundle.root), at)
+    program = """
+        from backfill_manager.dags.importing.task_code import load_dag
+        result = load_dag(version, None).functions["t"](None)
+    """
+    with OwnProcess() as process:
+        assert process.run(program, version=version) == 1
 
 
 def test_a_module_that_makes_dags_of_its_own_may_be_named(bundle: BundleFolder) -> None:
@@ -560,11 +557,11 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     )
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
-    bundle = open_scope(helpers_bundle)
+    bundle = enter_bundle(helpers_bundle)
     try:
         (made,) = bundle.dags_of("f.dag.yaml")
     finally:
-        bundle.close()
+        bundle.leave()
     expected = in_python(document_values, work)
     assert made.spec == expected
     (document,) = documents_of(path)
@@ -575,11 +572,11 @@ def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_no_bytes_do_anything_but_give_dags_or_one_error_with_a_line(helpers_bundle: Path, content: bytes) -> None:
     (helpers_bundle / "g.dag.yaml").write_bytes(content)
-    bundle = open_scope(helpers_bundle)
+    bundle = enter_bundle(helpers_bundle)
     try:
         bundle.dags_of("g.dag.yaml")
     except InvalidDag as error:
         failed = explain(error, helpers_bundle, "g.dag.yaml")
         assert failed.line is not None and 1 <= failed.line <= content.count(b"\n") + content.count(b"\r") + 2
     finally:
-        bundle.close()
+        bundle.leave()

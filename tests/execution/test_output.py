@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, THIS_STATE, TOO_LATE, Stage, a_launch, day, rows_of, version_of
+from support.executor_fixture import PATIENCE, THIS_STATE, Stage, a_launch, day, rows_of, version_of
 
 from backfill_manager.execution.catalog import folder_of, register_tables
 from backfill_manager.execution.interval import Interval
@@ -408,26 +408,3 @@ def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(st
     outcome = stage.play(a_launch(), writes(str(folder)))
     assert isinstance(outcome, Failed)
     assert (folder / "letters.txt").read_text() == "dear" and (folder / "_delta_log").exists()
-
-
-# threads only: goes with issue 13 ------------------------------------------------------------------------------------
-
-
-def test_a_write_after_the_end_of_its_try_is_refused(stage: Stage, table: str) -> None:
-    goes_on, refused = stage.signal(), stage.signal()
-
-    def sleeps_too_long(ctx: Any) -> None:
-        assert goes_on.wait(PATIENCE)
-        try:
-            ctx.write(hours(ctx, 1), table, time_column="at")
-        except Exception as error:
-            refused.set(f"{type(error).__name__}: {error}")
-            raise
-
-    late = a_launch(timeout=TOO_LATE)
-    assert stage.play(late, sleeps_too_long) == Failed("timed out after 2 s")
-    assert stage.play(dataclasses.replace(again(late), timeout_s=None), writes(table, 2)) == Succeeded("3")
-    goes_on.set()
-    assert refused.wait(PATIENCE)
-    assert refused.text() == "AbandonedTry: this try is over (timed out after 2 s); it writes no more"
-    assert values(stage.spark, table) == [2, 2, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -163,58 +162,3 @@ def test_a_scope_leaves_its_thread_as_it_was(spark: SparkSession) -> None:
         assert sc.getLocalProperty("spark.scheduler.pool") == "backfill"
     assert set(sc.getJobTags()) == set()
     assert sc.getLocalProperty("spark.scheduler.pool") is None and sc.getLocalProperty("spark.jobGroup.id") is None
-
-
-# threads only: goes with issue 13 ------------------------------------------------------------------------------------
-
-shared: ThreadPoolExecutor
-
-
-def test_threads_that_outlive_a_task_serve_the_next_one_in_that_ones_pool(stage: Stage, last_job: int) -> None:
-    global shared
-
-    def task(ctx: Any) -> int:
-        found: int = sys.modules[__name__].shared.submit(rdd_job, ctx).result()
-        return found
-
-    with ThreadPoolExecutor(1) as shared:
-        assert stage.play(a_launch(run_id="one", pool="backfill"), task) == Succeeded("7")
-        assert stage.play(a_launch(run_id="two", pool="scheduled"), task) == Succeeded("7")
-        sc = stage.spark.sparkContext
-        shared.submit(lambda: sc.parallelize([1], 1).count()).result()  # nobody's
-    pools = [(job.pools, job.tags) for job in sorted(jobs_since(stage.spark, last_job))]
-    assert pools == [
-        ({"backfill"}, {"bfm/stage/one/work/1"}),
-        ({"scheduled"}, {"bfm/stage/two/work/1"}),
-        ({"default"}, {""}),
-    ]
-
-
-def test_threads_of_nobody_are_left_alone_and_nothing_stays_behind(spark: SparkSession) -> None:
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
-    spark_properties.install(spark)
-    spark_properties.install(spark)
-    assert threading.Thread.start is not start
-    thread = threading.Thread(target=lambda: None)
-    thread.start()
-    thread.join()
-    assert "run" not in vars(thread)
-    spark_properties.remove()
-    assert threading.Thread.start is not start
-    spark_properties.remove()
-    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
-
-
-def test_a_session_made_before_the_executor_does_not_draw_rdds_into_its_pool(
-    spark: SparkSession, last_job: int
-) -> None:
-    spark.newSession().conf.set("spark.scheduler.pool", "control")  # as the store's own, or the planner's
-    spark_properties.install(spark)
-    try:
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "backfill")
-        rows = spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"])  # type: ignore[attr-defined]
-        assert rows.count() == 7
-    finally:
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
-        spark_properties.remove()
-    assert {pool for job in jobs_since(spark, last_job) for pool in job.pools} == {"backfill"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import threading
 import time
@@ -9,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.messages import (
     Event,
@@ -28,6 +29,7 @@ from backfill_manager.execution.messages import (
 )
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
+from backfill_manager.processes.server_process import ForkServers
 from support.file_signals import FileBarrier, FileSignal
 from support.task_snapshot import with_function
 
@@ -45,6 +47,14 @@ def day(n: int) -> datetime:
     return datetime(2013, 1, n, tzinfo=UTC)
 
 
+@cache
+def fork_servers() -> ForkServers:
+    """Those of all tests: starting one takes longer than most tests."""
+    servers = ForkServers()
+    atexit.register(servers.close)
+    return servers
+
+
 @contextmanager
 def an_executor(spark: SparkSession, on_event: Callable[[Event], None], **how: Any) -> Iterator[Executor]:
     """An open executor; all tests get theirs here. `how` replaces what it is given else."""
@@ -52,7 +62,7 @@ def an_executor(spark: SparkSession, on_event: Callable[[Event], None], **how: A
         "clock": SystemClock(), "term": 1, "is_leader": lambda: True, "state": THIS_STATE,
         "slots": {"backfill": 16, "scheduled": 16, "narrow": 2},
     } | how  # fmt: skip
-    executor = Executor(spark, code_cache=CodeCache(), on_event=on_event, **given)
+    executor = Executor(spark, servers=fork_servers(), on_event=on_event, **given)
     try:
         yield executor
     finally:

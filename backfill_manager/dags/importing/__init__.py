@@ -1,2 +1,2 @@
-"""Imports DAG files: `loader` in processes that may die (what does a file define?), `code_cache` in the manager's own
-process (the functions of a version that was loaded before)."""
+"""Imports DAG files, each in a process of its own: `loader` asks what a file defines, `task_code` loads the functions of a
+stored version for one try, `bundle_path` is how Python finds a bundle's modules there."""

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from backfill_manager.dags.authoring import Dag, collecting
 from backfill_manager.dags.bundles.files import YAML_DAGS
-from backfill_manager.dags.importing.import_scope import ImportScope
+from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.yaml.text import at_line, fail_at, text_of
 from backfill_manager.errors import InvalidDag
 
@@ -76,7 +76,7 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
-def load_dags(reader: str, bundle: ImportScope, file: str, options: Mapping[str, Any]) -> list[Dag]:
+def load_dags(reader: str, bundle: Bundle, file: str, options: Mapping[str, Any]) -> list[Dag]:
     """The DAGs of `file`, by the parser class `reader` (`module:Class`; "" is Python and YAML). What it raises comes out."""
     if not reader:
         return bundle.dags_of(file)

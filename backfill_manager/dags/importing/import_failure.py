@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def explain(error: BaseException, root: Path, file: str) -> FailedFile:
     path = str(root / file)
     frames = traceback.extract_tb(error.__traceback__)
     line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
-    message = _sentence(error)
+    message = _sentence(error, root)
     if isinstance(error, SyntaxError) and error.filename == path:
         line = error.lineno
     elif not isinstance(error, BackfillManagerError):
@@ -71,7 +72,7 @@ def to_utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _sentence(error: BaseException) -> str:
+def _sentence(error: BaseException, root: Path) -> str:
     message_of = error_message(error)
     if isinstance(error, BackfillManagerError):
         return message_of
@@ -79,7 +80,16 @@ def _sentence(error: BaseException) -> str:
         return f"the file ended the process (SystemExit: {message_of or 0}) instead of making its DAGs"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
+    if isinstance(error, ModuleNotFoundError) and _is_missing_below(root, error.name or ""):
+        return f"{type(error).__name__}: No module named {error.name!r} in the bundle"
     return f"{type(error).__name__}: {message_of}" if message_of else type(error).__name__
+
+
+def _is_missing_below(root: Path, module: str) -> bool:
+    """Whether the package that lacks the module is one of the bundle."""
+    package = sys.modules.get(module.rpartition(".")[0])
+    places = [getattr(package, "__file__", None), *getattr(package, "__path__", ())]
+    return any(Path(place).is_relative_to(root) for place in places if place)
 
 
 def _other_location(error: BaseException, frames: traceback.StackSummary, root: Path, path: str) -> str:

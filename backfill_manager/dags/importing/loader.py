@@ -1,10 +1,9 @@
 """From DAG files to definitions and import errors, without ever running a DAG file in this process.
 
-    file of a snapshot ─► worker (warm) ─► a process forked for this file ─► ParsedFile | FailedFile
+    file of a snapshot ─► fork server (warm) ─► a process for this file ─► ParsedFile | FailedFile
 
-A file gives all of its DAGs or one error, never half a result. The workers (`worker_process` here, `worker` over there)
-stay; the processes that run the files' code live for one file each, so files are kept apart from each other and from
-the manager.
+A file gives all of its DAGs or one error, never half a result. The fork servers (`processes/`) stay; the processes that run the
+files' code live for one file each, so files are kept apart from each other and from the manager.
 """
 
 from __future__ import annotations
@@ -12,15 +11,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import select
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import LifoQueue
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import (
     MAX_TRACEBACK_LENGTH,
@@ -30,8 +32,8 @@ from backfill_manager.dags.importing.import_failure import (
     to_utf8,
 )
 from backfill_manager.dags.importing.parse_file import ParseJob
-from backfill_manager.dags.importing.worker_process import MAX_RESULT_SIZE, ParseReply, WorkerProcess
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
+from backfill_manager.processes.server_process import ForkedProcess, ForkServerProcess, ForkServers, NoProcess
 
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag
@@ -39,7 +41,26 @@ if TYPE_CHECKING:
 _PRELOADABLE: Final = ("pyspark", "pandas")  # costly to import; a worker has it once a file has needed it
 MAX_WORKERS: Final = 4
 MAX_MESSAGE_LENGTH: Final = 2000  # characters; lists of errors repeat them
+MAX_RESULT_SIZE: Final = 64 << 20
+_CALL: Final = "backfill_manager.dags.importing.parse_file:parse_and_exit"
+_PREPARE: Final = "backfill_manager.dags.importing.parse_file:prepare"
+_STARTUP_TIMEOUT_S: Final = 120.0  # for the server to start, and to import pandas or PySpark on a busy machine
+_GRACE_S: Final = 3.0  # for the watchdog in the file's process, which knows more, to be first
+_POLL_INTERVAL_S: Final = 0.2  # for the process to begin
 _ATTEMPTS: Final = 3  # to find a worker that gets as far as the file
+
+
+@dataclass(frozen=True)
+class ParseReply:
+    """What came of a file. `began`: its process was started. `code`: how that ended; None when the fork server was lost
+    (`server_code`: how). `late`: it took longer than its time. `refused`: why it was not read."""
+
+    output: bytes = b""
+    began: bool = False
+    code: int | None = None
+    server_code: int | None = None
+    late: bool = False
+    refused: str = ""
 
 
 class LoaderClosed(BackfillManagerError):
@@ -66,20 +87,22 @@ class ParsedFile:
 
 
 class DagLoader:
-    """A pool of at most `workers` processes, started when first needed. `load` may be called from any thread; several at
-    once take turns file by file, so that a bundle of many or slow files holds up no other. `close` may be called from any
-    thread, at any time: a `load` that is under way then raises `LoaderClosed`."""
+    """Reads at most `workers` files at once, each in a process of its own, forked by a server of its own: a file that kills its
+    parent ends no other. `load` may be called from any thread; several at once take turns file by file, so that a bundle of many
+    or slow files holds up no other. `close` may be called from any thread, at any time: a `load` that is under way then raises
+    `LoaderClosed`."""
 
     def __init__(self, *, workers: int | None = None) -> None:
         self._count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        self._places: LifoQueue[WorkerProcess | None] = LifoQueue()  # the last one used is the warmest
-        for _ in range(self._count):
-            self._places.put(None)
-        self._started: list[WorkerProcess] = []
+        self._servers = [ForkServers() for _ in range(self._count)]
+        self._places: LifoQueue[ForkServers] = LifoQueue()  # the last one used is the warmest
+        for servers in self._servers:
+            self._places.put(servers)
+        self._clock = SystemClock()  # a real process takes real time
         self._lock = Lock()
         self._loads, self._load_ended = 0, Condition(self._lock)  # how many are under way
+        self._processes: set[ForkedProcess] = set()
         self._closed = False
-        self._unfit: set[str] = set()  # modules that no worker gets through importing
 
     def load(
         self,
@@ -91,16 +114,18 @@ class DagLoader:
         limits: Mapping[str, int] | None = None,
         reader: str = "",
         options: Mapping[str, Any] | None = None,
+        python: str | None = None,
     ) -> list[ParsedFile | FailedFile]:
         """What each of `files` of the folder `root` (a snapshot: it does not change) defines, in their order. A file may
         take `import_timeout` seconds and `import_memory_mb` MB; `limits` are defaults of its DAGs. `reader` is
-        `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML."""
+        `module:Class` of a parser whose `read` makes the DAGs, given `options`; "" is Python and YAML. `python` is the
+        interpreter that runs the files; None is this one."""
 
         def parse(file: str) -> ParsedFile | FailedFile:
             if to_utf8(file) != file:
                 return FailedFile(file, None, "its name is not UTF-8; give it another one")
-            job = ParseJob(str(root), file, import_timeout, import_memory_mb, limits or {}, (), reader, options or {})
-            return result_of(self._parse(job), job)
+            job = ParseJob(str(root), file, import_timeout, import_memory_mb, limits or {}, reader, options or {})
+            return result_of(self._parse(job, python), job)
 
         with self._counted(), ThreadPoolExecutor(self._count, thread_name_prefix="bfm-parse") as threads:
             return list(threads.map(parse, files))
@@ -119,12 +144,11 @@ class DagLoader:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for worker in self._started:
-                worker.stop()
+            for process in self._processes:
+                process.kill()
             self._load_ended.wait_for(lambda: self._loads == 0)
-            for worker in self._started:
-                worker.close()
-            self._started.clear()
+        for servers in self._servers:
+            servers.close()
 
     def __enter__(self) -> DagLoader:
         return self
@@ -132,43 +156,74 @@ class DagLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _parse(self, job: ParseJob) -> ParseReply:
-        """A worker that ends before it comes to the file is not the file's fault: another one tries."""
+    def _parse(self, job: ParseJob, python: str | None) -> ParseReply:
+        """A server that ends before it comes to the file is not the file's fault: another one tries."""
         to_preload = _preloads(Path(job.root) / job.file)
         if job.reader:
             to_preload += (job.reader.partition(":")[0],)
         reply = ParseReply()
-        for _ in range(_ATTEMPTS):
-            preload = tuple(name for name in to_preload if name not in self._unfit)
-            with self._worker() as worker:
-                reply = worker.parse(dataclasses.replace(job, preload=preload))
-                new = set(preload) - worker.preloaded
-            if self._closed:
-                raise LoaderClosed("The loader of DAG files was closed")
-            if reply.began or reply.refused:
-                break
-            self._unfit |= new
+        servers = self._places.get()
+        try:
+            for _ in range(_ATTEMPTS):
+                if not self._closed:
+                    with suppress(NoProcess):
+                        reply = self._read(servers.get(python), job, to_preload)
+                if self._closed:
+                    raise LoaderClosed("The loader of DAG files was closed")
+                if reply.began or reply.refused:
+                    break
+        finally:
+            self._places.put(servers)
         return reply
 
-    @contextmanager
-    def _worker(self) -> Iterator[WorkerProcess]:
-        worker = self._places.get()
-        try:
-            if worker is None:
-                with self._lock:
-                    if self._closed:
-                        raise LoaderClosed("The loader of DAG files is closed")
-                    worker = WorkerProcess()
-                    self._started.append(worker)
-            yield worker
-        finally:
-            if worker is not None and not worker.is_alive:
-                with self._lock:
-                    if worker in self._started:
-                        self._started.remove(worker)
-                        worker.close()
-                worker = None
-            self._places.put(worker)
+    def _read(self, server: ForkServerProcess, job: ParseJob, preload: Sequence[str]) -> ParseReply:
+        output, late = bytearray(), False
+        with _pipe() as (pipe, theirs), _pipe() as (ended, end):
+            process = server.fork(
+                _CALL, job.to_json(), [theirs], name="bfm parse", preload=preload, prepare=_PREPARE,
+                on_end=partial(os.write, end, b"."),
+            )  # fmt: skip
+            with self._lock:
+                self._processes.add(process)
+                if self._closed:
+                    process.kill()
+            readable = select.poll()
+            readable.register(pipe, select.POLLIN)
+            readable.register(ended, select.POLLIN)
+            has_begun, deadline = False, self._clock.monotonic() + _STARTUP_TIMEOUT_S
+            while not process.has_ended:
+                now = self._clock.monotonic()
+                if process.pid is not None and not has_begun:
+                    has_begun, deadline = True, now + job.seconds + _GRACE_S
+                if now >= deadline or len(output) > MAX_RESULT_SIZE:
+                    if late:  # it was killed, and that has not helped
+                        server.stop()
+                    late, deadline = now >= deadline, now + _GRACE_S
+                    process.kill()
+                wait_s = deadline - now if has_begun else min(deadline - now, _POLL_INTERVAL_S)
+                if any(descriptor == pipe for descriptor, _ in readable.poll(wait_s * 1000)):
+                    output += os.read(pipe, 1 << 16)
+            os.read(ended, 1)  # `on_end` has been called, so the pipe may be closed
+            os.set_blocking(pipe, False)  # a process that has escaped may hold it open
+            with suppress(BlockingIOError):
+                while len(output) <= MAX_RESULT_SIZE and (chunk := os.read(pipe, 1 << 16)):
+                    output += chunk
+            with self._lock:
+                self._processes.discard(process)
+        return ParseReply(
+            bytes(output), began=process.pid is not None, code=process.code, late=late, refused=process.refused,
+            server_code=server.exit_code if process.is_lost else None,
+        )  # fmt: skip
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 def _preloads(path: Path) -> tuple[str, ...]:
@@ -184,7 +239,7 @@ def result_of(reply: ParseReply, job: ParseJob) -> ParsedFile | FailedFile:
     if reply.refused:
         return FailedFile(file, None, reply.refused)
     if not reply.began:
-        how = _ending(reply.worker_code) if reply.worker_code is not None else "did not get as far"
+        how = _ending(reply.server_code) if reply.server_code is not None else "did not get as far"
         return FailedFile(file, None, f"no process could be had to read the file in: each of {_ATTEMPTS} {how}")
     if len(reply.output) > MAX_RESULT_SIZE:
         return FailedFile(file, None, f"its DAGs take more than {MAX_RESULT_SIZE >> 20} MB to write down")
@@ -226,7 +281,7 @@ def _without_result(reply: ParseReply, job: ParseJob) -> FailedFile:
     if crashed:
         return explain_dump(dump, root, file, f"the file crashed Python: {crash.splitlines()[0][:60]}")
     if reply.code is None:
-        how = _ending(reply.worker_code or 0)
+        how = _ending(reply.server_code or 0)
         return FailedFile(file, None, f"the process that watched over the file {how}; does the file kill its parent?")
     return FailedFile(file, None, f"the process that read the file {_ending(reply.code)} before its DAGs were made")
 
@@ -236,18 +291,24 @@ def _ending(code: int) -> str:
 
 
 def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
-    """The DAGs of one file, executed in this process: for `dags test` and for tests of one's own DAGs. `root` is the
-    bundle that its imports start from, by default its folder. `InvalidDag` names file and line of whatever is wrong."""
-    from backfill_manager.dags.importing.import_scope import open_scope
+    """The DAGs of one file, executed in this process: for tests of one's own DAGs. `root` is the bundle that its imports
+    start from, by default its folder. `InvalidDag` names file and line of whatever is wrong.
+
+    The bundle stays on `sys.path`, before what is installed, until the next call: imports inside its functions find it, and so
+    do those of the caller. The next call takes the folder and the modules that were imported from it out again, so it executes
+    files that were edited anew; functions of the call before keep the modules they have, but import from the new one. A module
+    of another place that was loaded under the name of one of the bundle's is taken out of `sys.modules`."""
+    from backfill_manager.dags.importing.bundle_path import enter_bundle
 
     file = Path(path).absolute()
     if not file.is_file():
         raise InvalidInput(f"{path} is not a file")
     folder = (root or file.parent).absolute()
-    bundle = open_scope(folder)
+    bundle = enter_bundle(folder)
     name = file.relative_to(folder).as_posix()
     try:
         return [dataclasses.replace(dag, spec=dataclasses.replace(dag.spec, file=name)) for dag in bundle.dags_of(name)]
     except (Exception, SystemExit) as error:
-        bundle.close()
-        raise InvalidDag(str(explain(error, folder, name))) from error
+        failed = explain(error, folder, name)
+        bundle.leave()
+        raise InvalidDag(str(failed)) from error

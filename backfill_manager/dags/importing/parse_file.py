@@ -1,4 +1,4 @@
-"""The process that imports one DAG file: forked by `worker` for this file, ended by it or with it.
+"""The process that imports one DAG file: forked by the fork server for this file, ended by it or with it.
 
 The file is other people's code: it may print, hang, exit, crash, eat memory. The result goes to a pipe of its own as one
 JSON document, and the process ends there, whatever threads the file has started. When there is no result to give, the
@@ -11,24 +11,25 @@ from __future__ import annotations
 import dataclasses
 import faulthandler
 import gc
-import itertools
 import json
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from backfill_manager.dags.importing import bundle_path
+from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.import_failure import explain
-from backfill_manager.dags.importing.import_scope import ImportScope
 from backfill_manager.errors import InvalidDag
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
-_IMPORT_SYSTEM: Final = "<frozen importlib._bootstrap_external>"
+_IMPORT_SYSTEM: Final = frozenset({"<frozen importlib._bootstrap_external>", bundle_path.__file__})
+NICENESS: Final = 10
 _SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
 _exit = os._exit  # as it is before the file may put something else in its place
 
@@ -36,34 +37,50 @@ _exit = os._exit  # as it is before the file may put something else in its place
 @dataclass(frozen=True)
 class ParseJob:
     """One file to read: `file` of the folder `root`, in at most `seconds` and `memory_mb` megabytes more than are used
-    before it is begun. `limits` are defaults of DAGs that don't set these. `preload`: what to import before forking. `reader`:
-    `module:Class` of a parser with a format of its own, and its `options`; "" is Python and YAML."""
+    before it is begun. `limits` are defaults of DAGs that don't set these. `reader`: `module:Class` of a parser with a format of
+    its own, and its `options`; "" is Python and YAML."""
 
     root: str
     file: str
     seconds: float
     memory_mb: int
     limits: Mapping[str, int]
-    preload: Sequence[str] = ()
     reader: str = ""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
+    def to_json(self) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads(
+            json.dumps(dataclasses.asdict(self), default=str)
+        )  # dates, as YAML reads them
+        return values
 
-    @classmethod
-    def from_json(cls, text: bytes) -> ParseJob:
-        return cls(**json.loads(text))
+
+_bundles: dict[tuple[str, int, int], Bundle] = {}  # the one whose files were read last
 
 
-def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
+def prepare(job: Mapping[str, Any]) -> None:
+    """In the fork server: reads the folder's names, once for all of its files. A folder that was made anew is another one."""
+    about = os.stat(job["root"])
+    key = (job["root"], about.st_ino, about.st_mtime_ns)
+    if key not in _bundles:
+        _bundles.clear()
+        _bundles[key] = Bundle(Path(job["root"]))
+        gc.collect()
+        gc.freeze()
+
+
+def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
+    job, (bundle,), (pipe,) = ParseJob(**values), _bundles.values(), descriptors
     own, pipe_before = os.getpid(), os.fstat(pipe)
+    os.nice(NICENESS)  # ticks come before parsing
+    with suppress(OSError):  # it goes first when memory runs out; Linux only, and not in every container
+        Path("/proc/self/oom_score_adj").write_text("1000")
     _discard_output()
     most = _limit_memory(job.memory_mb)
-    gc.enable()
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
+    bundle.enter()
     result = json.dumps(parse_result(bundle, job, most)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
@@ -75,7 +92,7 @@ def parse_and_exit(bundle: ImportScope, job: ParseJob, pipe: int) -> NoReturn:
     _exit(0)
 
 
-def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = None) -> dict[str, Any]:
+def parse_result(bundle: Bundle, job: ParseJob, max_memory: int | None = None) -> dict[str, Any]:
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
@@ -101,20 +118,10 @@ def parse_result(bundle: ImportScope, job: ParseJob, max_memory: int | None = No
         definitions.append(dataclasses.replace(dag.spec, file=file, **unsaid).to_json())
     return {
         "dags": definitions,
-        "imported": sorted(_imported(bundle) - {file}),
+        "imported": sorted(bundle.imported_files() - {file}),
         "read": [name for name in read if name != file],
         "listed": listed,
     }
-
-
-def _imported(bundle: ImportScope) -> set[str]:
-    """Files of the bundle that are modules now. The newest modules are last, and the bundle's package came before all
-    of its modules; looking at the older ones too would cost a copy of each page of memory that they lie in."""
-    package = bundle.package.__name__
-    names = list(itertools.takewhile(lambda name: name != package, reversed(sys.modules)))
-    inside = [sys.modules[name] for name in names if name.startswith(f"{package}.")]
-    files = [getattr(module, "__file__", None) for module in inside]
-    return {Path(path).relative_to(bundle.root).as_posix() for path in files if path}
 
 
 def _discard_output() -> None:
@@ -167,7 +174,7 @@ class _FileAccessTracker:
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             _note(self._opened, args[0])
-        elif event in _LISTING and sys._getframe(1).f_code.co_filename != _IMPORT_SYSTEM:
+        elif event in _LISTING and sys._getframe(1).f_code.co_filename not in _IMPORT_SYSTEM:
             _note(self._listed, args[0])
 
     def _inside(self, paths: set[str]) -> set[str]:

@@ -1,0 +1,211 @@
+"""What runs in a task process: forked by the fork server, attached to the JVM, waits for its task, runs it, and ends.
+
+    ready ─► launch ─► log lines, requests (a turn at a table, whether it may still write) ─► outcome ─► os._exit
+
+It serves one try, so whatever a task does to its process ends with it: modules, environment, folder, signal handlers, threads. It
+ends by `os._exit`: nothing that the task has left behind (threads, exit handlers) can hold it up. A stop comes as SIGTERM, which
+raises `TaskStopped` where the task is, so that its `finally` runs; after a while comes SIGKILL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import itertools
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from backfill_manager.errors import AbandonedTry, LostLease
+from backfill_manager.execution.attached_spark import AttachedSpark
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.run_task import run_python_task
+from backfill_manager.execution.task_log import MAX_CHARS, MAX_LINES
+from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.masking import mask_environment
+from backfill_manager.processes.channel import Channel
+
+_exit = os._exit  # as it is before the task may put something else in its place
+
+
+class TaskStopped(BaseException):
+    """Raised in a task that is stopped (cancelled, timed out, the manager ends); not an Exception, so that a task's own
+    `except Exception` does not catch it."""
+
+
+@dataclass(frozen=True)
+class TaskOrder:
+    """All that a task process is given."""
+
+    launch: TaskLaunch
+    state: StateIdentity
+    snapshots: Path | None
+    group: str  # of its Spark jobs, as the next two
+    tag: str
+    description: str
+
+
+def run(job: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
+    """The entry of the process. `job`: {"gateway": {port, secret, values}}; descriptors: channel, standard output and error."""
+    channel_end, output, error = descriptors
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    for standard, end in enumerate((nowhere, output, error)):
+        os.dup2(end, standard)
+        os.close(end)
+    manager = _Manager(Channel(socket.socket(fileno=channel_end)))
+    try:
+        spark = AttachedSpark(**job["gateway"])
+    except Exception as problem:  # noqa: BLE001 - whatever it is, the manager knows whether Spark is gone
+        manager.send({"broken": one_line(problem)})
+        _exit(1)
+    manager.send({"ready": True})
+    order = manager.receive_order()
+    if order is None:
+        _exit(0)
+    _serve(order, spark, manager)
+
+
+def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoReturn:
+    own = os.getpid()
+    faulthandler.enable(file=2)  # a crash in C code leaves the lines of Python that led there in the log
+    manager.start_listening()
+    logging.getLogger().addHandler(_LinesOfLogging(manager))
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
+
+    def stop(_number: int, _frame: object) -> NoReturn:
+        spark.drop_connection()
+        raise TaskStopped("this try is stopped")
+
+    signal.signal(signal.SIGTERM, stop)
+    spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
+    outcome = run_python_task(
+        order.launch, spark.session, log=manager.log, turns=manager.turns, refuse_if_abandoned=manager.refuse_if_abandoned,
+        state=order.state, snapshots=order.snapshots,
+    )  # fmt: skip
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.getpid() != own:
+        _exit(0)  # a fork that the task made, and that came out of it too; one outcome is enough
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the task has closed it
+            continue
+    manager.send({"outcome": type(outcome).__name__, **dataclasses.asdict(outcome)})
+    _exit(0)
+
+
+class _Manager:
+    """The manager, as the task process sees it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._numbers = itertools.count(1)
+        self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._lines = 0
+        self.turns = RemoteTurns(self)
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:  # the manager is gone, and nobody waits for this try
+            _exit(1)
+
+    def receive_order(self) -> TaskOrder | None:
+        """None when the manager needs this process no more."""
+        if self._channel.receive() is None:
+            return None
+        order: TaskOrder = pickle.loads(self._channel.receive_attachment())
+        return order
+
+    def start_listening(self) -> None:
+        threading.Thread(target=self._listen, name="bfm replies", daemon=True).start()
+
+    def log(self, level: str, message: str) -> None:
+        self._lines += 1
+        if self._lines <= MAX_LINES + 1:  # the manager leaves out more
+            self.send({"level": level, "line": mask_environment(message[: MAX_CHARS * 2])})
+
+    def request(self, what: str, **more: Any) -> dict[str, Any]:
+        """Waits for the reply."""
+        number, replies = next(self._numbers), queue.SimpleQueue[dict[str, Any]]()
+        self._replies[number] = replies
+        try:
+            self.send({"request": what, "number": number, **more})
+            return replies.get()
+        finally:
+            self._replies.pop(number, None)
+
+    def refuse_if_abandoned(self) -> None:
+        reply = self.request("may_write")
+        if reply.get("abandoned"):
+            raise AbandonedTry(reply["abandoned"])
+        if reply.get("unsure"):
+            raise LostLease(reply["unsure"])
+
+    def _listen(self) -> None:
+        while (received := self._channel.receive()) is not None:
+            reply, _ = received
+            waiting = self._replies.get(reply["number"])
+            if waiting is not None:
+                waiting.put(reply)
+        _exit(1)
+
+
+class RemoteTurns:
+    """Turns at tables, which the manager gives out (`execution.table_turns`)."""
+
+    def __init__(self, manager: _Manager) -> None:
+        self._manager = manager
+
+    def try_acquire(self, identity: str, *, shared: bool = False) -> RemoteTurn | None:
+        return self._request(identity, shared, only_if_free=True)
+
+    def acquire(self, identity: str, *, shared: bool = False) -> RemoteTurn:
+        turn = self._request(identity, shared, only_if_free=False)
+        assert turn is not None
+        return turn
+
+    def _request(self, identity: str, shared: bool, only_if_free: bool) -> RemoteTurn | None:
+        reply = self._manager.request("turn", table=identity, shared=shared, only_if_free=only_if_free)
+        if reply.get("abandoned"):
+            raise AbandonedTry(reply["abandoned"])
+        return RemoteTurn(self._manager, reply["number"]) if reply["has_turn"] else None
+
+
+class RemoteTurn:
+    def __init__(self, manager: _Manager, number: int) -> None:
+        self._manager, self._number = manager, number
+
+    def release(self) -> None:
+        self._manager.send({"release": self._number})
+
+    def __enter__(self) -> RemoteTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _LinesOfLogging(logging.Handler):
+    """What loggers let through beside `ctx.log`: of the bundle's modules, and of libraries."""
+
+    def __init__(self, manager: _Manager) -> None:
+        super().__init__()
+        self._manager = manager
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("py4j"):
+            self._manager.log(record.levelname, f"{record.name}: {self.format(record)}")
+
+
+CALL: Final = f"{__name__}:{run.__name__}"

@@ -1,0 +1,439 @@
+"""The manager's end of task processes: starts them, keeps some warm, reads what they say and print, and learns how each ended.
+
+    start(order, listener) ─► a warm process, or a new one ─► lines, turns at tables, outcome ─► it has ended
+
+Two threads. The starter makes calls to the JVM (a gateway for each process), hands out orders and reports ends; the reader reads
+what processes send and print. The end of a try is the end of its process, and of all that the process had started.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import select
+import selectors
+import signal
+import socket
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from py4j.protocol import Py4JError
+from pydantic import TypeAdapter
+
+from backfill_manager.errors import AbandonedTry
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
+from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded
+from backfill_manager.execution.table_turns import TableTurn, TurnHolder
+from backfill_manager.execution.task_main import CALL, TaskOrder
+from backfill_manager.masking import mask_environment
+from backfill_manager.processes.channel import Channel, MessageBuffer
+from backfill_manager.processes.server_process import ForkedProcess, ForkServers, NoProcess
+from backfill_manager.service import FailureHandler, ServiceThread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
+IDLE_S: Final = 60.0  # after which all but one of the idle ones end
+END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
+MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
+MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
+_OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
+}
+
+
+class Listener(Protocol):
+    """Who learns of a try. `started` and `ended` may call the JVM, the others must not wait for anything."""
+
+    def started(self) -> None: ...
+
+    def line(self, level: str, message: str) -> None: ...
+
+    def refusal(self) -> tuple[str, str] | None:
+        """Why it must write nothing any more: ("abandoned" or "unsure", the message)."""
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+
+@dataclass(eq=False)
+class RunningTask:
+    """A try that is to run in a process, or does."""
+
+    order: TaskOrder
+    listener: Listener
+    turns: TurnHolder
+    process: _Process | None = None
+    is_stopped: bool = False
+    outcome: Outcome | None = None  # as its process reports it
+    held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
+
+    def stop(self) -> None:
+        """Raise `TaskStopped` in its code. If it has no process yet, it gets none."""
+        self.is_stopped = True
+        self.turns.stop_waiting()
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End its process and all that this has started."""
+        self.is_stopped = True
+        self._signal(signal.SIGKILL)
+
+    def give_up(self) -> None:
+        """It could not be killed: end its fork server, which something has stopped."""
+        if self.process is not None and self.process.forked is not None:
+            self.process.forked.kill_server()
+
+    def _signal(self, number: int) -> None:
+        if self.process is not None:
+            self.process.signal(number)
+
+
+class _Process:
+    """A process, and the try that it runs once it has one."""
+
+    def __init__(self, gateway: JvmGateway, channel: Channel, outputs: Sequence[int]) -> None:
+        self.gateway, self.channel = gateway, channel
+        self.forked: ForkedProcess | None = None  # set once it is asked for
+        self.outputs = [_Output(end, level) for end, level in zip(outputs, ("INFO", "WARNING"), strict=True)]
+        self.messages = MessageBuffer()
+        self.task: RunningTask | None = None
+        self.has_ended = False
+        self.problem = ""  # why it could not take an order; what it sent that is no message
+
+    def signal(self, number: int = signal.SIGKILL) -> None:
+        if self.forked is not None:
+            self.forked.signal(number)
+
+    def line(self, level: str, message: str) -> None:
+        if self.task is not None:
+            self.task.listener.line(level, message)
+
+
+class _Output:
+    """One of its standard streams."""
+
+    def __init__(self, end: int, level: str) -> None:
+        self.end, self.level = end, level
+        self._begun = b""
+        os.set_blocking(end, False)
+
+    def read(self) -> list[str] | None:
+        """The lines that are complete now; None at its end. What is left of a line by then comes as one."""
+        try:
+            content = os.read(self.end, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not content:
+            return None
+        *lines, self._begun = (self._begun + content).split(b"\n")
+        if len(self._begun) > MAX_LINE:
+            lines.append(self._begun)
+            self._begun = b""
+        return [_text(line) for line in lines]
+
+    def drain(self) -> list[str]:
+        """What is there still. The end is not waited for: a process that has escaped may hold it open."""
+        lines: list[str] = []
+        for _ in range(MAX_DRAIN):
+            read = self.read()
+            if not read:
+                break
+            lines += read
+        rest, self._begun = self._begun, b""
+        return [*lines, *([_text(rest)] if rest else [])]
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r")
+
+
+class TaskProcesses:
+    """All task processes of an executor."""
+
+    def __init__(
+        self, spark: SparkSession, servers: ForkServers, *, name: str, on_failure: FailureHandler | None = None
+    ) -> None:  # fmt: skip
+        self._servers, self._gateways = servers, JvmGateways(spark)
+        self._lock = threading.Lock()  # guards which process has which task
+        self._processes: set[_Process] = set()  # that have not ended
+        self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
+        self._jvm_work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the reader
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._wake_lock, self._is_closed = threading.Lock(), False
+        self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
+        self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
+        self._starter.start()
+        self._reader.start()
+
+    def start(self, order: TaskOrder, listener: Listener, turns: TurnHolder) -> RunningTask:
+        """Returns at once. Its end is reported to the listener, unless this is closed before."""
+        task = RunningTask(order, listener, turns)
+        self._jvm_work.put(partial(self._start, task))
+        return task
+
+    def close(self) -> None:
+        """Ends all processes. Of tries that still run no end is reported."""
+        self._jvm_work.put(None)
+        self._starter.join()
+        with self._lock:
+            left = list(self._processes)
+            for process in left:
+                process.task = None
+        for process in left:
+            process.signal()
+        for process in left:
+            if process.forked is not None:
+                process.forked.wait(END_TIMEOUT_S)
+        self._post(self._stop_reading)
+        self._reader.join()
+        self._handle_events()
+        while not self._jvm_work.empty():  # gateways to close
+            if (work := self._jvm_work.get()) is not None:
+                work()
+        self._selector.close()
+        os.close(self._woken)
+        os.close(self._wake)
+
+    # -- the starter's thread: what calls the JVM ------------------------------------------------------------------------
+    def _start_tasks(self) -> None:
+        while True:
+            try:
+                work = self._jvm_work.get(timeout=IDLE_S)
+            except queue.Empty:
+                self._keep_warm(shrink=True)
+                continue
+            if work is None:
+                return
+            work()
+            if self._jvm_work.empty():
+                self._keep_warm()
+
+    def _start(self, task: RunningTask) -> None:
+        python = task.order.launch.version.python
+        try:
+            while not task.is_stopped:
+                warm = self._warm[python]
+                process = warm.pop(0) if warm else self._new(python)
+                with self._lock:
+                    if process.has_ended:
+                        continue
+                    process.task, task.process = task, process
+                break
+            else:
+                task.listener.ended(Postponed("it was stopped before it had begun"))
+                return
+        except (NoProcess, OSError, Py4JError) as error:
+            task.listener.ended(Postponed(one_line(error)))
+            return
+        task.listener.started()
+        with suppress(OSError):  # it has ended: the reader learns how
+            process.channel.send({"order": True}, attachment=pickle.dumps(task.order))
+        if task.is_stopped:  # meanwhile
+            process.signal()
+
+    def _new(self, python: str | None) -> _Process:
+        gateway = self._gateways.open()
+        ours, theirs = socket.socketpair()
+        outputs = [os.pipe() for _ in range(2)]
+        ends = [theirs.fileno(), *(end for _, end in outputs)]
+        process = _Process(gateway, Channel(ours), [output for output, _ in outputs])
+        job = {"gateway": self._gateways.job(gateway)}
+        with self._lock:
+            self._processes.add(process)
+        self._post(partial(self._add, process))
+        try:
+            process.forked = self._servers.get(python).fork(
+                CALL,
+                job,
+                ends,
+                name="bfm task",
+                preload=("pyspark",),
+                on_end=partial(self._post, partial(self._end, process)),
+            )
+        except BaseException:
+            self._post(partial(self._end, process))
+            raise
+        finally:
+            theirs.close()
+            for _, end in outputs:
+                os.close(end)
+        return process
+
+    def _keep_warm(self, *, shrink: bool = False) -> None:
+        """As many idle ones as run, at most `MAX_WARM`, and one while none runs. More than that end after a while."""
+        with self._lock:
+            running = Counter(p.task.order.launch.version.python for p in self._processes if p.task is not None)
+        for python in {*running, *self._warm}:
+            wanted = min(MAX_WARM, max(running[python], 1))
+            warm = self._warm[python] = [process for process in self._warm[python] if not process.has_ended]
+            while shrink and len(warm) > wanted:
+                warm.pop().signal()
+            if len(warm) < wanted and self._jvm_work.empty():
+                with suppress(NoProcess, OSError, Py4JError):  # the next task reports it
+                    warm.append(self._new(python))
+                if len(warm) < wanted:
+                    self._jvm_work.put(lambda: None)  # once more, after what has come meanwhile
+
+    # -- the reader's thread: everything else ----------------------------------------------------------------------------
+    def _post(self, event: Callable[[], None]) -> None:
+        self._events.put(event)
+        with self._wake_lock, suppress(BlockingIOError):  # then it will wake anyway
+            if not self._is_closed:
+                os.write(self._wake, b"x")
+
+    def _stop_reading(self) -> None:
+        with self._wake_lock:
+            self._is_closed = True
+
+    def _read_all(self) -> None:
+        while not self._is_closed:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._read(*key.data)
+            with suppress(BlockingIOError):
+                while os.read(self._woken, 4096):
+                    pass
+            self._handle_events()
+
+    def _handle_events(self) -> None:
+        while not self._events.empty():
+            self._events.get()()
+
+    def _add(self, process: _Process) -> None:
+        if process in self._processes:
+            self._selector.register(process.channel, selectors.EVENT_READ, (process, None))
+            for output in process.outputs:
+                self._selector.register(output.end, selectors.EVENT_READ, (process, output))
+
+    def _read(self, process: _Process, output: _Output | None) -> None:
+        if output is None:
+            if not self._read_messages(process):
+                self._selector.unregister(process.channel)
+            return
+        lines = output.read()
+        if lines is None:
+            self._selector.unregister(output.end)
+        for line in lines or ():
+            process.line(output.level, line)
+
+    def _read_messages(self, process: _Process) -> bool:
+        """False at the end of its channel."""
+        received = process.channel.receive_some()
+        if not received:
+            return received is None
+        try:
+            for message in process.messages.feed(received):
+                self._handle(process, message)
+        except (ValueError, KeyError, TypeError) as error:  # the task may write to any descriptor of its process
+            process.problem = (
+                f"it has sent what is no message ({one_line(error)}); does it write to files it did not open?"
+            )
+            process.signal()
+            return False
+        return True
+
+    def _handle(self, process: _Process, message: dict[str, Any]) -> None:
+        task = process.task
+        if "broken" in message:
+            process.problem = f"its process could not be attached to Spark: {message['broken']}"
+        elif "ready" in message or task is None:
+            return
+        elif "line" in message:
+            process.line(str(message["level"]), str(message["line"]))
+        elif "request" in message:
+            self._answer(process, task, message)
+        elif "release" in message:
+            turn = task.held.pop(message["release"], None)
+            if turn is not None:
+                turn.release()
+        else:
+            kind = message.pop("outcome")
+            for text in ("error", "reason"):  # for the task may have taken a secret out of its environment
+                if text in message:
+                    message[text] = mask_environment(str(message[text]))
+            task.outcome = _OUTCOMES[kind].validate_python(message)
+
+    def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
+        number = int(request["number"])
+        if request["request"] == "may_write":
+            kind, why = task.listener.refusal() or ("", "")
+            self._reply(process, {"number": number, kind or "yes": why or True})
+            return
+        table, shared = str(request["table"]), bool(request["shared"])
+        try:
+            if request["only_if_free"]:
+                turn = task.turns.try_acquire(table, shared=shared)
+                if turn is not None:
+                    task.held[number] = turn
+                self._reply(process, {"number": number, "has_turn": turn is not None})
+            else:
+                has_come = partial(self._reply, process, {"number": number, "has_turn": True})
+                task.held[number] = task.turns.request(table, shared=shared, on_turn=has_come)
+        except AbandonedTry as error:
+            self._reply(process, {"number": number, "abandoned": str(error)})
+
+    def _reply(self, process: _Process, reply: dict[str, Any]) -> None:
+        if not process.channel.try_send(reply):
+            process.signal()
+
+    def _end(self, process: _Process) -> None:
+        """It has ended, and so has everything that it had started."""
+        for end in (process.channel.fileno(), *(output.end for output in process.outputs)):
+            with suppress(KeyError):
+                self._selector.unregister(end)
+        while not process.problem and _is_readable(process.channel) and self._read_messages(process):
+            pass
+        with self._lock:
+            process.has_ended = True
+            self._processes.discard(process)
+            task = process.task
+        for output in process.outputs:
+            for line in output.drain():
+                process.line(output.level, line)
+            os.close(output.end)
+        process.channel.close()
+        ended_by_itself = process.forked is not None and process.forked.code == 0
+        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself))
+        if task is not None:
+            task.turns.release_all()
+            self._jvm_work.put(partial(task.listener.ended, task.outcome or _outcome_without_message(process)))
+
+
+def _is_readable(channel: Channel) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _outcome_without_message(process: _Process) -> Outcome:
+    forked = process.forked
+    if forked is None:
+        return Postponed("its process could not be started")
+    if forked.refused:
+        return Postponed(forked.refused)
+    if forked.code is None:
+        return Lost("the fork server of its process ended while it ran")
+    if process.problem:
+        return Failed(process.problem)
+    return Failed(ending(forked.code))
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code."""
+    if code >= 0:
+        return f"its process ended with exit code {code} before the task had"
+    names = {int(number): number.name for number in signal.Signals}
+    return f"its process ended with signal {-code} ({names.get(-code, 'unknown')})"

@@ -1,0 +1,251 @@
+"""The fork server: `python -m backfill_manager.processes.fork_server FD MODULE...`, started by `server_process`.
+
+It imports the modules named, and what requests name beside them, and forks a process for each request: the process calls
+`module:function` of ours with the request's job and descriptors, and that never returns. The server itself runs no code of DAGs,
+so nothing that one process does reaches the next. One thread only: a fork of a process with threads may hang.
+
+Over the socket FD come requests (`processes.channel`), and go back what became of them:
+
+    {"fork": 7, "call": "module:function", "job": {...}, "name": "bfm task", "preload": ["pyspark"]}  with descriptors
+                                        "prepare": "module:function" is called here before: it reads what all processes need
+    {"signal": 15, "to": 7}             for a process that may have ended: then nothing happens
+    -> {"id": 7, "pid": 123}            before it runs anything
+    -> {"id": 7, "code": -9}            it has ended, and so has everything that it started
+
+The end of the socket is the end of the server and of all its processes: nothing outlives the manager.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from backfill_manager.processes.channel import Channel
+
+PRELOADS: Final = {  # what PySpark imports at its first use, too
+    "pyspark": (
+        "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
+        "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle",
+        "pyspark.testing.utils", "delta.tables",
+    ),
+    "pandas": ("pandas",),
+}  # fmt: skip
+_WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_exit = os._exit
+
+
+class ForkServer:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._children: dict[int, int] = {}  # pid -> id of its request
+        self._preloaded: set[str] = set()
+        self._child_ended, self._wake = os.pipe()
+        for end in (self._child_ended, self._wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # one handler, or there is no wakeup
+
+    def serve(self) -> None:
+        """Until the manager closes its end."""
+        gc.collect()
+        gc.disable()
+        gc.freeze()  # so that the collector of a child does not touch, and so copy, every page
+        while True:
+            ready, _, _ = select.select([self._channel.fileno(), self._child_ended], [], [])
+            if self._child_ended in ready:
+                with suppress(BlockingIOError):
+                    while os.read(self._child_ended, 4096):
+                        pass
+            self._reap()
+            if self._channel.fileno() in ready:
+                received = self._channel.receive()
+                if received is None:
+                    return self._end_all()
+                self._handle(*received)
+
+    def _handle(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        if "signal" in request:
+            for pid, number in self._children.items():
+                if number == request["to"]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, request["signal"])
+            return
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # what the process starts must not keep them open
+        self._preload(request.get("preload", ()))
+        call, prepare = _function(request["call"]), request.get("prepare")
+        try:
+            if prepare:
+                _function(prepare)(request["job"])
+            child = os.fork()
+        except OSError as error:
+            where = f"{error.filename} can't be read" if error.filename else "no process could be started"
+            self._report(id=request["fork"], refused=f"{where}: {error.strerror}")
+        else:
+            if child == 0:
+                self._run_child(call, request, descriptors)
+            self._children[child] = request["fork"]
+            self._report(id=request["fork"], pid=child)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _run_child(self, call: Any, request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() == 1:  # the server ended before that call
+                _exit(1)
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what its children leave behind stays below it, until it ends
+            if _libc is not None:
+                _libc.prctl(_PR_SET_NAME, request["name"].encode()[:15], 0, 0, 0)
+            self._channel.close()
+            os.close(self._child_ended)
+            os.close(self._wake)
+            gc.enable()
+            call(request["job"], descriptors)
+        finally:
+            _exit(1)
+
+    def _preload(self, names: Iterable[str]) -> None:
+        for name in sorted(set(names) - self._preloaded):
+            self._preloaded.add(name)
+            modules = PRELOADS.get(name, (name,))
+            if name in PRELOADS or _is_importable_without_threads(modules):
+                _import(modules)
+                gc.collect()
+                gc.freeze()
+
+    def _reap(self) -> None:
+        """Ends the sessions of those that have ended, and what they left behind, before their ids are given up."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while True:
+            try:
+                if sys.platform == "linux":
+                    ended = os.waitid(os.P_ALL, 0, how)
+                    pid = ended.si_pid if ended else 0
+                    status = 0
+                else:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            for kill in (os.killpg, os.kill):
+                with suppress(ProcessLookupError, PermissionError):  # a group that is gone; or a zombie, on macOS
+                    kill(pid, signal.SIGKILL)
+            if sys.platform == "linux":
+                _, status = os.waitpid(pid, 0)
+            self._kill_orphans()
+            if pid in self._children:
+                self._report(id=self._children.pop(pid), code=os.waitstatus_to_exitcode(status))
+
+    def _kill_orphans(self) -> None:
+        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below."""
+        me = os.getpid()
+        with suppress(FileNotFoundError):
+            while True:
+                below = set(map(int, Path(f"/proc/{me}/task/{me}/children").read_text().split()))
+                orphans = below - self._children.keys()
+                if not orphans:
+                    return
+                for orphan in orphans:
+                    with suppress(ProcessLookupError):
+                        os.kill(orphan, signal.SIGKILL)
+                    with suppress(ChildProcessError):
+                        os.waitpid(orphan, 0)
+
+    def _end_all(self) -> None:
+        for pid in self._children:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while self._children:
+            self._children.pop(os.wait()[0], None)
+        self._kill_orphans()
+
+    def _report(self, **what: Any) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # the manager is gone: `receive` sees it too
+            self._channel.send(what)
+
+
+def _function(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _import(modules: Iterable[str]) -> None:
+    kept = {name: os.environ[name] for name in _WITHOUT_THREADS if name in os.environ}
+    os.environ.update(_WITHOUT_THREADS)
+    for module in modules:
+        with suppress(Exception):  # whoever needs it reports why it can't be imported
+            importlib.import_module(module)
+    for name in _WITHOUT_THREADS:
+        os.environ.pop(name, None)
+    os.environ.update(kept)
+
+
+def _is_importable_without_threads(modules: Iterable[str]) -> bool:
+    """Tried in a fork: a package from elsewhere may start threads, exit, crash, or hang when it is imported."""
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.alarm(60)
+            _import(modules)
+            _exit(0 if _threads() == 1 else 1)
+        finally:
+            _exit(1)
+    _, status = os.waitpid(child, 0)
+    return status == 0
+
+
+def _threads() -> int:
+    """Of this process, those of C libraries too where the system tells."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except FileNotFoundError:
+        return threading.active_count()
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc is not None:
+        _libc.prctl(option, value, 0, 0, 0)
+
+
+def main() -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
+    for module in sys.argv[2:]:
+        _function(f"{module}:warm_up")()
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

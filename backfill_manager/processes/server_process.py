@@ -1,0 +1,232 @@
+"""The manager's end of a fork server: starts it, asks it for processes, and learns how each ended."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from backfill_manager.errors import BackfillManagerError
+from backfill_manager.processes.channel import Channel
+
+OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
+WARM_UP: Final = (
+    "backfill_manager.dags.importing.warm_up",
+)  # modules whose `warm_up()` a server calls before it serves
+STOP_TIMEOUT_S: Final = 5.0
+
+
+class NoProcess(BackfillManagerError):
+    """No process could be started: the fork server has ended, or the system has none left."""
+
+
+class ForkedProcess:
+    """A process that was asked for. `code` is its exit code, or the signal that ended it as a negative number; None while it
+    runs, and when its server was lost."""
+
+    def __init__(self, server: ForkServerProcess, number: int, on_end: Callable[[], object]) -> None:
+        self._server, self._number, self._on_end = server, number, on_end
+        self.pid: int | None = None
+        self.code: int | None = None
+        self.refused = ""  # why it could not be started
+        self._begun, self._ended = threading.Event(), threading.Event()
+
+    @property
+    def has_ended(self) -> bool:
+        """Everything that it had started has, too."""
+        return self._ended.is_set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Its fork server has ended, and took it along."""
+        return self.has_ended and self.code is None
+
+    def wait_begun(self, timeout_s: float) -> bool:
+        return self._begun.wait(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it has ended within that time."""
+        return self._ended.wait(timeout_s)
+
+    def signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+        if not self.has_ended:
+            self._server.send({"signal": int(number), "to": self._number})
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+
+    def kill_server(self) -> None:
+        """For one that can't be killed: the server does not answer (something has stopped it). All its processes end with it."""
+        self._server.stop()
+
+    def _heard(self, message: Mapping[str, Any]) -> None:
+        if "pid" in message:
+            self.pid = message["pid"]
+            self._begun.set()
+            return
+        self.refused = message.get("refused", "")
+        self.code = message.get("code")
+        self._ended.set()
+        self._begun.set()
+        self._on_end()
+
+
+class ForkServerProcess:
+    """A running fork server. Used by any thread."""
+
+    def __init__(self, python: str | None = None) -> None:
+        """`python` is the interpreter; None: this one."""
+        self._numbers = itertools.count(1)
+        self._processes: dict[int, ForkedProcess] = {}
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        self._channel = Channel(ours)
+        with theirs:
+            self._process = subprocess.Popen(
+                [python or sys.executable, "-m", "backfill_manager.processes.fork_server", str(theirs.fileno()), *WARM_UP],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+                env=_environment(),
+            )  # fmt: skip
+        self._is_lost = False
+        self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
+        self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._is_lost
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def fork(
+        self, call: str, job: Mapping[str, Any], descriptors: Sequence[int], *, name: str, preload: Sequence[str] = (),
+        prepare: str = "", on_end: Callable[[], object] = lambda: None,
+    ) -> ForkedProcess:  # fmt: skip
+        """A process that calls `module:function` of this package with (job, descriptors); before, the server calls `prepare` with
+        the job. `on_end` is called once, in a thread of
+        this object, when it has ended. `NoProcess` when the server is gone."""
+        with self._lock:
+            process = ForkedProcess(self, next(self._numbers), on_end)
+            self._processes[process._number] = process
+        request = {
+            "fork": process._number,
+            "call": call,
+            "job": job,
+            "name": name,
+            "preload": list(preload),
+            "prepare": prepare,
+        }
+        try:
+            if self._is_lost:
+                raise BrokenPipeError
+            self._channel.send(request, descriptors)
+        except OSError:
+            with self._lock:
+                self._processes.pop(process._number, None)
+            raise NoProcess(f"the fork server (pid {self.pid}) has ended") from None
+        return process
+
+    def send(self, request: dict[str, Any]) -> None:
+        with suppress(OSError):  # the server is gone, and its processes with it
+            self._channel.send(request)
+
+    def stop(self) -> None:
+        """And with it all its processes."""
+        with suppress(OSError):
+            self._channel.shutdown()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if threading.current_thread() is not self._listener:
+            self._listener.join()
+        self._channel.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                received = self._channel.receive()
+            except (OSError, ValueError):
+                received = None
+            if received is None:
+                break
+            message, _ = received
+            with self._lock:
+                process = self._processes.get(message["id"])
+                if "pid" not in message:
+                    self._processes.pop(message["id"], None)
+            if process is not None:
+                process._heard(message)
+        with suppress(subprocess.TimeoutExpired):  # its socket ends before it does
+            self._process.wait(STOP_TIMEOUT_S)
+        with self._lock:
+            self._is_lost = True
+            left = list(self._processes.values())
+            self._processes.clear()
+        if left:  # they end with their parent (PR_SET_PDEATHSIG); elsewhere than on Linux they are ended here
+            for process in left:
+                if process.pid is not None and sys.platform != "linux":
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(process.pid, signal.SIGKILL)
+        for process in left:
+            process._heard({"id": 0})
+
+
+class ForkServers:
+    """The fork servers of this process, one for each interpreter, started when first needed. `close` ends them."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str | None, ForkServerProcess] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def get(self, python: str | None = None) -> ForkServerProcess:
+        """That of this interpreter (None: ours); a new one if it has ended. `NoProcess` if it can't be started."""
+        with self._lock:
+            if self._is_closed:
+                raise NoProcess("the fork servers are closed")
+            server = self._servers.get(python)
+            if server is None or not server.is_alive:
+                if server is not None:
+                    server.stop()
+                try:
+                    server = self._servers[python] = ForkServerProcess(python)
+                except OSError as error:
+                    raise NoProcess(f"{python or sys.executable} can't be started: {error.strerror}") from error
+            return server
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            servers = list(self._servers.values())
+            self._servers.clear()
+        for server in servers:
+            server.stop()
+
+    def __enter__(self) -> ForkServers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _environment() -> dict[str, str]:
+    """The manager's environment and module path, but no way into its JVM: a DAG file that starts Spark when it is read would
+    otherwise be given, and could stop, the session of the manager."""
+    environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
+    return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
