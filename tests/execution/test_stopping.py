@@ -3,6 +3,7 @@ workers, and its slot is free."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -67,17 +68,19 @@ def runs_spark_jobs_in_threads(ctx: Any, begun: FileSignal) -> None:
 
 
 def catches_everything(ctx: Any, begun: FileSignal) -> None:
-    begun.set(str(os.getpid()))
     while True:
         try:
+            begun.set(str(os.getpid()))
             time.sleep(100_000)
         except BaseException:  # noqa: BLE001 - what is to be stopped all the same
             print("not now")
 
 
 def stays_in_c(ctx: Any, begun: FileSignal) -> None:
-    begun.set(str(os.getpid()))
-    sum(itertools.repeat(1))  # Python's handlers of signals never get a chance
+    while True:
+        with contextlib.suppress(BaseException):  # which may come a moment before it is in C
+            begun.set(str(os.getpid()))
+            sum(itertools.repeat(1))  # Python's handlers of signals never get a chance
 
 
 def ignores_the_signal(ctx: Any, begun: FileSignal) -> None:
