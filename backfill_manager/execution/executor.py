@@ -276,6 +276,8 @@ class Executor:
         elif isinstance(outcome, m.Lost):  # its fork server has ended, and took others along
             with self._changed:
                 outcome = m.Lost(outcome.reason, alone=sum(1 for other in self._tries.values() if other.weight) == 1)
+        if it.running is not None and it.running.jobs_may_run:
+            it.jobs.cancel_jobs()
         self._end(it, outcome)
 
     def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:

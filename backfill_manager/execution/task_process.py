@@ -73,6 +73,7 @@ class RunningTask:
     process: _Process | None = None
     is_stopped: bool = False
     outcome: Outcome | None = None  # as its process reports it
+    jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
 
     def stop(self) -> None:
@@ -364,6 +365,7 @@ class TaskProcesses:
             for text in ("error", "reason"):  # for the task may have taken a secret out of its environment
                 if text in message:
                     message[text] = mask_environment(str(message[text]))
+            task.jobs_may_run = bool(message.pop("jobs_may_run"))
             task.outcome = _OUTCOMES[kind].validate_python(message)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
