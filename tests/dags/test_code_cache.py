@@ -11,9 +11,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from backfill_manager.dags.importing.code_cache import CodeCache
 from support.bundle_folder import BundleFolder
 
-from backfill_manager.dags.importing.code_cache import CodeCache
 from backfill_manager.dags.versions import Submission, changes_for
 from backfill_manager.errors import InvalidDag, StateError
 from backfill_manager.model.records import DagVersion

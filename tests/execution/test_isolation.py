@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, no_spark_job_goes_on
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
-from backfill_manager.execution.messages import Failed, Succeeded
+from backfill_manager.execution.messages import Failed, Lost, Succeeded
 from backfill_manager.execution.task_log import MAX_LINES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
@@ -87,6 +88,12 @@ def calls_itself_without_end(n: int) -> int:
     return calls_itself_without_end(n + 1) + 1
 
 
+def sets_an_alarm(ctx: Any) -> None:
+    says()
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    threading.Event().wait()
+
+
 def closes_all_files(ctx: Any) -> None:
     says()
     os.closerange(0, 1000)
@@ -101,6 +108,7 @@ ENDS: list[tuple[Callable[[Any], None], str, str]] = [
     (aborts, "its process ended with signal 6 (SIGABRT)", "in aborts"),
     (kills_itself, "its process ended with signal 9 (SIGKILL)", ""),
     (kills_its_session, "its process ended with signal 9 (SIGKILL)", ""),
+    (sets_an_alarm, "its process ended with signal 14 (SIGALRM)", ""),
     (calls_itself, "RecursionError: maximum recursion depth exceeded", "in calls_itself_without_end"),
     (closes_all_files, "its process ended with exit code 1 before the task had", ""),
 ]
@@ -134,6 +142,30 @@ def test_a_task_whose_process_is_killed_from_outside_fails_with_that(stage: Stag
         os.kill(int(begun.text()), signal.SIGKILL)
         assert stage.audience.outcome(launch) == Failed("its process ended with signal 9 (SIGKILL)")
         assert [text for text in SAID if text not in stage.log_of(launch)] == []
+
+
+def test_a_task_that_writes_into_files_that_are_not_its_own_fails(stage: Stage) -> None:
+    def scribbles(ctx: Any) -> None:
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                os.set_blocking(int(descriptor), False)
+                os.write(int(descriptor), b"\xff" * 10_000)
+        threading.Event().wait()
+
+    with nobody_else_notices(stage):
+        outcome = stage.play(a_launch(), scribbles)
+        assert isinstance(outcome, Failed)
+        assert "it has sent what is no message" in outcome.error and "files it did not open" in outcome.error
+
+
+def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(stage: Stage) -> None:
+    def kills(ctx: Any) -> None:
+        os.kill(os.getppid(), signal.SIGKILL)
+        threading.Event().wait()
+
+    outcome = stage.play(a_launch(), kills)
+    assert isinstance(outcome, Lost) and outcome.alone, outcome
+    assert stage.play(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
 def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -84,10 +85,13 @@ def stays_in_c(ctx: Any, begun: FileSignal) -> None:
 
 
 def ignores_the_signal(ctx: Any, begun: FileSignal) -> None:
-    import signal
-
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sleeps(ctx, begun)
+
+
+def stops_its_process(ctx: Any, begun: FileSignal) -> None:
+    begun.set(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def never_leaves_its_finally(ctx: Any, begun: FileSignal) -> None:
@@ -100,7 +104,13 @@ def never_leaves_its_finally(ctx: Any, begun: FileSignal) -> None:
 HEEDS: list[Does] = [
     loops, sleeps, waits_for_a_lock, waits_for_a_child, runs_a_spark_job, runs_spark_jobs_in_threads,
 ]  # fmt: skip
-HEEDS_NOT: list[Does] = [catches_everything, stays_in_c, ignores_the_signal, never_leaves_its_finally]
+HEEDS_NOT: list[Does] = [
+    catches_everything,
+    stays_in_c,
+    ignores_the_signal,
+    stops_its_process,
+    never_leaves_its_finally,
+]
 
 
 @pytest.mark.parametrize("function", HEEDS, ids=[function.__name__ for function in HEEDS])
