@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from support.class_archive import ARCHIVE, JAVA_OPTIONS
+from support.tiny_wheel import make_wheel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +45,7 @@ WITH_PROCESSES = (
     "client/",
     "api/test_connections.py",
     "cli/test_remote_backend.py",
+    "dags/test_bundle_environment.py",
     "dags/test_loader.py",
 )
 
@@ -118,22 +119,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def sheet_parser_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Installs the package of tests/data/sheet_parser in a folder and returns it. The wheel is made here, because pip would
-    download setuptools to build it."""
+    """Installs the package of tests/data/sheet_parser in a folder and returns it."""
     source, folder = Path(__file__).parent / "data" / "sheet_parser", tmp_path_factory.mktemp("sheet_parser")
     about = configparser.ConfigParser()
     about.read(source / "setup.cfg")
-    name, version = about["metadata"]["name"], about["metadata"]["version"]
-    info = f"{name.replace('-', '_')}-{version}.dist-info"
     points = "".join(f"[{group}]{names}\n" for group, names in about["options.entry_points"].items())
-    wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for file in sorted((source / about["options"]["packages"]).glob("*.py")):
-            archive.write(file, file.relative_to(source))
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/entry_points.txt", points)
-        archive.writestr(f"{info}/RECORD", "")
+    modules = sorted((source / about["options"]["packages"]).glob("*.py"))
+    files = {str(file.relative_to(source)): file.read_text() for file in modules}
+    wheel = make_wheel(folder, about["metadata"]["name"], about["metadata"]["version"], files, entry_points=points)
     site = folder / "site"
     install = [
         sys.executable,

@@ -155,6 +155,20 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
             "bundles: [{name: a, git: /r, ref: --upload-pack=x}]",
             "bundles[0].ref must be a branch, a tag or a commit, not '--upload-pack=x'",
         ),
+        (
+            "bundles: [{name: a, path: b, python: /v/bin/python, requirements: [x]}]",
+            "bundles[0] must have python or requirements, not both: an interpreter has its packages already",
+        ),
+        (
+            "bundles: [{name: a, path: b, requirements: ../requirements.txt}]",
+            "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of requirements "
+            "such as [pandera==0.29], not '../requirements.txt'",
+        ),
+        (
+            "bundles: [{name: a, path: b, requirements: [1]}]",
+            "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of",
+        ),
+        ("bundles: [{name: a, path: b, python: '  '}]", "bundles[0].python must be some text"),
         ("bundles: [{name: a, git: /r, ref: 'a:b'}]", "bundles[0].ref must be a branch, a tag or a commit, not 'a:b'"),
         (
             "bundles: [{name: a, path: b, import_memory: 0}]",
@@ -342,5 +356,6 @@ def test_the_example_configuration_is_right_with_all_that_it_shows_as_comments()
 
 def test_the_bundles_in_the_documentation_are_right() -> None:
     page = (Path(__file__).parents[1] / "docs" / "bundles.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
-    assert [bundle.name for bundle in load(block).bundles] == ["examples", "team", "release"]
+    sources, packages = re.findall(r"```yaml\n(bundles:.+?)```", page, re.DOTALL)
+    assert [bundle.name for bundle in load(sources).bundles] == ["examples", "team", "release"]
+    assert [bundle.name for bundle in load(packages).bundles] == ["reports", "models"]

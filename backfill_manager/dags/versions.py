@@ -68,6 +68,7 @@ class Submission:
     parsed_at: datetime | None = None  # when files were read for it; None: none was
     settings_json: str | None = None  # how the bundle is read: configuration and manifest together
     reader_json: str | None = None  # what made the DAGs of its files, where it was a parser's own `read` (DagVersion)
+    python: str | None = None  # the interpreter that read its files, for their tasks; None: the manager's
 
     def covers_file(self, file: str) -> bool:
         for path in paths_to(file):
@@ -232,10 +233,10 @@ def _dag_rows(
     last: DagVersion | None,
     at: datetime,
 ) -> list[Record]:
-    reader = submission.reader_json
-    if reader is not None and not DagSpec.from_json(definition).has_functions:
-        reader = None
-    made_of = (definition, code) if reader is None else (definition, code, reader)
+    reader, python = submission.reader_json, submission.python
+    if (reader or python) and not DagSpec.from_json(definition).has_functions:
+        reader = python = None
+    made_of = [definition, code, *([reader] if reader else []), *([f"python={python}"] if python else [])]
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
     stays_off = row is not None and row.deactivated_by is not None and not submission.on_request
@@ -255,7 +256,7 @@ def _dag_rows(
     version = DagVersion(
         dag_id=spec.dag_id, version=number, content_hash=digest, definition_json=definition, bundle=submission.bundle,
         file=file, snapshot=submission.snapshot, created_at=at, commit_id=submission.commit_id,
-        reader_json=reader,
+        reader_json=reader, python=python,
     )  # fmt: skip
     return [version, now]
 

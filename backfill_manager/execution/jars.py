@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.errors import InvalidInput, WrongJava
+from backfill_manager.user_cache import cache_folder
 
 GROUP: Final = "io.delta"
 # artifact, version, SHA-256
@@ -25,13 +26,6 @@ JARS: Final = (
     ("delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
 )
 MIN_JAVA: Final = 17
-
-
-def cache_folder() -> Path:
-    """`$BFM_CACHE`, else `backfill_manager` under `$XDG_CACHE_HOME` or `~/.cache`."""
-    if named := os.environ.get("BFM_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backfill_manager"
 
 
 def java() -> str:

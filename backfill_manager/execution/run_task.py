@@ -20,6 +20,7 @@ from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
 from backfill_manager.masking import mask_environment
+from backfill_manager.processes.limits import lift_memory_limit, went_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,7 @@ def run_python_task(
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
         return Succeeded(result, ctx.rows_written)
 
-    return _outcome_of(run, log)
+    return _outcome_of(run, log, launch.memory_mb)
 
 
 def _write_context(
@@ -70,7 +71,7 @@ def _write_context(
     return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns)
 
 
-def _outcome_of(run: Callable[[], Succeeded], log: Log) -> Outcome:
+def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
     try:
         return run()
     except TaskSkipped as skipped:
@@ -83,6 +84,10 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log) -> Outcome:
         return Postponed(one_line(unsure))
     except ExecutorTaskFailed as failed:
         return Failed(mask_environment(str(failed)))
+    except MemoryError as error:
+        lift_memory_limit()
+        log("ERROR", traceback_text(error))
+        return Failed(one_line(error) if memory_mb is None else went_over(memory_mb))
     except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
         log("ERROR", traceback_text(error))
         return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))

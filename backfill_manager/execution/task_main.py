@@ -35,6 +35,7 @@ from backfill_manager.execution.task_log import MAX_CHARS, MAX_LINES
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import mask_environment
 from backfill_manager.processes.channel import Channel
+from backfill_manager.processes.limits import apply_in_child
 
 _exit = os._exit  # as it is before the task may put something else in its place
 
@@ -88,6 +89,7 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
         raise TaskStopped("this try is stopped")
 
     signal.signal(signal.SIGTERM, stop)
+    apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     outcome = run_python_task(
         order.launch, spark.session, log=manager.log, turns=manager.turns, refuse_if_abandoned=manager.refuse_if_abandoned,

@@ -34,6 +34,8 @@ from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
 from backfill_manager.masking import mask_environment
 from backfill_manager.processes.channel import Channel, MessageBuffer
+from backfill_manager.processes.limits import went_over
+from backfill_manager.processes.memory_cgroup import MemoryCgroup
 from backfill_manager.processes.server_process import ForkedProcess, ForkServers, NoProcess
 from backfill_manager.service import FailureHandler, ServiceThread
 
@@ -75,6 +77,7 @@ class RunningTask:
     outcome: Outcome | None = None  # as its process reports it
     jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
+    cgroup: MemoryCgroup | None = None  # for its memory, where it has a limit and cgroups can be made
 
     def stop(self) -> None:
         """Raise `TaskStopped` in its code. If it has no process yet, it gets none."""
@@ -239,11 +242,23 @@ class TaskProcesses:
         except (NoProcess, OSError, Py4JError) as error:
             task.listener.ended(Postponed(one_line(error)))
             return
+        self._limit_memory(task, process)
         task.listener.started()
         with suppress(OSError):  # it has ended: the reader learns how
             process.channel.send({"order": True}, attachment=pickle.dumps(task.order))
         if task.is_stopped:  # meanwhile
             process.signal()
+
+    def _limit_memory(self, task: RunningTask, process: _Process) -> None:
+        """Of the process and all that it starts. Without a cgroup it limits itself."""
+        launch, forked = task.order.launch, process.forked
+        if launch.memory_mb is None or forked is None or not forked.wait_begun(END_TIMEOUT_S) or forked.pid is None:
+            return
+        cgroup = MemoryCgroup.create(launch.ti.task_id, launch.memory_mb)
+        if cgroup is not None and cgroup.add(forked.pid):
+            task.cgroup = cgroup
+        elif cgroup is not None:
+            cgroup.remove()
 
     def _new(self, python: str | None) -> _Process:
         gateway = self._gateways.open()
@@ -411,7 +426,16 @@ class TaskProcesses:
         self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself))
         if task is not None:
             task.turns.release_all()
-            self._jvm_work.put(partial(task.listener.ended, task.outcome or _outcome_without_message(process)))
+            self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))
+
+
+def _report_end(task: RunningTask, outcome: Outcome) -> None:
+    memory_mb = task.order.launch.memory_mb
+    if task.cgroup is not None:
+        task.cgroup.remove()
+        if memory_mb is not None and isinstance(outcome, Failed) and task.cgroup.went_over():
+            outcome = Failed(went_over(memory_mb))
+    task.listener.ended(outcome)
 
 
 def _is_readable(channel: Channel) -> bool:

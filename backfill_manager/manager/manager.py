@@ -22,7 +22,6 @@ from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
-from backfill_manager.execution.jars import cache_folder
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
@@ -36,11 +35,13 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
+from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.settings import Settings, unused_settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
 from backfill_manager.store.uri import is_catalog_schema, is_local
+from backfill_manager.user_cache import cache_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +65,7 @@ def run_manager(
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     raise_limit()
+    remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
     with _stop_on_signals(stop):
         try:

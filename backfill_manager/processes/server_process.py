@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.processes.channel import Channel
+from backfill_manager.processes.interpreter import environment_for
 
-OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
 WARM_UP: Final = (
     "backfill_manager.dags.importing.warm_up",
 )  # modules whose `warm_up()` a server calls before it serves
@@ -93,7 +93,7 @@ class ForkServerProcess:
             self._process = subprocess.Popen(
                 [python or sys.executable, "-m", "backfill_manager.processes.fork_server", str(theirs.fileno()), *WARM_UP],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
-                env=_environment(),
+                env=environment_for(python),
             )  # fmt: skip
         self._is_lost = False
         self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
@@ -223,10 +223,3 @@ class ForkServers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _environment() -> dict[str, str]:
-    """The manager's environment and module path, but no way into its JVM: a DAG file that starts Spark when it is read would
-    otherwise be given, and could stop, the session of the manager."""
-    environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
-    return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -36,11 +36,14 @@ def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[st
     old, new = (_version(store, dag_id, number) for number in (before, after))
     was, now = (DagSpec.from_json(version.definition_json) for version in (old, new))
     others = {other.file for other in store.read(DagRow, matching(bundle=row.bundle))} - {old.file, new.file}
+    settings = _settings(was, now, without=("tasks", "dag_id"))
+    if old.python != new.python:
+        settings.append({"name": "python", "before": old.python, "after": new.python})
     return {
         "dag_id": dag_id,
         "before": before,
         "after": after,
-        "settings": _settings(was, now, without=("tasks", "dag_id")),
+        "settings": settings,
         "tasks": _tasks(was, now),
         "files": _files(Path(old.snapshot), Path(new.snapshot), others),
     }

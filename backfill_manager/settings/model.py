@@ -80,6 +80,22 @@ def _path_inside_bundle(path: str) -> str:
     return "/".join(parts)
 
 
+def _requirements(value: Any) -> Any:
+    """A file of the bundle, or requirements as they are written in such a file, one in each entry."""
+    if isinstance(value, str) and value.endswith(".txt") and not value.startswith("/") and ".." not in value.split("/"):
+        return value
+    if isinstance(value, list) and value and all(isinstance(line, str) and _is_one_line(line) for line in value):
+        return value
+    raise ValueError(
+        "must be a file of the bundle such as `requirements.txt`, or a list of requirements such as [pandera==0.29], "
+        f"not {value!r}"
+    )
+
+
+def _is_one_line(text: str) -> bool:
+    return bool(text.strip()) and len(text.splitlines()) == 1
+
+
 def _git_url(url: str) -> str:
     """The error leaves the value out: there may be a password in it."""
     transport, has_transport, rest = url.partition("://")
@@ -180,6 +196,21 @@ class _Origin(_Section):
     ref: Annotated[NonEmpty, AfterValidator(_git_ref), _doc("A branch, tag or commit of it.")] = "HEAD"
 
 
+class _Environment(_Section):
+    """Not for the bundle's own manifest: what is installed and executed on the manager's machine is the operator's decision."""
+
+    python: Annotated[
+        NonEmpty | None,
+        _doc("An interpreter with the same PySpark and this package: its files are parsed and its tasks run there."),
+    ] = None
+    requirements: Annotated[
+        Annotated[str | list[str], BeforeValidator(_requirements)] | None,
+        _doc(
+            "A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."
+        ),
+    ] = None
+
+
 class BundleRules(_Section):
     """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
 
@@ -215,7 +246,7 @@ class BundleRules(_Section):
         return {**plain, "options": mask_values(plain["options"])}
 
 
-class BundleSettings(BundleRules, _Origin):  # in this order its origin is printed first
+class BundleSettings(BundleRules, _Environment, _Origin):  # in this order its origin is printed first
     """Where DAG files come from, and how they are parsed."""
 
     @model_validator(mode="after")
@@ -226,6 +257,8 @@ class BundleSettings(BundleRules, _Origin):  # in this order its origin is print
             raise ValueError("must have the repository's address as `git` when it has a ref")
         if self.git is not None and (self.path.startswith("/") or ".." in self.path.split("/")):
             raise ValueError(f"must have as path a folder inside the repository such as `dags`, not {self.path!r}")
+        if self.python is not None and self.requirements is not None:
+            raise ValueError("must have python or requirements, not both: an interpreter has its packages already")
         return self
 
     @property

@@ -511,3 +511,18 @@ def test_a_hundred_who_wait_hold_no_thread_each(api: ApiFixture) -> None:
 def test_a_wait_that_is_none_is_named(api: ApiFixture, wait: str) -> None:
     response = api.call("POST", f"/backfills/x/pause?wait={wait}")
     assert (response.status_code, response.json()["errors"][0]["field"]) == (422, "query.wait")
+
+
+def test_limits_of_a_pools_processes_are_set_and_taken_away(api: ApiFixture) -> None:
+    for body, expected in (
+        ({"memory_mb": "2 GB", "nice": 12}, (2048, 12)),
+        ({"slots": 3}, (2048, 12)),
+        ({"memory_mb": 512, "nice": None}, (512, None)),
+        ({"memory_mb": "none"}, (None, None)),
+    ):
+        response = api.call("PATCH", "/pools/backfill?wait=30", json=body, meanwhile=api.manager.tick)
+        assert response.status_code == 200, response.text
+        (pool,) = [one for one in api.call("GET", "/pools").json()["items"] if one["name"] == "backfill"]
+        assert (pool["memory_mb"], pool["nice"]) == expected
+    refused = api.call("PATCH", "/pools/backfill", json={"memory_mb": "much"})
+    assert (refused.status_code, "`512 MB` or `2 GB`" in refused.text) == (422, True)

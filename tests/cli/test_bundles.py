@@ -16,10 +16,10 @@ import backfill_manager
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.errors import NotFound
-from backfill_manager.model.records import DagRow, Record, Request, Response
+from backfill_manager.model.records import DagRow, DagVersion, Record, Request, Response
 from backfill_manager.schemas.errors import error_columns
 from backfill_manager.settings import BundleSettings
-from backfill_manager.store.base import Condition
+from backfill_manager.store.base import Condition, matching
 
 CONF = "bundles:\n  - {name: mine, path: dags}\n"
 ONE_TASK = (
@@ -231,6 +231,11 @@ def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, stat
     assert [file["file"] for file in matches["files"]] == ["helper.py", "one.py"]
     text = bfm("dags", "versions", "one", "--diff", "1", "2").out
     assert "-X = 1" in text and "+X = 2" in text and 'schedule: null -> "@daily"' in text
+
+    (second,) = state.store.read(DagVersion, matching(dag_id="one", version=2))
+    state.put(second.evolve(python="/cache/environments/0123/bin/python"))
+    text = bfm("dags", "versions", "one", "--diff", "1", "2").out
+    assert 'python: null -> "/cache/environments/0123/bin/python"' in text
 
     wrong = bfm("dags", "versions", "one", "--diff", "1", "9")
     assert (wrong.code, wrong.error) == (2, "DAG 'one' has no version 9; it has 1 to 2")

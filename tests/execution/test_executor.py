@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from support.executor_fixture import (
     PATIENCE,
+    THIS_STATE,
     TOO_LATE,
     Audience,
     Stage,
@@ -163,7 +164,8 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
     no_spark_job_goes_on(stage.spark)
 
 
-def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage: Stage) -> None:
+def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage_of: Callable[..., Stage]) -> None:
+    stage = stage_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
     begun, cancelled, refused = stage.signal(), stage.signal(), stage.signal()
 
     def stubborn(ctx: Any) -> None:

@@ -24,11 +24,13 @@ def check(context: CliContext) -> None:
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
     _refuse_server(context)
+    from backfill_manager.dags.bundles.environment import check_environments
     from backfill_manager.dags.parsers.registry import check_parsers
     from backfill_manager.settings import DEFAULT_CONF, settings_and_places
 
     settings, places = settings_and_places(context.conf, state=context.state, environ=context.environ)
     check_parsers(settings, places)
+    check_environments(settings, places)
     named = context.conf or context.environ.get("BFM_CONF")
     file = named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
     variables = sorted(name for name in context.environ if name.startswith("BFM_") and name != "BFM_CONF")

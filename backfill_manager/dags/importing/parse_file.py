@@ -13,7 +13,6 @@ import faulthandler
 import gc
 import json
 import os
-import resource
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,11 +25,11 @@ from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.import_failure import explain
 from backfill_manager.errors import InvalidDag
+from backfill_manager.processes import limits
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
 _IMPORT_SYSTEM: Final = frozenset({"<frozen importlib._bootstrap_external>", bundle_path.__file__})
 NICENESS: Final = 10
-_SPARE_MEMORY: Final = 32 << 20  # to report that the memory was used up
 _exit = os._exit  # as it is before the file may put something else in its place
 
 
@@ -49,9 +48,8 @@ class ParseJob:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        values: dict[str, Any] = json.loads(
-            json.dumps(dataclasses.asdict(self), default=str)
-        )  # dates, as YAML reads them
+        text = json.dumps(dataclasses.asdict(self), default=str)  # dates, as YAML reads them
+        values: dict[str, Any] = json.loads(text)
         return values
 
 
@@ -73,15 +71,12 @@ def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoRetur
     """In the forked process: limit it, import the file, send the result, exit. Exit code 0: the result was sent."""
     job, (bundle,), (pipe,) = ParseJob(**values), _bundles.values(), descriptors
     own, pipe_before = os.getpid(), os.fstat(pipe)
-    os.nice(NICENESS)  # ticks come before parsing
-    with suppress(OSError):  # it goes first when memory runs out; Linux only, and not in every container
-        Path("/proc/self/oom_score_adj").write_text("1000")
     _discard_output()
-    most = _limit_memory(job.memory_mb)
+    limits.apply_in_child(job.memory_mb, NICENESS)  # ticks come before parsing
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
     bundle.enter()
-    result = json.dumps(parse_result(bundle, job, most)).encode()
+    result = json.dumps(parse_result(bundle, job, is_limited=True)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
         _exit(0)  # a fork that the file made, and that came out of it too; one result is enough
@@ -92,7 +87,7 @@ def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoRetur
     _exit(0)
 
 
-def parse_result(bundle: Bundle, job: ParseJob, max_memory: int | None = None) -> dict[str, Any]:
+def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> dict[str, Any]:
     """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
     all of the file or nothing."""
     root, file = bundle.root, job.file
@@ -105,8 +100,8 @@ def parse_result(bundle: Bundle, job: ParseJob, max_memory: int | None = None) -
         if twice:
             raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
     except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
-        if max_memory is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (max_memory, max_memory))
+        if is_limited:
+            limits.lift_memory_limit()
         failed = explain(error, root, file)
         if isinstance(error, MemoryError):
             why = f"took more than {job.memory_mb} MB of memory to be read (import_memory of its bundle)"
@@ -129,26 +124,6 @@ def _discard_output() -> None:
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     os.close(nowhere)
-
-
-def _limit_memory(megabytes: int) -> int:
-    """Limits it from here on; returns the limit, in bytes, to which it may be raised to report that it was exceeded."""
-    most = _memory_in_use() + (megabytes << 20)
-    hardest = most + _SPARE_MEMORY
-    _, limit = resource.getrlimit(resource.RLIMIT_DATA)
-    if limit != resource.RLIM_INFINITY:
-        hardest = min(limit, hardest)
-    resource.setrlimit(resource.RLIMIT_DATA, (min(most, hardest), hardest))
-    return hardest
-
-
-def _memory_in_use() -> int:
-    """What RLIMIT_DATA counts, in bytes; where the system does not tell (macOS), nothing."""
-    try:
-        with open("/proc/self/status", "rb") as status:
-            return next(int(line.split()[1]) << 10 for line in status if line.startswith(b"VmData:"))
-    except FileNotFoundError:
-        return 0
 
 
 class _FileAccessTracker:

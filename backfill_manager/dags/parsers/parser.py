@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from backfill_manager.clock import Clock
+from backfill_manager.dags.bundles.environment import interpreter_of
 from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, may_make_dags
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.catalog import DagCatalog
@@ -77,6 +78,7 @@ class BundleParser(ABC):
         self._scan_failed = False
         self._last_parse: datetime | None = None  # by this object
         self._content_parsed: BundleContent | None = None
+        self._python: str | None = None  # the interpreter that files are read with; None: the manager's
 
     @abstractmethod
     def next_scan(self, last: datetime | None) -> datetime | None:
@@ -186,23 +188,28 @@ class BundleParser(ABC):
         on_request: bool = False,
     ) -> Submission:
         """All that the files under `covers` but not under `leaves_out` define. Files are read that have changed, or whose
-        reading read something that has; with `again` all of them."""
+        reading read something that has; with `again` all of them. `InvalidInput` when the bundle's environment can't be had."""
         settings, options = fetched.settings, self.bundle.options.model_dump(mode="json")
         snapshot, content = self.bundle.take_snapshot(fetched)
+        self._python = interpreter_of(settings, snapshot)
+        shown = settings.model_copy(update={"options": options}).shown()
+        shown |= {"python": self._python} if self._python else {}
         reader = self._reader()
         empty = Submission(
             self.bundle.name, settings.place, self.name, content, snapshot=str(snapshot), commit_id=fetched.commit_id,
             covers=covers, leaves_out=leaves_out, deactivates=deactivates, keep_last_good=settings.keep_last_good,
             on_request=on_request,
-            settings_json=json.dumps(settings.model_copy(update={"options": options}).shown(), ensure_ascii=False),
+            settings_json=json.dumps(shown, ensure_ascii=False),
             reader_json=json.dumps({"reader": reader, "options": options}, sort_keys=True) if reader else None,
+            python=self._python,
         )  # fmt: skip
         files = sorted(file for file in self.dag_files(content) if empty.covers_file(file))
         stale_files = files if again else self.stale(files, content)
-        now, dependencies = self.clock.monotonic(), _dependencies_in(content)
+        now, dependencies = self.clock.monotonic(), _dependencies_in(content, self._python)
         results = self.loader.load(
             snapshot, stale_files, import_timeout=settings.import_timeout, import_memory_mb=settings.import_memory,
             limits=self.bundle.limits, reader=reader, options=self.bundle.raw_options.values,
+            python=self._python,
         )  # fmt: skip
         for file, result in zip(stale_files, results, strict=True):
             self.records[file] = ParseRecord(result, dependencies(file, result), now)
@@ -226,7 +233,7 @@ class BundleParser(ABC):
 
     def stale(self, files: Iterable[str], content: BundleContent) -> list[str]:
         """Those that were never parsed, or whose result depended on something that has changed."""
-        dependencies = _dependencies_in(content)
+        dependencies = _dependencies_in(content, self._python)
 
         def is_stale(file: str) -> bool:
             before = self.records.get(file)
@@ -295,9 +302,11 @@ def parser_failure(error: Exception, parser: str) -> str:
     return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 
-def _dependencies_in(content: BundleContent) -> Callable[[str, ParsedFile | FailedFile], tuple[object, ...]]:
-    """What a file's result depends on: digests of the file and of all that it read, names in the folders that it listed. A
-    file that failed depends on everything: what it had read is lost."""
+def _dependencies_in(
+    content: BundleContent, python: str | None
+) -> Callable[[str, ParsedFile | FailedFile], tuple[object, ...]]:
+    """What a file's result depends on: the interpreter, digests of the file and of all that it read, names in the folders that
+    it listed. A file that failed depends on everything: what it had read is lost."""
 
     @cache
     def listing(folder: str) -> tuple[str, ...]:
@@ -305,8 +314,8 @@ def _dependencies_in(content: BundleContent) -> Callable[[str, ParsedFile | Fail
 
     def dependencies(file: str, result: ParsedFile | FailedFile) -> tuple[object, ...]:
         if isinstance(result, FailedFile):
-            return (content.hash,)
+            return (python, content.hash)
         read = tuple((name, content.files.get(name)) for name in (file, *result.imported, *result.read))
-        return (*read, *map(listing, result.listed))
+        return (python, *read, *map(listing, result.listed))
 
     return dependencies

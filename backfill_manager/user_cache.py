@@ -1,0 +1,13 @@
+"""The folder of this user's cache: jars, environments of bundles, snapshots of a state that is no folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """`$BFM_CACHE`, else `backfill_manager` under `$XDG_CACHE_HOME` or `~/.cache`."""
+    if named := os.environ.get("BFM_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backfill_manager"
