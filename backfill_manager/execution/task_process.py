@@ -423,7 +423,8 @@ class TaskProcesses:
             os.close(output.end)
         process.channel.close()
         ended_by_itself = process.forked is not None and process.forked.code == 0
-        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself))
+        is_at_rest = task is None or (task.outcome is not None and not task.jobs_may_run)
+        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself and is_at_rest))
         if task is not None:
             task.turns.release_all()
             self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))

@@ -349,14 +349,9 @@ def changes_its_session(ctx: Any) -> None:
     ctx.spark.sparkContext.addJobTag(LEFT_BEHIND)
 
 
-def ends_its_way_to_the_jvm(ctx: Any) -> None:
-    ctx.spark.sparkContext._gateway.shutdown()
-
-
 CHANGES: list[Callable[[Any], None]] = [
     changes_its_folder, changes_its_environment, changes_its_locale, changes_signal_handlers, sets_logging_up_anew,
     fills_modules_and_path, closes_its_streams, changes_limits_and_more, changes_its_session,
-    ends_its_way_to_the_jvm,
 ]  # fmt: skip
 
 
@@ -364,6 +359,37 @@ CHANGES: list[Callable[[Any], None]] = [
 def test_what_a_task_changes_in_its_process_ends_with_it(stage: Stage, function: Callable[[Any], None]) -> None:
     with nobody_else_notices(stage):
         assert stage.play(a_launch(), function) == Succeeded(None)
+
+
+def shuts_its_gateway_down(ctx: Any) -> None:
+    ctx.spark.sparkContext._gateway.shutdown()
+
+
+def exits_in_the_middle_of_a_call(ctx: Any) -> None:
+    threading.Thread(target=lambda: ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()).start()
+    tracker = ctx.spark.sparkContext.statusTracker()
+    while not tracker.getActiveJobsIds():
+        time.sleep(0.01)
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    "function", [shuts_its_gateway_down, exits_in_the_middle_of_a_call], ids=lambda function: function.__name__
+)
+def test_what_a_task_does_to_its_way_into_the_jvm_does_not_reach_the_ones_that_come_later(
+    stage: Stage, function: Callable[[Any], None]
+) -> None:
+    with nobody_else_notices(stage):
+        stage.play(a_launch(), function)
+        together = stage.barrier(8)  # more than there are processes that wait for a task
+
+        def counts(ctx: Any) -> int:
+            assert together.wait(PATIENCE)
+            rows: int = ctx.spark.range(7).count()
+            return rows
+
+        later = [stage.start(a_launch(run_id=f"run {n}"), counts) for n in range(8)]
+        assert [stage.audience.outcome(launch) for launch in later] == [Succeeded("7")] * 8
 
 
 def test_what_a_task_patches_is_patched_for_itself_only(stage: Stage) -> None:
