@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, settled
 
-from backfill_manager.execution import spark_properties
 from backfill_manager.execution.messages import Succeeded, TaskLaunch
 
 if TYPE_CHECKING:
@@ -90,7 +89,6 @@ def as_it_is(job: Callable[[Any], int]) -> Callable[[Any], int]:
 
 
 def to_df_of_an_rdd(ctx: Any) -> int:
-    ctx.spark.newSession().conf.set("spark.scheduler.pool", "scheduled")  # as any other task does, at any time
     count: int = ctx.spark.sparkContext.parallelize([(n,) for n in range(7)], 2).toDF(["n"]).count()
     return count
 
@@ -153,12 +151,3 @@ def test_what_a_try_sets_in_spark_does_not_reach_the_next_one(stage: Stage) -> N
 
     for run_id in ("one", "two"):
         assert stage.play(a_launch(run_id=run_id), task) == Succeeded(f'[null, ["bfm/stage/{run_id}/work/1"], ""]')
-
-
-def test_a_scope_leaves_its_thread_as_it_was(spark: SparkSession) -> None:
-    sc = spark.sparkContext
-    with spark_properties.SparkJobGroup(sc, "backfill", "bfm/x", "x", lambda level, message: None).entered():
-        assert set(sc.getJobTags()) == {"bfm/x"}
-        assert sc.getLocalProperty("spark.scheduler.pool") == "backfill"
-    assert set(sc.getJobTags()) == set()
-    assert sc.getLocalProperty("spark.scheduler.pool") is None and sc.getLocalProperty("spark.jobGroup.id") is None
