@@ -131,13 +131,26 @@ class ForkServer:
             _exit(1)
 
     def _preload(self, names: Iterable[str]) -> None:
-        for name in sorted(set(names) - self._preloaded):
-            self._preloaded.add(name)
-            modules = PRELOADS.get(name, (name,))
-            if name in PRELOADS or _is_importable_without_threads(modules):
-                _import(modules)
-                gc.collect()
-                gc.freeze()
+        """Ends this server when it can't fork safely after it; the manager then starts another, which does without."""
+        new = sorted(set(names) - self._preloaded)
+        if not new:
+            return
+        self._report(id=0, preloading=new)
+        kept = {name: os.environ[name] for name in _WITHOUT_THREADS if name in os.environ}
+        os.environ.update(_WITHOUT_THREADS)
+        for name in new:
+            with suppress(Exception):  # whoever needs it reports why it can't be imported
+                for module in PRELOADS.get(name, (name,)):
+                    importlib.import_module(module)
+        for name in _WITHOUT_THREADS:
+            os.environ.pop(name, None)
+        os.environ.update(kept)
+        if _threads() > 1:
+            sys.exit(f"a preloaded module started threads ({', '.join(new)})")
+        self._report(id=0, preloading=[])
+        self._preloaded.update(new)
+        gc.collect()
+        gc.freeze()
 
     def _reap(self) -> None:
         """Ends the sessions of those that have ended, and what they left behind, before their ids are given up."""
@@ -196,32 +209,6 @@ class ForkServer:
 def _function(reference: str) -> Any:
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _import(modules: Iterable[str]) -> None:
-    kept = {name: os.environ[name] for name in _WITHOUT_THREADS if name in os.environ}
-    os.environ.update(_WITHOUT_THREADS)
-    for module in modules:
-        with suppress(Exception):  # whoever needs it reports why it can't be imported
-            importlib.import_module(module)
-    for name in _WITHOUT_THREADS:
-        os.environ.pop(name, None)
-    os.environ.update(kept)
-
-
-def _is_importable_without_threads(modules: Iterable[str]) -> bool:
-    """Tried in a fork: a package from elsewhere may start threads, exit, crash, or hang when it is imported."""
-    child = os.fork()
-    if child == 0:
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.alarm(60)
-            _import(modules)
-            _exit(0 if _threads() == 1 else 1)
-        finally:
-            _exit(1)
-    _, status = os.waitpid(child, 0)
-    return status == 0
 
 
 def _threads() -> int:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -82,8 +82,10 @@ class ForkedProcess:
 class ForkServerProcess:
     """A running fork server. Used by any thread."""
 
-    def __init__(self, python: str | None = None) -> None:
-        """`python` is the interpreter; None: this one."""
+    def __init__(self, python: str | None = None, unfit: Collection[str] = ()) -> None:
+        """`python` is the interpreter; None: this one. `unfit`: modules that are not preloaded."""
+        self._unfit = unfit
+        self.preloading: list[str] = []  # at this moment
         self._numbers = itertools.count(1)
         self._processes: dict[int, ForkedProcess] = {}
         self._lock = threading.Lock()
@@ -127,7 +129,7 @@ class ForkServerProcess:
             "call": call,
             "job": job,
             "name": name,
-            "preload": list(preload),
+            "preload": sorted(set(preload) - set(self._unfit)),
             "prepare": prepare,
         }
         try:
@@ -166,6 +168,9 @@ class ForkServerProcess:
             if received is None:
                 break
             message, _ = received
+            if "preloading" in message:
+                self.preloading = message["preloading"]
+                continue
             with self._lock:
                 process = self._processes.get(message["id"])
                 if "pid" not in message:
@@ -192,6 +197,7 @@ class ForkServers:
 
     def __init__(self) -> None:
         self._servers: dict[str | None, ForkServerProcess] = {}
+        self._unfit: set[str] = set()  # modules that no server gets through importing
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -204,11 +210,17 @@ class ForkServers:
             if server is None or not server.is_alive:
                 if server is not None:
                     server.stop()
+                    self._unfit |= set(server.preloading)
                 try:
-                    server = self._servers[python] = ForkServerProcess(python)
+                    server = self._servers[python] = ForkServerProcess(python, self._unfit)
                 except OSError as error:
                     raise NoProcess(f"{python or sys.executable} can't be started: {error.strerror}") from error
             return server
+
+    def process_ids(self) -> list[int]:
+        """Of those that are alive."""
+        with self._lock:
+            return [server.pid for server in self._servers.values() if server.is_alive]
 
     def close(self) -> None:
         with self._lock:

@@ -23,6 +23,7 @@ from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import DagLoader, LoaderClosed, ParsedFile, load_file
 from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import InvalidDag, InvalidInput
+from backfill_manager.processes.channel import Channel
 
 GOOD = """
 from backfill_manager import dag, sql, task
@@ -44,13 +45,13 @@ Results = list[ParsedFile | FailedFile]
 
 
 def process_ids(loader: DagLoader) -> tuple[int, ...]:
-    """Of the workers that are alive."""
-    return tuple(worker.pid for worker in loader._started if worker.is_alive)
+    """Of the fork servers that are alive."""
+    return tuple(pid for servers in loader._servers for pid in servers.process_ids())
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[DagLoader]:
-    """One loader for most of these tests: the next one would notice what a file does to its worker."""
+    """One loader for most of these tests: the next one would notice what a file does to its fork server."""
     with DagLoader(workers=2) as loader:
         yield loader
 
@@ -378,7 +379,7 @@ def test_a_file_that_hangs_in_c_is_ended_and_reported_with_its_line(loader: DagL
     failure = only_failure(loader, bundle, import_timeout=SHORT_S)
     assert failure.line == 3
     assert failure.message == "took longer than 2 seconds to be read (import_timeout of its bundle)"
-    assert 'File "f.py", line 3' in failure.traceback and "worker" not in failure.traceback
+    assert 'File "f.py", line 3' in failure.traceback and "fork_server" not in failure.traceback
 
 
 def test_a_file_that_hangs_and_stops_the_watchdog_is_ended_all_the_same(
@@ -466,11 +467,11 @@ def test_a_file_that_closes_our_pipe_and_opens_its_own_gets_nothing_of_ours_into
 
 
 @pytest.mark.parametrize("kill", ["SIGKILL", "SIGSTOP"])
-def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced(
+def test_a_file_that_kills_its_parent_costs_one_error_and_the_fork_server_is_replaced(
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
-    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._GRACE_S", 0.5)
-    monkeypatch.setattr("backfill_manager.dags.importing.worker_process._STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("backfill_manager.dags.importing.loader._GRACE_S", 0.5)
+    monkeypatch.setattr("backfill_manager.processes.server_process.STOP_TIMEOUT_S", 0.5)
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
     bundle.write_dag("c.py", "c")
@@ -484,7 +485,7 @@ def test_a_file_that_kills_its_parent_costs_one_error_and_the_worker_is_replaced
         assert process_ids(own) != old
 
 
-def test_a_worker_that_dies_while_it_has_nothing_to_do_costs_nothing(bundle: BundleFolder) -> None:
+def test_a_fork_server_that_dies_while_it_has_nothing_to_do_costs_nothing(bundle: BundleFolder) -> None:
     bundle.write_dag("a.py", "a")
     with DagLoader(workers=1) as own:
         only_file(own, bundle)
@@ -549,7 +550,7 @@ def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(
     assert (plain.imported, plain.read, plain.listed) == ((), (), ())
 
 
-# -- the loader and its workers ---------------------------------------------------------------------------------------
+# -- the loader and its fork servers ---------------------------------------------------------------------------------------
 
 
 def test_results_come_in_the_order_of_the_files(loader: DagLoader, bundle: BundleFolder) -> None:
@@ -565,7 +566,7 @@ def test_results_come_in_the_order_of_the_files(loader: DagLoader, bundle: Bundl
     }
 
 
-def test_workers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> None:
+def test_fork_servers_do_not_grow_with_the_files_they_read(bundle: BundleFolder) -> None:
     if sys.platform != "linux":
         pytest.skip("reads /proc")
     bundle.write_dag("f.py", "d", top="import decimal")
@@ -601,7 +602,7 @@ def test_pandas_and_pyspark_are_there_before_the_files_that_need_them(loader: Da
     assert [one.file for one in parsed] == ["f.py", "plain.py"]
 
 
-def test_a_module_that_no_worker_survives_is_not_imported_again(
+def test_a_module_that_no_fork_server_survives_is_not_imported_again(
     bundle: BundleFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken" / "pandas").mkdir(parents=True)
@@ -615,7 +616,7 @@ def test_a_module_that_no_worker_survives_is_not_imported_again(
         assert process_ids(own) == kept
 
 
-def test_closing_ends_the_workers_and_whoever_waits_for_a_file(bundle: BundleFolder, tmp_path: Path) -> None:
+def test_closing_ends_the_fork_servers_and_whoever_waits_for_a_file(bundle: BundleFolder, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     os.mkfifo(begun)
     bundle.write_dag("f.py", "d", top=f"open({str(begun)!r}, 'w').close()\nimport time; time.sleep(600)")
@@ -660,28 +661,35 @@ def test_a_manager_that_is_killed_leaves_no_process_behind(bundle: BundleFolder,
         begun.open().close()
         process.kill()
         assert process.stderr is not None
-        assert process.stderr.read() == b""  # to its end: the worker, which holds it too, is gone
+        assert process.stderr.read() == b""  # to its end: the fork server, which holds it too, is gone
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # comes back when the file's process is gone
 
 
-def test_a_worker_ends_in_silence_when_the_manager_is_killed_before_it_has_read_the_answer(tmp_path: Path) -> None:
+def test_a_fork_server_ends_in_silence_when_the_manager_is_killed_before_it_has_read_the_answer(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     pipe = os.open(tmp_path / "answers", os.O_WRONLY | os.O_CREAT)
     with theirs:
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "backfill_manager.dags.importing.worker", str(theirs.fileno())],
+        server = subprocess.Popen(
+            [sys.executable, "-m", "backfill_manager.processes.fork_server", str(theirs.fileno())],
             pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE,
         )  # fmt: skip
-    with ours, worker:
-        request = ParseJob(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
-        socket.send_fds(ours, [request.to_json().encode() + b"\n"], [pipe])
+    with ours, server:
+        job = ParseJob(str(tmp_path / "no_such_folder"), "f.py", seconds=60, memory_mb=100, limits={})
+        parse_file = "backfill_manager.dags.importing.parse_file"
+        request = {
+            "fork": 1,
+            "call": f"{parse_file}:parse_and_exit",
+            "prepare": f"{parse_file}:prepare",
+            "name": "parse",
+        }
+        Channel(ours).send({**request, "job": job.to_json()}, [pipe])
         os.close(pipe)
         select.select([ours], [], [])  # it has refused, and nobody reads that: closing now resets the connection
         ours.close()
-        assert worker.stderr is not None
-        assert worker.stderr.read() == b""
-    assert worker.returncode == 0
+        assert server.stderr is not None
+        assert server.stderr.read() == b""
+    assert server.returncode == 0
 
 
 # -- load_file --------------------------------------------------------------------------------------------------------
