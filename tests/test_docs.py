@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.named_tests import exists, named_tests
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -227,6 +228,34 @@ def test_files_that_are_named_exist(name: str) -> None:
     roots = (REPOSITORY, REPOSITORY / "backfill_manager", (REPOSITORY / name).parent)
     named = re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|sql|sh|yaml)))`", text_of(name))
     assert [path for path in named if path != EXAMPLE and not any((root / path).exists() for root in roots)] == []
+
+
+# -- tests ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", [name for name in WRITTEN_BY_HAND if name != "CHANGELOG.md"])
+def test_tests_that_are_named_exist(name: str) -> None:
+    assert [test for test in named_tests(without_blocks(text_of(name))) if not exists(test)] == []
+
+
+def lines_without_a_test(page: str) -> list[str]:
+    """The claims `- **...**` that name no test, of each section in which one does."""
+    sections = re.split(r"^## ", page, flags=re.MULTILINE)
+    claims = (
+        re.findall(r"^- \*\*.+?(?=^- |^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+        for text in sections
+        if named_tests(text)
+    )
+    return [claim.splitlines()[0] for of_section in claims for claim in of_section if not named_tests(claim)]
+
+
+def test_each_line_of_what_a_task_can_not_do_names_a_test() -> None:
+    assert lines_without_a_test(text_of("docs/isolation.md")) == []
+
+
+def test_a_line_without_a_test_is_found() -> None:
+    held = "- **A** line.<br>\n  `tests/test_docs.py::test_a_line_without_a_test_is_found`\n"
+    assert lines_without_a_test(f"## One\n\n- **No** promise.\n\n## Two\n\n{held}- **B** is new.\n{held}") == [
+        "- **B** is new."
+    ]
 
 
 def test_the_worked_example_of_contributing_applies_to_the_code_and_edits_at_most_five_files() -> None:

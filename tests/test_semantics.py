@@ -1,31 +1,14 @@
-"""The rules of docs/semantics.md are numbered consecutively, and each names tests that exist.
-
-Tests are found with `ast`; nothing is imported and nothing runs here.
-"""
+"""The rules of docs/semantics.md are numbered consecutively, and each names tests that exist."""
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
-from pathlib import Path
 
 import pytest
+from support.named_tests import REPOSITORY, exists, named_tests
 
-REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "semantics.md").read_text(encoding="utf-8")
 RULE = re.compile(r"^- \*\*S(\d+)\*\* (.+?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
-TEST = re.compile(r"`(tests/[^`]+)`")
-
-
-@functools.cache
-def names_in(file: str) -> frozenset[str]:
-    """The tests that pytest finds in a file of the repository, by name; none where there is no such file."""
-    path = REPOSITORY / file
-    if not path.is_file():
-        return frozenset()
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return frozenset(node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
 
 
 def faults(page: str) -> list[str]:
@@ -35,17 +18,12 @@ def faults(page: str) -> list[str]:
     for number, (result, text) in enumerate(rules, 1):
         if int(result) != number:
             found.append(f"S{result} stands where S{number} is wanted")
-        named = [test for test in TEST.findall(text) if "::" in test]
+        named = named_tests(text)
         if not named:
             found.append(f"S{result} names no test: `tests/file.py::test_name` is wanted beneath it")
         found += [f"S{result} names {test}, which does not exist" for test in named if not exists(test)]
     stray = len(re.findall(r"\*\*S\d+", page)) - len(rules)
     return found + ([f"{stray} rules are not written as `- **S1** ...`"] if stray else [])
-
-
-def exists(test: str) -> bool:
-    file, _, name = test.partition("::")
-    return name in names_in(file)
 
 
 def test_each_rule_of_the_semantics_has_a_number_of_its_own_and_a_test_that_holds_it() -> None:

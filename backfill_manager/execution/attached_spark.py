@@ -65,7 +65,8 @@ class TaskSparkContext(SparkContext):  # type: ignore[misc]
         self._conf, self._jsc = SparkConf(_jconf=jconf), jsc
         self._batchSize, self._unbatched_serializer = 0, CPickleSerializer()
         self.serializer = AutoBatchedSerializer(self._unbatched_serializer)
-        self.pythonExec, self.pythonVer = sys.executable, f"{sys.version_info.major}.{sys.version_info.minor}"
+        self.pythonExec = os.environ["PYSPARK_PYTHON"]
+        self.pythonVer = f"{sys.version_info.major}.{sys.version_info.minor}"
         self._pickled_broadcast_vars = BroadcastPickleRegistry()
         self.profiler_collector = None
         SparkFiles._sc = self
@@ -100,7 +101,6 @@ class AttachedSpark:
 
     def __init__(self, port: int, secret: str, values: Mapping[str, Any], imports: bool) -> None:
         """`imports`: the gateway does not know yet the names that PySpark uses."""
-        os.environ["PYSPARK_PYTHON"] = sys.executable
         self._gateway = _Gateway(
             java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
             python_parameters=PythonParameters(port=0, eager_load=False),
@@ -110,6 +110,8 @@ class AttachedSpark:
             java_import(self._gateway.jvm, name)
         shared = self._gateway.entry_point
         jsc, jsession, jconf = shared.get(0), shared.get(1), shared.get(2)
+        if "PYSPARK_PYTHON" not in os.environ:  # that of the manager is not for a bundle with an interpreter of its own
+            os.environ["PYSPARK_PYTHON"] = SparkConf(_jconf=jconf).get("spark.pyspark.python", sys.executable)
         self.context = TaskSparkContext(self._gateway, jsc, jconf, values)
         SparkSession._instantiatedSession = _Placeholder(self.context)  # else the next is the JVM's default
         self.session = SparkSession(self.context, jsession.newSession())

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from py4j.protocol import Py4JError
 from pydantic import TypeAdapter
 
-from backfill_manager.errors import AbandonedTry
+from backfill_manager.dags.bundles.environment import interpreter_of_version
+from backfill_manager.errors import AbandonedTry, StateError
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded
@@ -103,8 +104,8 @@ class RunningTask:
 class _Process:
     """A process, and the try that it runs once it has one."""
 
-    def __init__(self, gateway: JvmGateway, channel: Channel, outputs: Sequence[int]) -> None:
-        self.gateway, self.channel = gateway, channel
+    def __init__(self, python: str | None, gateway: JvmGateway, channel: Channel, outputs: Sequence[int]) -> None:
+        self.python, self.gateway, self.channel = python, gateway, channel
         self.forked: ForkedProcess | None = None  # set once it is asked for
         self.outputs = [_Output(end, level) for end, level in zip(outputs, ("INFO", "WARNING"), strict=True)]
         self.messages = MessageBuffer()
@@ -226,8 +227,8 @@ class TaskProcesses:
                 self._keep_warm()
 
     def _start(self, task: RunningTask) -> None:
-        python = task.order.launch.version.python
         try:
+            python = interpreter_of_version(task.order.launch.version)
             while not task.is_stopped:
                 warm = self._warm[python]
                 process = warm.pop(0) if warm else self._new(python)
@@ -239,6 +240,9 @@ class TaskProcesses:
             else:
                 task.listener.ended(Postponed("it was stopped before it had begun"))
                 return
+        except StateError as error:  # it is gone
+            task.listener.ended(Failed(one_line(error)))
+            return
         except (NoProcess, OSError, Py4JError) as error:
             task.listener.ended(Postponed(one_line(error)))
             return
@@ -265,7 +269,7 @@ class TaskProcesses:
         ours, theirs = socket.socketpair()
         outputs = [os.pipe() for _ in range(2)]
         ends = [theirs.fileno(), *(end for _, end in outputs)]
-        process = _Process(gateway, Channel(ours), [output for output, _ in outputs])
+        process = _Process(python, gateway, Channel(ours), [output for output, _ in outputs])
         job = {"gateway": self._gateways.job(gateway)}
         with self._lock:
             self._processes.add(process)
@@ -291,7 +295,7 @@ class TaskProcesses:
     def _keep_warm(self, *, shrink: bool = False) -> None:
         """As many idle ones as run, at most `MAX_WARM`, and one while none runs. More than that end after a while."""
         with self._lock:
-            running = Counter(p.task.order.launch.version.python for p in self._processes if p.task is not None)
+            running = Counter(process.python for process in self._processes if process.task is not None)
         for python in {*running, *self._warm}:
             wanted = min(MAX_WARM, max(running[python], 1))
             warm = self._warm[python] = [process for process in self._warm[python] if not process.has_ended]

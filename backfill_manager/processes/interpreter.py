@@ -20,7 +20,9 @@ from backfill_manager.errors import InvalidInput, shorten
 from backfill_manager.masking import mask_environment
 
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
-_OF_ONE_INTERPRETER: Final = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"})
+_OF_ONE_INTERPRETER: Final = frozenset(
+    {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
+)
 _CHECK_TIMEOUT_S: Final = 120.0  # it imports PySpark and pandas, perhaps on a busy machine
 _NAMES: Final = {"python": "Python", "pyspark": "PySpark", "delta-spark": "delta-spark", "ours": "backfill_manager"}
 _CHECK: Final = """
@@ -48,7 +50,8 @@ print(json.dumps(found))
 """
 _IMPORTED: Final = (  # what parsing files and running tasks takes: all of it can be imported together
     "pyspark.sql", "delta", "pandas", "pyarrow",
-    "backfill_manager.dags.importing.parse_file", "backfill_manager.dags.yaml.reader", "backfill_manager.logging",
+    "backfill_manager.processes.fork_server", "backfill_manager.dags.importing.parse_file",
+    "backfill_manager.dags.yaml.reader", "backfill_manager.logging",
 )  # fmt: skip
 _fitting: set[str] = set()
 

@@ -330,6 +330,10 @@ def test_the_interpreter_of_a_version_that_is_gone_is_an_error_that_tells_the_cu
     elsewhere = f"/of/another/user/environments/{Path(python).parts[-3]}/bin/python"
     assert located(of_version(elsewhere)) == python
     assert located(of_version(None)) is None
+    (Path(python).parents[1] / COMPLETE).rename(tmp_path / "complete")  # as if it were being made
+    with pytest.raises(StateError, match="is gone"):
+        located(of_version(python))
+    (tmp_path / "complete").rename(Path(python).parents[1] / COMPLETE)
     monkeypatch.setenv("BFM_CACHE", str(tmp_path / "empty"))
     with pytest.raises(StateError) as error:
         located(of_version(elsewhere))

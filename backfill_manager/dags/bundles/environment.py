@@ -65,16 +65,19 @@ def interpreter_of(settings: BundleSettings, root: Path) -> str | None:
 
 def interpreter_of_version(version: DagVersion) -> str | None:
     """Where the tasks of a version run; None is the manager's own. `StateError` when the interpreter is gone."""
-    if version.python is None or Path(version.python).exists():
-        return version.python
-    made_here = re.search(rf"/{FOLDER}/([0-9a-f]{{20}})/bin/python$", version.python)
-    if made_here and _is_usable(place := environments_folder() / made_here[1]):
-        return python_of(place)  # made on another machine, or for another user
+    python = version.python
+    made = re.search(rf"^(.*/{FOLDER}/([0-9a-f]{{20}}))/bin/python$", python or "")
+    if made is None and (python is None or os.path.exists(python)):
+        return python
+    if made is not None:  # there, or by this user, where it was made by another or on another machine
+        for place in (Path(made[1]), environments_folder() / made[2]):
+            if _is_usable(place):
+                return python_of(place)
     cure = "Install it there again"
-    if made_here:
+    if made is not None:
         cure = "It is made again when the bundle is parsed with the same requirements (`bfm bundles parse`)"
     raise StateError(
-        f"The interpreter of DAG {version.dag_id!r} version {version.version} is gone: there is no {version.python}. "
+        f"The interpreter of DAG {version.dag_id!r} version {version.version} is gone: there is no {python}. "
         f"{cure}; or clear the run with the latest version."
     )
 
@@ -131,7 +134,7 @@ def _hash_of(requirements: Requirements) -> str:
 
 
 def _is_usable(place: Path) -> bool:
-    return (place / COMPLETE).exists() and not has_moved(place)
+    return os.path.exists(place / COMPLETE) and not has_moved(place)
 
 
 @contextmanager

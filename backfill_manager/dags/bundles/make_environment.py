@@ -87,7 +87,11 @@ def python_of(place: Path) -> str:
 
 def has_moved(place: Path) -> bool:
     """The manager's packages are not where they were when it was made."""
-    return not all(map(os.path.exists, _pth(place).read_text().splitlines()))
+    try:
+        paths = _pth(place).read_text().splitlines()
+    except OSError:
+        return True
+    return not all(map(os.path.exists, paths))
 
 
 def constraints() -> list[str]:
