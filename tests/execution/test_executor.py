@@ -27,6 +27,7 @@ from support.executor_fixture import (
     an_executor,
     day,
     no_spark_job_goes_on,
+    outlive_the_stop,
 )
 from support.file_signals import FileSignal
 from support.task_snapshot import with_function
@@ -143,13 +144,6 @@ def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(stage: Sta
     assert gate.begun() == ["a"]
 
 
-def wait_whatever_is_raised(signal: FileSignal) -> None:
-    """As code of users does that catches everything."""
-    while not signal.is_set():
-        with contextlib.suppress(BaseException):
-            signal.wait(PATIENCE)
-
-
 def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
     computing = stage.signal()
 
@@ -166,23 +160,19 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
 
 def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage_of: Callable[..., Stage]) -> None:
     stage = stage_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
-    begun, cancelled, refused = stage.signal(), stage.signal(), stage.signal()
+    begun, refused = stage.signal(), stage.signal()
 
     def stubborn(ctx: Any) -> None:
-        begun.set()
-        wait_whatever_is_raised(cancelled)
+        outlive_the_stop(begun)
         while not refused.is_set():
             try:
                 ctx.spark.range(10).count()
             except Exception as error:  # noqa: BLE001 - the stubborn kind of task
                 refused.set(str(error))
-            except BaseException:  # noqa: BLE001 - it is told to stop
-                continue
 
     launch = stage.start(a_launch(), stubborn)
     assert begun.wait(PATIENCE)
     stage.executor.cancel(launch.key, "cancelled by hand")
-    cancelled.set()
     assert refused.wait(PATIENCE)
     assert "cancelled" in refused.text()
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")

@@ -1,4 +1,4 @@
-"""What a task's process may take, of memory and of the processor. A try that takes too much fails with that, and no other does."""
+"""What a task's process may take, of memory and processor. A try that takes too much fails with that, and no other does."""
 
 from __future__ import annotations
 

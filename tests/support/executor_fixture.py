@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -192,6 +193,16 @@ class Stage:
 
     def log_of(self, launch: TaskLaunch) -> str:
         return "\n".join(self.audience.lines(launch))
+
+
+def outlive_the_stop(begun: FileSignal) -> None:
+    """In a task, which is stopped when it has given the signal: returns then, as code does that catches everything."""
+    try:
+        begun.set()
+        while True:
+            signal.pause()
+    except BaseException:  # noqa: BLE001 - what it is there for
+        return
 
 
 def settled(spark: SparkSession) -> Any:
