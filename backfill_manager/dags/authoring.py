@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import update_wrapper
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
 from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
@@ -53,7 +52,6 @@ class Dag:
     spec: DagSpec
     functions: Mapping[str, Function]
     explicit: frozenset[str]  # settings that its author gave; the others are defaults
-    modules: tuple[ModuleType, ...] = ()  # the bundle's, its package first; none of them can be imported on a worker
 
     @property
     def dag_id(self) -> str:

@@ -93,9 +93,13 @@ class Executor:
         self._watching = True
         self._gone: m.Lost | m.PutBack | None = None  # Spark has; what becomes of what ran
         name = f"executor of term {term}"
-        self._processes = TaskProcesses(spark, servers, name=name, on_failure=on_failure)
+        self._processes = TaskProcesses(spark, servers, clock, name=name, on_failure=on_failure)
         self._watcher = ServiceThread(name, self._watch, on_failure=on_failure)
         self._watcher.start()
+
+    def prepare(self) -> None:
+        """Have a process ready for the first Python task: starting the first one takes seconds."""
+        self._processes.prepare()
 
     def launch(self, launch: m.TaskLaunch) -> None:
         """Queue one start of a task instance. Its end is always reported by a TaskEnded."""

@@ -28,7 +28,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class TaskLaunch:
-    """One start of one task instance, with everything that its thread needs."""
+    """One start of one task instance, with everything that it needs."""
 
     ti: TaskInstance  # in state queued
     run: DagRun

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_manager.dags.importing.task_code import load_dag, snapshot_folder
+from backfill_manager.dags.importing.task_code import load_dag
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
@@ -52,8 +52,7 @@ def run_python_task(
     def run() -> Succeeded:
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
-            context, snapshot = executor_task_context(launch), snapshot_folder(launch.version, snapshots)
-            return Succeeded(run_on_executor(session.sparkContext, function, context, snapshot=snapshot, log=log))
+            return Succeeded(run_on_executor(session.sparkContext, function, executor_task_context(launch), log))
         ctx = TaskContext(_write_context(launch, session, log, turns, refuse_if_abandoned, state))
         returned = function(ctx)
         # nobody reads what a callback returns

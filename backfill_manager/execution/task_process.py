@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from py4j.protocol import Py4JError
 from pydantic import TypeAdapter
 
+from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
 from backfill_manager.errors import AbandonedTry, StateError
 from backfill_manager.execution.error_format import one_line
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
-IDLE_S: Final = 60.0  # after which all but one of the idle ones end
+IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
 MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
@@ -156,6 +157,10 @@ class _Output:
         return [*lines, *([_text(rest)] if rest else [])]
 
 
+def _nothing() -> None:
+    pass
+
+
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").rstrip("\r")
 
@@ -164,13 +169,14 @@ class TaskProcesses:
     """All task processes of an executor."""
 
     def __init__(
-        self, spark: SparkSession, servers: ForkServers, *, name: str, on_failure: FailureHandler | None = None
+        self, spark: SparkSession, servers: ForkServers, clock: Clock, *, name: str, on_failure: FailureHandler | None = None
     ) -> None:  # fmt: skip
-        self._servers, self._gateways = servers, JvmGateways(spark)
+        self._servers, self._gateways, self._clock = servers, JvmGateways(spark), clock
         self._lock = threading.Lock()  # guards which process has which task
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
-        self._jvm_work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
+        self._jvm_work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the reader
         self._selector = selectors.DefaultSelector()
         self._woken, self._wake = os.pipe()
@@ -182,6 +188,10 @@ class TaskProcesses:
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
         self._reader.start()
+
+    def prepare(self) -> None:
+        """Have a warm process of our interpreter before the first task comes."""
+        self._jvm_work.put(partial(self._warm.setdefault, None, []))
 
     def start(self, order: TaskOrder, listener: Listener, turns: TurnHolder) -> RunningTask:
         """Returns at once. Its end is reported to the listener, unless this is closed before."""
@@ -214,21 +224,25 @@ class TaskProcesses:
 
     # -- the starter's thread: what calls the JVM ------------------------------------------------------------------------
     def _start_tasks(self) -> None:
+        idle_at = self._clock.monotonic() + IDLE_S
         while True:
             try:
-                work = self._jvm_work.get(timeout=IDLE_S)
+                work = self._jvm_work.get(timeout=max(0.0, idle_at - self._clock.monotonic()))
             except queue.Empty:
-                self._keep_warm(shrink=True)
-                continue
+                work = _nothing
             if work is None:
                 return
             work()
+            if self._clock.monotonic() >= idle_at:
+                self._end_idle()
+                idle_at = self._clock.monotonic() + IDLE_S
             if self._jvm_work.empty():
                 self._keep_warm()
 
     def _start(self, task: RunningTask) -> None:
         try:
             python = interpreter_of_version(task.order.launch.version)
+            self._used.add(python)
             while not task.is_stopped:
                 warm = self._warm[python]
                 process = warm.pop(0) if warm else self._new(python)
@@ -292,20 +306,36 @@ class TaskProcesses:
                 os.close(end)
         return process
 
-    def _keep_warm(self, *, shrink: bool = False) -> None:
-        """As many idle ones as run, at most `MAX_WARM`, and one while none runs. More than that end after a while."""
+    def _running(self) -> Counter[str | None]:
+        """How many have a task, by interpreter."""
         with self._lock:
-            running = Counter(process.python for process in self._processes if process.task is not None)
+            return Counter(process.python for process in self._processes if process.task is not None)
+
+    def _keep_warm(self) -> None:
+        """As many idle ones as run, at most `MAX_WARM`, and one while none runs."""
+        running = self._running()
         for python in {*running, *self._warm}:
             wanted = min(MAX_WARM, max(running[python], 1))
             warm = self._warm[python] = [process for process in self._warm[python] if not process.has_ended]
-            while shrink and len(warm) > wanted:
-                warm.pop().signal()
             if len(warm) < wanted and self._jvm_work.empty():
                 with suppress(NoProcess, OSError, Py4JError):  # the next task reports it
                     warm.append(self._new(python))
                 if len(warm) < wanted:
-                    self._jvm_work.put(lambda: None)  # once more, after what has come meanwhile
+                    self._jvm_work.put(_nothing)  # once more, after what has come meanwhile
+
+    def _end_idle(self) -> None:
+        """Processes beyond what `_keep_warm` wants. Of another interpreter that has not been used since the last time, all, and
+        its server: a bundle's environment of last month is needed no more."""
+        running = self._running()
+        for python, warm in list(self._warm.items()):
+            is_needed = python is None or python in running or python in self._used
+            wanted = min(MAX_WARM, max(running[python], 1)) if is_needed else 0
+            while len(warm) > wanted:
+                warm.pop().signal()
+            if not is_needed:
+                del self._warm[python]
+                self._servers.end(python)
+        self._used.clear()
 
     # -- the reader's thread: everything else ----------------------------------------------------------------------------
     def _post(self, event: Callable[[], None]) -> None:

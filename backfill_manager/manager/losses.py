@@ -1,6 +1,7 @@
 """Protection against crash loops: finds the task that ends the manager's process, by its losses in a row (over terms). Pure.
 
-A start is *lost* when the manager's process or its JVM ends while it runs (`os._exit`, a crash in C, out of memory, `kill -9`).
+A start is *lost* when the manager's process or its JVM ends while it runs (a JVM out of memory, a crash in it, `kill -9`). That a
+task's own process ends is a failure of this try, and no loss.
 Every task that ran at that moment has lost a start, and only one of them, or none, is the cause. So a loss costs no try, and:
 
 - It waits before it starts again (`BACK_OFF_S`), so that no cause makes a hot loop.
@@ -49,8 +50,8 @@ def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | Non
         return c.failed(
             ti, at,
             f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "
-            "task beside it. Out of memory, a crash in native code and os._exit do that. It is not started again by itself: "
-            "fix it, then clear it to try again.",
+            "task beside it. A collect() of too many rows, System.exit and a crash in native code of the JVM do that. It is not "
+            "started again by itself: fix it, then clear it to try again.",
         ).evolve(losses=losses)  # fmt: skip
     message = reason or "the manager's process or its JVM ended while it ran"
     if losses > 1:

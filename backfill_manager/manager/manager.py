@@ -159,6 +159,7 @@ class Manager:
                 service.start(self._shutdown.service_failed)
                 started.callback(service.stop)
             threading.Thread(target=self._shutdown.wait, name="stop", daemon=True).start()
+            self._executor.prepare()
             try:
                 self._loop.run_until(lambda: self._is_done(ready, until_idle))
                 self._loop.decisions.draining = True

@@ -217,6 +217,13 @@ class ForkServers:
                     raise NoProcess(f"{python or sys.executable} can't be started: {error.strerror}") from error
             return server
 
+    def end(self, python: str | None) -> None:
+        """End that of this interpreter, with all its processes; the next `get` starts another."""
+        with self._lock:
+            server = self._servers.pop(python, None)
+        if server is not None:
+            server.stop()
+
     def process_ids(self) -> list[int]:
         """Of those that are alive."""
         with self._lock:

@@ -313,7 +313,7 @@ class YamlTask(YamlDefaultArgs, _OfSql, total=False):
     """A task: what it runs (exactly one of sql, python and executor), what it comes after, its settings."""
 
     sql: Annotated[Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it.")]
-    python: Annotated[Reference, _help("Called with `ctx` in a thread of the driver.")]
+    python: Annotated[Reference, _help("Called with `ctx`, in a process of its own on the driver's machine.")]
     executor: Annotated[Reference, _help("Called with `ctx` wholly on a Spark executor.")]
     after: Annotated[After, _help("The task, or tasks, that it waits for.")]
 
