@@ -273,7 +273,9 @@ class Executor:
         return None
 
     def ended(self, it: _Try, outcome: m.Outcome) -> None:
-        """Its code runs no more. A failure may be that Spark is gone, and then is nobody's."""
+        """Its code runs no more, and its Spark jobs should not. A failure may be that Spark is gone, and then is nobody's."""
+        if not isinstance(outcome, m.Succeeded | m.Skipped):  # the JVM knows nothing of the end of a process
+            it.jobs.cancel_jobs()
         if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
             self.report_spark_gone(reason)
             outcome = self._gone or m.Lost(reason)
