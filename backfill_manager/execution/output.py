@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,9 +68,9 @@ class OutputWriter:
         table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
         transaction = self._try.transaction_id(self._nth[table.identity])
-        with self._turn(table, transaction, df):
+        with self._turn(table, transaction, df) as rows:
             repeated = retry_on_conflict(self._try.log, table.name)
-            return repeated(self._commit, table, transaction, df, column, mode)
+            return repeated(self._commit, table, transaction, rows, column, mode)
 
     def _checked_column(
         self, df: Any, name: str, time_column: str | None, partition_column: str | None, mode: str
@@ -135,24 +136,24 @@ class OutputWriter:
         )
 
     @contextlib.contextmanager
-    def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[None]:
-        """This writer's turn at the table; the rows are computed while it waits."""
-        is_cached = False
+    def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[DataFrame]:
+        """This writer's turn at the table, with what it is to write; the rows are computed while it waits."""
+        cached: DataFrame | None = None
         turn = self._try.turns.try_acquire(table.identity)
         try:
             if turn is None:
                 written = table.exists() and table.read().recorded(transaction) is not None
                 level = df.storageLevel
                 if not written and not (level.useMemory or level.useDisk):
-                    is_cached = True
-                    df.persist().count()
+                    cached = _only_ours(df)
+                    cached.persist().count()
                 turn = self._try.turns.acquire(table.identity)
-            yield
+            yield df if cached is None else cached
         finally:
             if turn is not None:
                 turn.release()
-            if is_cached:
-                df.unpersist()
+            if cached is not None:
+                cached.unpersist()
 
     def _commit(
         self, table: OutputTable, transaction: str, df: DataFrame, column: str | None, mode: Mode
@@ -197,6 +198,14 @@ class OutputWriter:
             return False
         self._try.log.info("%s: an earlier try of this run has written its rows; nothing is written again", state.name)
         return True
+
+
+def _only_ours(df: DataFrame) -> DataFrame:
+    """The same rows by a plan that nobody else has. Spark shares cached rows among all whose plans are the same, as those of the
+    next try are; and of rows that a killed process had begun to cache, it waits for the rest for ever."""
+    from pyspark.sql import functions as F
+
+    return df.where(F.lit(secrets.token_hex(16)).isNotNull())
 
 
 def _key_literal(key: str, kind: str, column: str) -> str:
