@@ -274,7 +274,10 @@ class Executor:
 
     def ended(self, it: _Try, outcome: m.Outcome) -> None:
         """Its code runs no more, and its Spark jobs should not. A failure may be that Spark is gone, and then is nobody's."""
-        if not isinstance(outcome, m.Succeeded | m.Skipped):  # the JVM knows nothing of the end of a process
+        is_at_rest = isinstance(outcome, m.Succeeded | m.Skipped) and (
+            it.running is None or not it.running.jobs_may_run
+        )
+        if not is_at_rest:  # the JVM knows nothing of the end of a process
             it.jobs.cancel_jobs()
         if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
             self.report_spark_gone(reason)
@@ -282,8 +285,6 @@ class Executor:
         elif isinstance(outcome, m.Lost):  # its fork server has ended, and took others along
             with self._changed:
                 outcome = m.Lost(outcome.reason, alone=sum(1 for other in self._tries.values() if other.weight) == 1)
-        if it.running is not None and it.running.jobs_may_run:
-            it.jobs.cancel_jobs()
         self._end(it, outcome)
 
     def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:
