@@ -205,7 +205,7 @@ class TaskFunction:
 
 
 class _TaskDecorator:
-    """`@task`, `@task(...)`: a thread of the driver. `@task.executor`, `@task.executor(...)`: wholly on an executor."""
+    """`@task`, `@task(...)`: a process on the driver's machine. `@task.executor`, `@task.executor(...)`: all on an executor."""
 
     def __init__(self, kind: TaskKind) -> None:
         self._kind = kind

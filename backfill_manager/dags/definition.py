@@ -28,7 +28,8 @@ CALLBACK_TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task. `python` runs in a driver thread, `executor` wholly on a Spark executor, `sql` is a Spark SQL text.
+    """One task. `python` runs in a process of its own on the driver's machine, `executor` wholly on a Spark executor, `sql` is a
+    Spark SQL text.
 
     A task with `calls_back` is a callback: it runs once what it `watches` has ended so, and does not decide how the run ends."""
 

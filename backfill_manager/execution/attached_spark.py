@@ -38,10 +38,12 @@ class _Client(JavaClient):  # type: ignore[misc]
     new one gets the try's Spark properties (pool, job group, tags), whichever library starts it."""
 
     of_task: Any = None  # (the Java SparkContext, its properties for this try), once there is a task
+    has_more_connections = False  # than that of the main thread
 
     def _create_new_connection(self) -> ClientServerConnection:
         connection = super()._create_new_connection()
         if self.of_task is not None:
+            self.has_more_connections = True
             java_context, properties = self.of_task
             java_context.setLocalProperties(properties.clone())
             self.deque.remove(connection)  # the caller puts it back, too
@@ -124,6 +126,11 @@ class AttachedSpark:
         self.session.conf.set("spark.scheduler.pool", pool)
         java_context = self.context._jsc.sc()
         self._gateway._gateway_client.of_task = (java_context, java_context.getLocalProperties())
+
+    @property
+    def jobs_may_run(self) -> bool:
+        """When the task is over: other threads than its main one have called Spark, too, and may still wait for it."""
+        return bool(self._gateway._gateway_client.has_more_connections)
 
     def drop_connection(self) -> None:
         """The current thread takes a new one for its next call: an exception may be raised while it waits for the answer to the

@@ -274,7 +274,10 @@ class Executor:
 
     def ended(self, it: _Try, outcome: m.Outcome) -> None:
         """Its code runs no more, and its Spark jobs should not. A failure may be that Spark is gone, and then is nobody's."""
-        if not isinstance(outcome, m.Succeeded | m.Skipped):  # the JVM knows nothing of the end of a process
+        is_at_rest = isinstance(outcome, m.Succeeded | m.Skipped) and (
+            it.running is None or not it.running.jobs_may_run
+        )
+        if not is_at_rest:  # the JVM knows nothing of the end of a process
             it.jobs.cancel_jobs()
         if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
             self.report_spark_gone(reason)

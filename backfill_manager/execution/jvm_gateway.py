@@ -58,12 +58,12 @@ class JvmGateways:
         }  # fmt: skip
 
     def release(self, gateway: JvmGateway, *, reusable: bool) -> None:
-        """Its process has ended. `reusable`: by itself, so that no call of it still runs in the JVM."""
+        """Its process has ended. `reusable`: by itself, and no call of it still runs in the JVM."""
         with ignore_stopped_context():
-            if not reusable:
+            inside = gateway.server.getJavaServer().getGateway()
+            if not reusable or not inside.isStarted():  # a task may have shut its own down
                 gateway.server.shutdown()
                 return
-            inside = gateway.server.getJavaServer().getGateway()
             inside.shutdown(False)  # forgets what it has given out
             inside.startup()
             gateway.is_new = False

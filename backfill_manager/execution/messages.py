@@ -95,8 +95,8 @@ class PutBack:
 
 @dataclass(frozen=True)
 class Postponed:
-    """Something outside of the task keeps it from running here for a moment (a lease that is not certain, no thread left):
-    it starts again after a while, and nothing is counted."""
+    """Something outside of the task keeps it from running here for a moment (a lease that is not certain, no process or
+    thread left): it starts again after a while, and nothing is counted."""
 
     reason: str
 

@@ -25,6 +25,7 @@ from backfill_manager.processes.limits import lift_memory_limit, went_over
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_to_json = json.dumps  # as it is before the task may put something else in its place
 Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
 
@@ -107,7 +108,7 @@ def to_result_json(task_id: str, value: Any) -> str | None:
     if value is None:
         return None
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text = _to_json(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             f"task {task_id!r} returned a {type(value).__name__} that is no JSON value ({error}). A result is small: "

@@ -7,6 +7,7 @@ mode); `submit_conf` is what `spark-submit.sh` and this builder share. Session a
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -88,7 +89,13 @@ def build_session(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark prints a page of JSON for every failed query before it raises; the exception is enough
         PySparkLogger.getLogger(name).disabled = True
+    logging.getLogger().addFilter(is_not_of_py4j)
     return spark
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """For the root logger, which py4j gives the traceback of a call that failed on its way; the call raises as well."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 class SparkProvider:

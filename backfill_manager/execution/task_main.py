@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -98,11 +99,10 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
     if os.getpid() != own:
         _exit(0)  # a fork that the task made, and that came out of it too; one outcome is enough
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(Exception):  # the task has closed it, or put whatever it likes in its place
             stream.flush()
-        except (OSError, ValueError):  # the task has closed it
-            continue
-    manager.send({"outcome": type(outcome).__name__, **dataclasses.asdict(outcome)})
+    about = {"outcome": type(outcome).__name__, "jobs_may_run": spark.jobs_may_run}
+    manager.send({**about, **dataclasses.asdict(outcome)})
     _exit(0)
 
 

@@ -77,6 +77,7 @@ class RunningTask:
     process: _Process | None = None
     is_stopped: bool = False
     outcome: Outcome | None = None  # as its process reports it
+    jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
     cgroup: MemoryCgroup | None = None  # for its memory, where it has a limit and cgroups can be made
 
@@ -413,6 +414,7 @@ class TaskProcesses:
             for text in ("error", "reason"):  # for the task may have taken a secret out of its environment
                 if text in message:
                     message[text] = mask_environment(str(message[text]))
+            task.jobs_may_run = bool(message.pop("jobs_may_run"))
             task.outcome = _OUTCOMES[kind].validate_python(message)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
@@ -455,7 +457,8 @@ class TaskProcesses:
             os.close(output.end)
         process.channel.close()
         ended_by_itself = process.forked is not None and process.forked.code == 0
-        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself))
+        is_at_rest = task is None or (task.outcome is not None and not task.jobs_may_run)
+        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself and is_at_rest))
         if task is not None:
             task.turns.release_all()
             self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))

@@ -12,6 +12,7 @@ from typing import Any, Final
 _LENGTH: Final = struct.Struct("!I")
 MAX_MESSAGE: Final = 256 << 20  # bytes; what claims to be longer is no message of ours
 MAX_DESCRIPTORS: Final = 4
+_to_json = json.dumps  # as it is before a task may put something else in its place
 
 
 class Channel:
@@ -26,13 +27,13 @@ class Channel:
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), attachment: bytes = b"") -> None:
         """`OSError` when the other end is gone. The attachment is a second message, see `receive_attachment`."""
         with self._lock:
-            self._send(json.dumps(message).encode(), descriptors)
+            self._send(_to_json(message).encode(), descriptors)
             if attachment:
                 self._send(attachment)
 
     def try_send(self, message: dict[str, Any]) -> bool:
         """Sends a short message without waiting; False when the other end is gone, or takes nothing out."""
-        content = json.dumps(message).encode()
+        content = _to_json(message).encode()
         content = _LENGTH.pack(len(content)) + content
         with self._lock:
             try:

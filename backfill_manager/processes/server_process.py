@@ -74,9 +74,9 @@ class ForkedProcess:
             return
         self.refused = message.get("refused", "")
         self.code = message.get("code")
+        self._on_end()  # before anybody goes on who waits for the end
         self._ended.set()
         self._begun.set()
-        self._on_end()
 
 
 class ForkServerProcess:

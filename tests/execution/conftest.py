@@ -23,7 +23,7 @@ def stage_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
     """Opens a stage for a state of this identity; all are closed at the end."""
     with ExitStack() as opened:
 
-        def open_one(state: StateIdentity, grace_s: float = 2.0) -> Stage:
+        def open_one(state: StateIdentity = THIS_STATE, *, grace_s: float = 2.0) -> Stage:
             audience, leading = Audience(), [True]
             executor = an_executor(spark, audience, is_leader=lambda: leading[0], state=state, grace_s=grace_s)
             folder = tmp_path_factory.mktemp("stage")
@@ -34,7 +34,7 @@ def stage_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def stage(stage_of: Callable[..., Stage]) -> Stage:
-    return stage_of(THIS_STATE)
+    return stage_of()
 
 
 @pytest.fixture

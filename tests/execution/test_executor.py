@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ from support.executor_fixture import (
     a_launch,
     an_executor,
     day,
-    settled,
+    no_spark_job_goes_on,
+    outlive_the_stop,
 )
 from support.file_signals import FileSignal
 from support.task_snapshot import with_function
@@ -144,13 +144,6 @@ def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(stage: Sta
     assert gate.begun() == ["a"]
 
 
-def wait_whatever_is_raised(signal: FileSignal) -> None:
-    """As code of users does that catches everything."""
-    while not signal.is_set():
-        with contextlib.suppress(BaseException):
-            signal.wait(PATIENCE)
-
-
 def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
     computing = stage.signal()
 
@@ -160,36 +153,26 @@ def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
 
     launch = stage.start(a_launch(), endless)
     assert computing.wait(PATIENCE)
-    tracker = stage.spark.sparkContext.statusTracker()
     assert stage.executor.cancel(launch.key, "cancelled by hand")
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
-    settled(stage.spark)
-    # its end is reported at the latest when its grace is over, which may be a moment before that of the last job
-    moment, end = threading.Event(), time.monotonic() + PATIENCE
-    while tracker.getActiveJobsIds():
-        assert time.monotonic() < end, "its job goes on"
-        moment.wait(0.1)
+    no_spark_job_goes_on(stage.spark)
 
 
 def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage_of: Callable[..., Stage]) -> None:
     stage = stage_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
-    begun, cancelled, refused = stage.signal(), stage.signal(), stage.signal()
+    begun, refused = stage.signal(), stage.signal()
 
     def stubborn(ctx: Any) -> None:
-        begun.set()
-        wait_whatever_is_raised(cancelled)
+        outlive_the_stop(begun)
         while not refused.is_set():
             try:
                 ctx.spark.range(10).count()
             except Exception as error:  # noqa: BLE001 - the stubborn kind of task
                 refused.set(str(error))
-            except BaseException:  # noqa: BLE001 - it is told to stop
-                continue
 
     launch = stage.start(a_launch(), stubborn)
     assert begun.wait(PATIENCE)
     stage.executor.cancel(launch.key, "cancelled by hand")
-    cancelled.set()
     assert refused.wait(PATIENCE)
     assert "cancelled" in refused.text()
     assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
@@ -494,7 +477,7 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(
     result = threading.Event()
 
     def hear(event: Event) -> None:
-        if isinstance(event, TaskLogged):  # in the deadline thread: nothing would be timed out any more
+        if isinstance(event, TaskLogged) and not failed:  # in the deadline thread: nothing would be timed out any more
             raise ZeroDivisionError
         audience(event)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
@@ -13,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, THIS_STATE, Stage, a_launch, day, rows_of, version_of
+from support.executor_fixture import (
+    PATIENCE,
+    THIS_STATE,
+    Stage,
+    a_launch,
+    day,
+    outlive_the_stop,
+    rows_of,
+    version_of,
+)
 from support.manager_process import wait_for
 
 from backfill_manager.execution.catalog import folder_of, register_tables
@@ -122,14 +130,12 @@ def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(stage:
     assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -> None:
-    begun, goes_on, refused = stage.signal(), stage.signal(), stage.signal()
+def test_a_late_write_of_an_abandoned_try_is_refused(stage_of: Callable[..., Stage], table: str) -> None:
+    stage = stage_of(grace_s=PATIENCE)  # it is not killed
+    begun, refused = stage.signal(), stage.signal()
 
     def writes_too_late(ctx: Any) -> None:
-        begun.set()
-        while not goes_on.is_set():
-            with contextlib.suppress(BaseException):  # whatever tells it to end
-                goes_on.wait(PATIENCE)
+        outlive_the_stop(begun)
         try:
             ctx.write(hours(ctx, 1), table, time_column="at")
         except Exception as error:
@@ -139,7 +145,6 @@ def test_a_late_write_of_an_abandoned_try_is_refused(stage: Stage, table: str) -
     late = stage.start(a_launch(), writes_too_late)
     assert begun.wait(PATIENCE)
     assert stage.executor.cancel(late.key, "cancelled by hand")
-    goes_on.set()
     assert refused.wait(PATIENCE)
     assert refused.text() == "AbandonedTry: this try is over (cancelled by hand); it writes no more"
     assert stage.audience.outcome(late) == Cancelled("cancelled by hand")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
+import struct
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +80,30 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
         'odd <"pool">': ["FAIR", "1", "0"],
         "control": ["FIFO", "1000", "1"],
     }
+
+
+def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    from py4j.clientserver import ClientServer, JavaParameters
+    from py4j.protocol import Py4JError
+
+    def dies() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.recv(1)  # and does not read the rest, as a process that is killed
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dying = threading.Thread(target=dies)
+        dying.start()
+        gateway = ClientServer(java_parameters=JavaParameters(port=server.getsockname()[1]))
+        with pytest.raises(Py4JError):
+            gateway.jvm.java.lang.System.nanoTime()
+        dying.join()
+    assert [record for record in caplog.records if record.name == "root"] == []
+    logging.getLogger().error("of others")
+    assert [record.message for record in caplog.records if record.name == "root"] == ["of others"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the priorities of threads")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -193,11 +195,32 @@ class Stage:
         return "\n".join(self.audience.lines(launch))
 
 
+def outlive_the_stop(begun: FileSignal) -> None:
+    """In a task, which is stopped when it has given the signal: returns then, as code does that catches everything."""
+    try:
+        begun.set()
+        while True:
+            signal.pause()
+    except BaseException:  # noqa: BLE001 - what it is there for
+        return
+
+
 def settled(spark: SparkSession) -> Any:
     """The JVM's SparkContext, when its listeners, the status store among them, have heard all that has happened so far."""
     sc = spark.sparkContext._jsc.sc()
     sc.listenerBus().waitUntilEmpty(round(PATIENCE * 1000))
     return sc
+
+
+def no_spark_job_goes_on(spark: SparkSession) -> None:
+    """Returns when no Spark job runs any more."""
+    tracker = spark.sparkContext.statusTracker()
+    moment, end = threading.Event(), time.monotonic() + PATIENCE
+    while settled(spark) and tracker.getActiveJobsIds():
+        if time.monotonic() > end:
+            spark.sparkContext.cancelAllJobs()  # for the tests that follow
+            raise AssertionError("a Spark job goes on")
+        moment.wait(0.1)
 
 
 def rows_of(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:

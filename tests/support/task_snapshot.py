@@ -43,7 +43,7 @@ def with_function(launch: TaskLaunch, function: Callable[[Any], Any], folder: Pa
     snapshot.mkdir(parents=True)
     decorator = "task.executor" if launch.task.kind == "executor" else "task"
     (snapshot / "stage.py").write_text(DAG_FILE.format(dag_id=launch.dag.dag_id, decorator=decorator))
-    (snapshot / "functions.pickle").write_bytes(_pickled_by_value(functions))
+    (snapshot / "functions.pickle").write_bytes(pickled_by_value(functions))
     return of_snapshot(launch, snapshot, "stage.py")
 
 
@@ -57,11 +57,12 @@ def of_snapshot(launch: TaskLaunch, snapshot: Path, file: str) -> TaskLaunch:
     return dataclasses.replace(launch, version=version)
 
 
-def _pickled_by_value(functions: dict[str, Callable[[Any], Any]]) -> bytes:
+def pickled_by_value(value: Any) -> bytes:
+    """For a process that has none of the tests' modules; it needs `pickle` and PySpark."""
     registered = cloudpickle.list_registry_pickle_by_value()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.startswith(TESTS) and name != "__main__" and name not in registered:
             cloudpickle.register_pickle_by_value(module)  # and stays so: nothing else depends on it
-    pickled: bytes = cloudpickle.dumps(functions)
+    pickled: bytes = cloudpickle.dumps(value)
     return pickled

@@ -1,0 +1,440 @@
+"""Nothing that a task does reaches another task or the manager. Its try fails with what happened, its output is in its log."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.executor_fixture import PATIENCE, Stage, a_launch, no_spark_job_goes_on
+from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
+
+from backfill_manager.execution.messages import Failed, Lost, Succeeded
+from backfill_manager.execution.task_log import MAX_LINES
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+
+
+def says(text: str = "") -> None:
+    """On all ways to the standard streams, without anything that flushes them."""
+    print(f"printed {text}".rstrip())
+    print("and to stderr", file=sys.stderr)
+    os.write(1, b"written\n")
+    subprocess.run(["echo", "said by a child"], check=True)
+
+
+SAID = ("printed", "and to stderr", "written", "said by a child")
+
+# -- ways to end that are not a task's -------------------------------------------------------------------------------------
+
+
+def exits_at_once(ctx: Any) -> None:
+    says()
+    os._exit(7)
+
+
+def exits_at_once_as_if_all_was_well(ctx: Any) -> None:
+    says()
+    os._exit(0)
+
+
+def exits_from_a_thread(ctx: Any) -> None:
+    says()
+    thread = threading.Thread(target=os._exit, args=(8,))
+    thread.start()
+    thread.join()
+
+
+def calls_sys_exit(ctx: Any) -> None:
+    says()
+    sys.exit(3)
+
+
+def reads_address_0(ctx: Any) -> None:
+    says()
+    ctypes.string_at(0)
+
+
+def aborts(ctx: Any) -> None:
+    says()
+    os.abort()
+
+
+def kills_itself(ctx: Any) -> None:
+    says()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kills_its_session(ctx: Any) -> None:
+    says()
+    os.killpg(0, signal.SIGKILL)
+
+
+def calls_itself(ctx: Any) -> None:
+    says()
+    calls_itself_without_end(1)
+
+
+def calls_itself_without_end(n: int) -> int:
+    return calls_itself_without_end(n + 1) + 1
+
+
+def sets_an_alarm(ctx: Any) -> None:
+    says()
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    threading.Event().wait()
+
+
+def closes_all_files(ctx: Any) -> None:
+    says()
+    os.closerange(0, 1000)
+
+
+ENDS: list[tuple[Callable[[Any], None], str, str]] = [
+    (exits_at_once, "its process ended with exit code 7 before the task had", ""),
+    (exits_at_once_as_if_all_was_well, "its process ended with exit code 0 before the task had", ""),
+    (exits_from_a_thread, "its process ended with exit code 8 before the task had", ""),
+    (calls_sys_exit, "SystemExit: 3", "in calls_sys_exit"),
+    (reads_address_0, "its process ended with signal 11 (SIGSEGV)", "in reads_address_0"),
+    (aborts, "its process ended with signal 6 (SIGABRT)", "in aborts"),
+    (kills_itself, "its process ended with signal 9 (SIGKILL)", ""),
+    (kills_its_session, "its process ended with signal 9 (SIGKILL)", ""),
+    (sets_an_alarm, "its process ended with signal 14 (SIGALRM)", ""),
+    (calls_itself, "RecursionError: maximum recursion depth exceeded", "in calls_itself_without_end"),
+    (closes_all_files, "its process ended with exit code 1 before the task had", ""),
+]
+
+
+@pytest.mark.parametrize(("function", "error", "trace"), ENDS, ids=[function.__name__ for function, _, _ in ENDS])
+def test_a_task_that_ends_its_process_fails_with_how_it_ended(
+    stage: Stage, function: Callable[[Any], None], error: str, trace: str
+) -> None:
+    with nobody_else_notices(stage):
+        launch = a_launch()
+        outcome = stage.play(launch, function)
+        assert isinstance(outcome, Failed) and outcome.error.startswith(error), outcome
+        assert outcome.retryable
+        log = stage.log_of(launch)
+        assert [text for text in SAID if text not in log] == []
+        assert trace in log
+
+
+def test_a_task_whose_process_is_killed_from_outside_fails_with_that(stage: Stage) -> None:
+    begun = stage.signal()
+
+    def waits(ctx: Any) -> None:
+        says()
+        begun.set(str(os.getpid()))
+        threading.Event().wait()
+
+    with nobody_else_notices(stage):
+        launch = stage.start(a_launch(), waits)
+        assert begun.wait(PATIENCE)
+        os.kill(int(begun.text()), signal.SIGKILL)
+        assert stage.audience.outcome(launch) == Failed("its process ended with signal 9 (SIGKILL)")
+        assert [text for text in SAID if text not in stage.log_of(launch)] == []
+
+
+def test_a_task_that_writes_into_files_that_are_not_its_own_fails(stage: Stage) -> None:
+    def scribbles(ctx: Any) -> None:
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                os.set_blocking(int(descriptor), False)
+                os.write(int(descriptor), b"\xff" * 10_000)
+        threading.Event().wait()
+
+    with nobody_else_notices(stage):
+        outcome = stage.play(a_launch(), scribbles)
+        assert isinstance(outcome, Failed)
+        assert "it has sent what is no message" in outcome.error and "files it did not open" in outcome.error
+
+
+def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(stage: Stage) -> None:
+    def kills(ctx: Any) -> None:
+        os.kill(os.getppid(), signal.SIGKILL)
+        threading.Event().wait()
+
+    outcome = stage.play(a_launch(), kills)
+    assert isinstance(outcome, Lost) and outcome.alone, outcome
+    assert stage.play(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
+
+
+def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(stage: Stage) -> None:
+    def deep(ctx: Any) -> None:
+        says()
+        sys.setrecursionlimit(10**9)
+
+        def without_end(_: int) -> int:
+            return len(sorted([1], key=without_end))
+
+        without_end(1)
+
+    with nobody_else_notices(stage):
+        launch = a_launch()
+        outcome = stage.play(launch, deep)
+        assert isinstance(outcome, Failed)
+        assert "SIGSEGV" in outcome.error or outcome.error.startswith("RecursionError"), (
+            outcome
+        )  # newer Pythons notice it
+        assert [text for text in SAID if text not in stage.log_of(launch)] == []
+
+
+# -- what it leaves behind -------------------------------------------------------------------------------------------------
+
+
+def test_threads_and_child_processes_that_a_task_leaves_behind_end_with_it(stage: Stage) -> None:
+    def leaves(ctx: Any) -> dict[str, int]:
+        threading.Thread(
+            target=threading.Event().wait, name=LEFT_BEHIND
+        ).start()  # not a daemon: Python would wait for it
+        plain = subprocess.Popen(["sleep", "100000"])
+        session = subprocess.Popen(["sleep", "100000"], start_new_session=True)
+        deaf = subprocess.Popen(["sh", "-c", "trap '' HUP INT TERM; sleep 100000 & wait"], start_new_session=True)
+        reading, writing = os.pipe()
+        if os.fork() == 0:  # a daemon, as they are made: nobody's child, in no session of others
+            os.setsid()
+            if os.fork() == 0:
+                os.write(writing, str(os.getpid()).encode())
+                signal.pause()
+            os._exit(0)
+        pids = {"plain": plain.pid, "session": session.pid, "deaf": deaf.pid, "daemon": int(os.read(reading, 20))}
+        return {**pids, "task": os.getpid()}
+
+    with nobody_else_notices(stage):
+        launch = a_launch()
+        pids = found(stage.play(launch, leaves))
+        assert {who: pid for who, pid in pids.items() if os.path.exists(f"/proc/{pid}")} == {}
+
+
+@pytest.mark.parametrize("ends", ["it succeeds", "it exits"])
+def test_spark_jobs_that_a_task_leaves_behind_end_with_it(stage: Stage, ends: str) -> None:
+    def leaves(ctx: Any) -> None:
+        def endless() -> None:
+            ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
+
+        threading.Thread(target=endless, daemon=True).start()
+        tracker = ctx.spark.sparkContext.statusTracker()
+        while not tracker.getActiveJobsIds():
+            time.sleep(0.01)
+        if ends == "it exits":
+            os._exit(1)
+
+    outcome = stage.play(a_launch(), leaves)
+    assert isinstance(outcome, Succeeded if ends == "it succeeds" else Failed), outcome
+    no_spark_job_goes_on(stage.spark)
+
+
+def test_a_try_that_can_not_end_because_of_what_it_registered_for_its_exit_ends(stage: Stage) -> None:
+    def holds_on(ctx: Any) -> str:
+        for _ in range(3):
+            atexit.register(threading.Event().wait)
+        lock = threading.Lock()
+        lock.acquire()
+        atexit.register(lock.acquire)
+        threading.Thread(target=lock.acquire, name=LEFT_BEHIND).start()
+        return "done"
+
+    with nobody_else_notices(stage):
+        assert stage.play(a_launch(), holds_on) == Succeeded('"done"')
+
+
+def test_a_fork_that_comes_out_of_the_task_as_well_reports_nothing(stage: Stage) -> None:
+    def forks(ctx: Any) -> str:
+        child = os.fork()
+        if child == 0:
+            return "the child"
+        os.waitpid(child, 0)
+        return "the task"
+
+    with nobody_else_notices(stage):
+        assert stage.play(a_launch(), forks) == Succeeded('"the task"')
+
+
+# -- what it changes in its process ----------------------------------------------------------------------------------------
+
+
+def changes_its_folder(ctx: Any) -> None:
+    os.chdir("/")
+    os.umask(0o777)
+
+
+def changes_its_environment(ctx: Any) -> None:
+    os.environ.clear()
+    os.environ[LEFT_BEHIND] = "1"
+    time.tzset()
+
+
+def changes_its_locale(ctx: Any) -> None:
+    import locale
+
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")
+
+
+def changes_signal_handlers(ctx: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGPIPE, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    signal.setitimer(signal.ITIMER_REAL, 10_000)
+
+
+def sets_logging_up_anew(ctx: Any) -> None:
+    import logging
+    import warnings
+
+    logging.basicConfig(level=logging.DEBUG, force=True)
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("error")
+
+
+def patches_modules(ctx: Any) -> None:
+    import builtins
+    import json
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backfill_manager.execution import messages, run_task
+
+    def ours(*_: Any, **__: Any) -> str:
+        return LEFT_BEHIND
+
+    json.dumps = builtins.print = os._exit = sys.exit = ours  # type: ignore[assignment]
+    threading.Thread.start = messages.Succeeded.__init__ = run_task.run_python_task = ours  # type: ignore[assignment,method-assign]
+    SparkSession.range = DataFrame.count = ours  # type: ignore[assignment,method-assign]
+
+
+def fills_modules_and_path(ctx: Any) -> None:
+    import types
+
+    sys.modules[LEFT_BEHIND] = types.ModuleType(LEFT_BEHIND)
+    sys.path[:] = [f"/{LEFT_BEHIND}"]
+    sys.modules["json"] = sys.modules[LEFT_BEHIND]
+
+
+def closes_its_streams(ctx: Any) -> None:
+    sys.stdout.close()
+    sys.stderr.close()
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+
+
+def changes_limits_and_more(ctx: Any) -> None:
+    import decimal
+    import gc
+    import random
+    import resource
+    import socket
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    os.nice(5)
+    sys.setrecursionlimit(200)
+    decimal.getcontext().prec = 3
+    socket.setdefaulttimeout(0.001)
+    gc.disable()
+    random.seed(13)
+
+
+def changes_its_session(ctx: Any) -> None:
+    ctx.spark.conf.set("spark.left.behind", "1")
+    ctx.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    ctx.spark.range(1).createOrReplaceTempView(LEFT_BEHIND)
+    ctx.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "scheduled")
+    ctx.spark.sparkContext.addJobTag(LEFT_BEHIND)
+
+
+CHANGES: list[Callable[[Any], None]] = [
+    changes_its_folder, changes_its_environment, changes_its_locale, changes_signal_handlers, sets_logging_up_anew,
+    fills_modules_and_path, closes_its_streams, changes_limits_and_more, changes_its_session,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CHANGES, ids=[function.__name__ for function in CHANGES])
+def test_what_a_task_changes_in_its_process_ends_with_it(stage: Stage, function: Callable[[Any], None]) -> None:
+    with nobody_else_notices(stage):
+        assert stage.play(a_launch(), function) == Succeeded(None)
+
+
+def shuts_its_gateway_down(ctx: Any) -> None:
+    ctx.spark.sparkContext._gateway.shutdown()
+
+
+def exits_in_the_middle_of_a_call(ctx: Any) -> None:
+    threading.Thread(target=lambda: ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()).start()
+    tracker = ctx.spark.sparkContext.statusTracker()
+    while not tracker.getActiveJobsIds():
+        time.sleep(0.01)
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    "function", [shuts_its_gateway_down, exits_in_the_middle_of_a_call], ids=lambda function: function.__name__
+)
+def test_what_a_task_does_to_its_way_into_the_jvm_does_not_reach_the_ones_that_come_later(
+    stage: Stage, function: Callable[[Any], None]
+) -> None:
+    with nobody_else_notices(stage):
+        stage.play(a_launch(), function)
+        together = stage.barrier(8)  # more than there are processes that wait for a task
+
+        def counts(ctx: Any) -> int:
+            assert together.wait(PATIENCE)
+            rows: int = ctx.spark.range(7).count()
+            return rows
+
+        later = [stage.start(a_launch(run_id=f"run {n}"), counts) for n in range(8)]
+        assert [stage.audience.outcome(launch) for launch in later] == [Succeeded("7")] * 8
+
+
+def test_what_a_task_patches_is_patched_for_itself_only(stage: Stage) -> None:
+    with nobody_else_notices(stage):
+        outcome = stage.play(a_launch(), patches_modules)
+        assert isinstance(outcome, Succeeded | Failed), "what it has broken is its own"
+
+
+# -- what it prints --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_task_prints_is_in_its_log_as_it_happens_and_without_secrets(stage: Stage) -> None:
+    heard = stage.signal()
+
+    def prints(ctx: Any) -> None:
+        says(os.environ["PASSWORD_OF_THE_TESTS"])
+        assert heard.wait(PATIENCE)
+        print("the end", end="")
+
+    launch = stage.start(a_launch(), prints)
+    stage.audience.wait_until(lambda: set(stage.audience.lines(launch)) >= {"printed ***", *SAID[1:]})
+    heard.set()
+    assert stage.audience.outcome(launch) == Succeeded(None)
+    assert stage.audience.lines(launch)[-1] == "the end"
+
+
+def test_a_flood_of_output_is_cut_short_and_holds_up_nobody(stage: Stage) -> None:
+    def floods(ctx: Any) -> str:
+        for _ in range(50_000):
+            print("a line of a task that prints and prints and prints and prints and prints and prints")
+        os.write(2, b"x" * 20_000_000)
+        os.write(1, b"\xff\x00\xfe\r\n")
+        return "done"
+
+    with nobody_else_notices(stage):
+        launch = a_launch()
+        assert stage.play(launch, floods) == Succeeded('"done"')
+        lines = stage.audience.lines(launch)
+        assert len(lines) == MAX_LINES + 1 and "the rest is left out" in lines[-1]
+
+
+def test_a_child_that_holds_the_streams_open_does_not_hold_up_the_end(stage: Stage) -> None:
+    def leaves(ctx: Any) -> int:
+        return subprocess.Popen(["sh", "-c", "echo I am here; exec sleep 100000"], start_new_session=True).pid
+
+    outcome = stage.play(a_launch(), leaves)
+    assert isinstance(outcome, Succeeded) and outcome.result_json is not None
+    wait_gone(int(outcome.result_json))
