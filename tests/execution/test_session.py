@@ -85,7 +85,7 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
 def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from py4j.clientserver import ClientServer, JavaParameters
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from py4j.protocol import Py4JError
 
     def dies() -> None:
@@ -97,7 +97,10 @@ def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
     with socket.create_server(("127.0.0.1", 0)) as server:
         dying = threading.Thread(target=dies)
         dying.start()
-        gateway = ClientServer(java_parameters=JavaParameters(port=server.getsockname()[1]))
+        gateway = ClientServer(
+            java_parameters=JavaParameters(port=server.getsockname()[1]),
+            python_parameters=PythonParameters(eager_load=False),  # without a thread that waits for calls of the JVM
+        )
         with pytest.raises(Py4JError):
             gateway.jvm.java.lang.System.nanoTime()
         dying.join()
