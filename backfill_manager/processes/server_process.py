@@ -17,9 +17,7 @@ from backfill_manager.errors import BackfillManagerError
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.interpreter import environment_for
 
-WARM_UP: Final = (
-    "backfill_manager.dags.importing.warm_up",
-)  # modules whose `warm_up()` a server calls before it serves
+WARM_UP: Final = ("backfill_manager.dags.importing.warm_up",)  # a server calls their `warm_up()` before it serves
 STOP_TIMEOUT_S: Final = 5.0
 
 
@@ -119,8 +117,8 @@ class ForkServerProcess:
         prepare: str = "", on_end: Callable[[], object] = lambda: None,
     ) -> ForkedProcess:  # fmt: skip
         """A process that calls `module:function` of this package with (job, descriptors); before, the server calls `prepare` with
-        the job. `on_end` is called once, in a thread of
-        this object, when it has ended. `NoProcess` when the server is gone."""
+        the job. `on_end` is called once, in a thread of this object, when it has ended; not if this raises `NoProcess`, as the
+        server is gone."""
         with self._lock:
             process = ForkedProcess(self, next(self._numbers), on_end)
             self._processes[process._number] = process
@@ -138,8 +136,9 @@ class ForkServerProcess:
             self._channel.send(request, descriptors)
         except OSError:
             with self._lock:
-                self._processes.pop(process._number, None)
-            raise NoProcess(f"the fork server (pid {self.pid}) has ended") from None
+                is_told = self._processes.pop(process._number, None) is None
+            if not is_told:  # else `on_end` is called, and its caller learns of the end only once
+                raise NoProcess(f"the fork server (pid {self.pid}) has ended") from None
         return process
 
     def send(self, request: dict[str, Any]) -> None:
@@ -183,12 +182,12 @@ class ForkServerProcess:
             self._is_lost = True
             left = list(self._processes.values())
             self._processes.clear()
-        if left:  # they end with their parent (PR_SET_PDEATHSIG); elsewhere than on Linux they are ended here
-            for process in left:
-                if process.pid is not None and sys.platform != "linux":
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.killpg(process.pid, signal.SIGKILL)
         for process in left:
+            if (
+                process.pid is not None and sys.platform != "linux"
+            ):  # there they end with their parent (PR_SET_PDEATHSIG)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
             process._heard({"id": 0})
 
 

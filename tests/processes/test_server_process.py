@@ -1,0 +1,35 @@
+"""The manager's end of a fork server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from functools import partial
+
+from backfill_manager.processes.server_process import ForkServerProcess, NoProcess
+
+ENDS_AT_ONCE = "backfill_manager.processes.fork_server:_threads"  # it takes no job, so its process ends
+PATIENCE_S = 60.0
+
+
+def test_who_asks_a_server_that_dies_meanwhile_learns_of_it_exactly_once() -> None:
+    for _ in range(5):
+        server, told, refused = ForkServerProcess(), Counter[int](), set[int]()
+        first = server.fork(ENDS_AT_ONCE, {}, [], name="test")
+        assert first.wait(PATIENCE_S)
+        killing = threading.Thread(target=os.kill, args=(server.pid, signal.SIGKILL))
+        started = []
+        for number in range(400):
+            if number == 20:
+                killing.start()
+            try:
+                started.append(server.fork(ENDS_AT_ONCE, {}, [], name="test", on_end=partial(told.update, [number])))
+            except NoProcess:
+                refused.add(number)
+        killing.join()
+        assert all(process.wait(PATIENCE_S) for process in started)
+        server.stop()
+        assert refused and not refused & told.keys()
+        assert set(told.values()) == {1} and len(told) + len(refused) == 400
