@@ -136,8 +136,8 @@ class ForkServerProcess:
             self._channel.send(request, descriptors)
         except OSError:
             with self._lock:
-                is_told = self._processes.pop(process._number, None) is None
-            if not is_told:  # else `on_end` is called, and its caller learns of the end only once
+                was_heard = self._processes.pop(process._number, None) is None
+            if not was_heard:  # else `on_end` is called, and its caller learns of the end only once
                 raise NoProcess(f"the fork server (pid {self.pid}) has ended") from None
         return process
 

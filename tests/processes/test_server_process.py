@@ -14,9 +14,9 @@ ENDS_AT_ONCE = "backfill_manager.processes.fork_server:_threads"  # it takes no 
 PATIENCE_S = 60.0
 
 
-def test_who_asks_a_server_that_dies_meanwhile_learns_of_it_exactly_once() -> None:
+def test_who_asks_a_server_that_dies_meanwhile_learns_of_its_end_exactly_once() -> None:
     for _ in range(5):
-        server, told, refused = ForkServerProcess(), Counter[int](), set[int]()
+        server, ends, refused = ForkServerProcess(), Counter[int](), set[int]()
         first = server.fork(ENDS_AT_ONCE, {}, [], name="test")
         assert first.wait(PATIENCE_S)
         killing = threading.Thread(target=os.kill, args=(server.pid, signal.SIGKILL))
@@ -25,11 +25,11 @@ def test_who_asks_a_server_that_dies_meanwhile_learns_of_it_exactly_once() -> No
             if number == 20:
                 killing.start()
             try:
-                started.append(server.fork(ENDS_AT_ONCE, {}, [], name="test", on_end=partial(told.update, [number])))
+                started.append(server.fork(ENDS_AT_ONCE, {}, [], name="test", on_end=partial(ends.update, [number])))
             except NoProcess:
                 refused.add(number)
         killing.join()
         assert all(process.wait(PATIENCE_S) for process in started)
         server.stop()
-        assert refused and not refused & told.keys()
-        assert set(told.values()) == {1} and len(told) + len(refused) == 400
+        assert refused and not refused & ends.keys()
+        assert set(ends.values()) == {1} and len(ends) + len(refused) == 400
