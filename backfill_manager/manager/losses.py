@@ -1,7 +1,7 @@
 """Protection against crash loops: finds the task that ends the manager's process, by its losses in a row (over terms). Pure.
 
-A start is *lost* when the manager's process or its JVM ends while it runs (a JVM out of memory, a crash in it, `kill -9`). That a
-task's own process ends is a failure of this try, and no loss.
+A start is *lost* when the manager's process, its JVM or the fork server of its tasks ends while it runs (a JVM out of memory, a
+crash in it, `kill -9`). That a task's own process ends is a failure of this try, and no loss.
 Every task that ran at that moment has lost a start, and only one of them, or none, is the cause. So a loss costs no try, and:
 
 - It waits before it starts again (`BACK_OFF_S`), so that no cause makes a hot loop.
@@ -49,9 +49,9 @@ def after_loss(ti: TaskInstance, at: datetime, *, alone: bool, reason: str | Non
     if losses >= MAX_LOSSES and alone:
         return c.failed(
             ti, at,
-            f"The manager's process or its JVM ended {losses} times in a row while this task ran, the last time with no other "
-            "task beside it. A collect() of too many rows, System.exit and a crash in native code of the JVM do that. It is not "
-            "started again by itself: fix it, then clear it to try again.",
+            f"The manager's process, its JVM or the fork server of its tasks ended {losses} times in a row while this task ran, "
+            "the last time with no other task beside it. A collect() of too many rows, System.exit, a crash in native code of "
+            "the JVM and a kill of all processes do that. It is not started again by itself: fix it, then clear it to try again.",
         ).evolve(losses=losses)  # fmt: skip
     message = reason or "the manager's process or its JVM ended while it ran"
     if losses > 1:
