@@ -148,7 +148,7 @@ def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
     if backfill["planned"]:
         text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
         text.append("  ").append_text(_counts(backfill))
-    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED and backfill["waits_until"] is None:
+    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED and not backfill.get("waits_until"):
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
     elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:

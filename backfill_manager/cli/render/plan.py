@@ -37,12 +37,10 @@ def format_item_counts(backfill: Mapping[str, Any]) -> str:
 
 def why(backfill: Mapping[str, Any]) -> str | None:
     """Why a backfill is in its state, or what it waits for and until when."""
+    if backfill.get("waits_until"):  # a server of an older release does not say it
+        return f"waits for {backfill['waits_for']}, until {backfill['waits_until']}"
     reason: str | None = backfill["reason"]
-    return (
-        reason
-        if backfill["waits_until"] is None
-        else f"waits for {backfill['waits_for']}, until {backfill['waits_until']}"
-    )
+    return reason
 
 
 def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column | str]:
