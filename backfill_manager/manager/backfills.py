@@ -256,7 +256,7 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
     wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
-    reason = live.row.reason
+    reason = None if outcome == s.SUCCESS else live.row.reason
     if outcome == s.FAILED and reason is None:
         reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
     tick.put(c.backfill_ended(live.row, outcome, tick.now, reason))
