@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -90,6 +90,8 @@ def _end_of_validity(value: Any) -> Any:
         if isinstance(value, str):
             is_date = re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII)
             value = datetime.fromisoformat(value.replace("Z", "+00:00")) + timedelta(days=1 if is_date else 0)
+        elif isinstance(value, date) and not isinstance(value, datetime):  # as YAML reads it
+            value = datetime.combine(value, time()) + timedelta(days=1)
         if isinstance(value, datetime):
             return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):

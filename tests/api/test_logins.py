@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -254,12 +254,14 @@ def test_a_token_expires_and_its_sessions_with_it(capfd: pytest.CaptureFixture[s
     ("written", "instant"),
     [
         ("2027-01-31", datetime(2027, 2, 1, tzinfo=timezone.utc)),
+        (date(2027, 1, 31), datetime(2027, 2, 1, tzinfo=timezone.utc)),
+        (datetime(2027, 1, 31, 18), datetime(2027, 1, 31, 18, tzinfo=timezone.utc)),
         ("2027-01-31T18:00Z", datetime(2027, 1, 31, 18, tzinfo=timezone.utc)),
         ("2027-01-31T18:00", datetime(2027, 1, 31, 18, tzinfo=timezone.utc)),
         ("2027-01-31 18:00+02:00", datetime(2027, 1, 31, 16, tzinfo=timezone.utc)),
     ],
 )
-def test_an_expiry_is_a_whole_day_or_an_instant(written: str, instant: datetime) -> None:
+def test_an_expiry_is_a_whole_day_or_an_instant(written: str | date, instant: datetime) -> None:
     token = TokenSettings.model_validate({"name": "ada", "sha256": "0" * 64, "expires": written})
     assert token.expires == instant
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
-import yaml
 from support.bfm import Bfm
 
-from backfill_manager.settings import Settings
+from backfill_manager.settings import load_settings
 
 
-def test_what_is_printed_is_a_token_and_its_configuration(bfm: Bfm) -> None:
+def test_what_is_printed_is_a_token_and_its_configuration(bfm: Bfm, tmp_path: Path) -> None:
     result = bfm("config", "token", "ada", "--role", "operator", "--expires", "2999-01-31")
     [token] = result.out.splitlines()
-    settings = Settings.model_validate(yaml.safe_load(result.err[result.err.index("api:") :]))
-    [made] = settings.api.tokens
+    (tmp_path / "manager.yaml").write_text(result.err[result.err.index("api:") :])
+    [made] = load_settings(str(tmp_path / "manager.yaml"), environ={}).api.tokens
     assert (made.name, made.role, made.sha256) == ("ada", "operator", hashlib.sha256(token.encode()).hexdigest())
     assert made.expires is not None and made.expires.isoformat() == "2999-02-01T00:00:00+00:00"
     assert "expires" not in bfm("config", "token", "ada").err
