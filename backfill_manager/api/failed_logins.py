@@ -21,9 +21,9 @@ log = get_logger("api")
 
 
 class FailedLogins:
-    def __init__(self, clock: Clock) -> None:
-        self._of_token = TokenBuckets(clock, per_second=1, at_once=OF_TOKEN)
-        self._of_address = TokenBuckets(clock, per_second=5, at_once=OF_ADDRESS)
+    def __init__(self, clock: Clock, *, of_token: int = OF_TOKEN, of_address: int = OF_ADDRESS) -> None:
+        self._of_token = TokenBuckets(clock, per_second=1, at_once=of_token)
+        self._of_address = TokenBuckets(clock, per_second=5, at_once=of_address)
         self._lock = threading.Lock()  # logins are handled in threads
 
     def check(self, address: str, digest: str) -> None:
