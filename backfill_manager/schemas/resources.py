@@ -93,6 +93,8 @@ class Backfill(Resource, UpdatableOptions):
         description="Estimated seconds until it ends; null in lists, and where nothing can be said."
     )
     finishes_at: Instant | None = Field(description="When that will be.")
+    waits_for: str | None = Field(description="What its pending items wait for until `waits_until`: its time window.")
+    waits_until: Instant | None = Field(description="When its time window opens.")
     created_by: str = Field(description="Who requested it.")
     request_id: str = Field(description="The request that created it.")
     hidden_at: Instant | None = Field(description="When it was deleted: lists leave it out since then.")
