@@ -24,6 +24,11 @@ def duration(seconds: float, padded: bool = False) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
 
 
+def estimate(seconds: float, padded: bool = False) -> str:
+    """`about 3 min`, `less than 1 s`: nobody can tell milliseconds in advance."""
+    return "less than 1 s" if seconds < 1 else f"about {duration(seconds, padded)}"
+
+
 def age(at: datetime, now: datetime) -> str:
     """`3 min ago`, `in 2 h`, `now`."""
     seconds = (now - at).total_seconds()

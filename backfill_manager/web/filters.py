@@ -102,7 +102,6 @@ def _time(value: str | datetime | None, text: Callable[[datetime], str], css: st
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "number": number, "duration": duration, "instant": instant, "clock_time": clock_time, "day": day, "ago": ago,
-    "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural, "size": humanise.size,
-    "memory": humanise.memory,
-    "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
+    "estimate": humanise.estimate, "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural,
+    "size": humanise.size, "memory": humanise.memory, "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
 }  # fmt: skip

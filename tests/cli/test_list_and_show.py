@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.sample_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import DagRun, Request, TaskTry
+from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
 
@@ -298,6 +300,14 @@ def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -
     assert (checked.code, {one["outcome"] for one in checked.document}) == (0, {"ok"})
     assert Path(places["dag_run"]) == tmp_path / "state" / "dag_run"
     assert submitted.document == [{"n": 0, "at": None}]
+
+
+def test_a_state_of_an_older_release_is_upgraded_and_not_called_created(bfm: Bfm, tmp_path: Path) -> None:
+    bfm("state", "init")
+    for table in ("dag", "pool"):
+        older = DeltaTable(str(tmp_path / "state" / table))
+        older.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    assert "Upgraded 2 tables at " in bfm("state", "init").out
     assert bfm("state", "sql", "DROP TABLE dag_run").code == 2
     assert bfm("state", "sql", "SELECT * FROM dag_rum").code == 2
 
