@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from support.bfm import Bfm
 from support.sample_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import DagRun, Request, TaskTry
+from backfill_manager.model.records import DagRun, Request, TaskInstance, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
@@ -203,6 +204,39 @@ def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState)
     people = bfm("tasks", "states", "flights", "latest").out
     assert "ValueError: no such [day]" in people, "what comes from the state is not read as markup"
     assert "second line" not in people
+
+
+def test_runs_of_one_type_are_listed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    by_hand = state.run("2013-01-01", run_type="manual")
+    state.run("2013-01-02", run_type="scheduled")
+
+    assert [one["run_id"] for one in bfm("runs", "list", "--type", "manual", "--output", "json").document] == [by_hand]
+    assert bfm("runs", "list", "--type", "backfill").err == "No runs.\n"
+    assert "'manual'" in bfm("runs", "list", "--type", "manul").error
+
+
+def test_what_runs_has_the_time_that_it_took_so_far(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    run_id = state.run("2013-01-01", state="running", started_at=state.clock.at - timedelta(seconds=90))
+    seq = state.store.read(DagRun)[0].run_seq
+    started = state.clock.at - timedelta(seconds=75)
+    state.put(TaskInstance("flights", run_id, "clean", "running", seq, started_at=started, try_number=1))
+
+    assert "1 min 30 s" in bfm("runs", "list").out
+    assert all(took in bfm("runs", "show", run_id).out for took in ("1 min 30 s", "1 min 15 s"))
+    assert "1 min 15 s" in bfm("tasks", "states", "flights", run_id).out
+    assert bfm("runs", "show", run_id, "--output", "json").document["duration_s"] is None
+
+
+def test_names_of_pools_stay_whole_on_a_narrow_terminal(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "50"}.items():
+        monkeypatch.setenv(name, value)
+    state.pools()
+    lines = [line.split()[:1] for line in bfm("pools", "list").out.splitlines()]
+    assert ["scheduled"] in lines and ["backfill"] in lines
 
 
 def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
