@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from support.scenarios import accepted
 
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.model import states as s
@@ -154,6 +155,39 @@ def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:
     ground.drain()
     assert [ti.state for ti in ground.tasks("d", "load")] == [s.SUCCESS] * 5
     assert ground.states(backfill) == {s.FAILED: 5}
+
+
+RUNS = ["backfill__2013-01-01T00:00:00Z", "backfill__2013-01-02T00:00:00Z"]
+
+
+@pytest.mark.parametrize("others", [(), ("load",)], ids=["alone", "beside another"])
+@pytest.mark.parametrize("length", [2, 5])
+def test_the_backfills_own_reason_names_the_run_and_the_task_that_all_wait_for(
+    others: tuple[str, ...], length: int
+) -> None:
+    """Also where the others of a run go on, so that each item ends by itself, and where no item was pending any more."""
+    spec = dag_spec("d", *others, "roll", each={"roll": {"depends_on_past": True}})
+    fails = (RUNS[0], "roll")
+    ground = InMemoryManager(
+        spec, script=lambda it: Failed("x") if (it.run.run_id, it.task.task_id) == fails else Succeeded()
+    )
+    backfill = ground.backfill("d", JANUARY[:length])
+    ground.drain()
+    expected = f"deadlock: task 'roll' of run {RUNS[1]} depends on the past, and is failed in the run before, {RUNS[0]}"
+    assert (ground.row(backfill).state, ground.row(backfill).reason) == (s.FAILED, expected)
+    assert [item.reason for item in ground.items(backfill)[1:]] == [expected] * (length - 1)
+
+
+def test_a_backfill_that_has_paused_itself_still_names_it_when_it_goes_on() -> None:
+    spec = dag_spec("d", "load", "roll", each={"roll": {"depends_on_past": True}})
+    ground = InMemoryManager(
+        spec, script=lambda it: Failed("x") if (it.run.run_id, it.task.task_id) == (RUNS[0], "roll") else Succeeded()
+    )
+    backfill = ground.backfill("d", JANUARY, stop_on_failure=3, max_active_runs=1)
+    ground.drain()
+    assert ground.row(backfill).reason == "3 failed items: paused by stop_on_failure=3"
+    accepted(ground, "backfill.unpause", backfill_id=backfill)
+    assert (ground.row(backfill).reason or "").endswith(f"is failed in the run before, {RUNS[0]}")
 
 
 def test_pause_lets_what_runs_go_on_and_starts_no_new_run() -> None:
