@@ -284,6 +284,16 @@ class Dag(Resource):
     inactive_reason: str | None = Field(description="What has become of its file, or who deactivated it.")
 
 
+class DeclaredParam(Resource):
+    """What a param of a DAG may be."""
+
+    type: Literal["string", "integer", "number", "boolean", "array", "object"] | None = Field(description="Null: any.")
+    choices: tuple[Any, ...] = Field(description="The values that it may have; none: all of its type.")
+    description: str = Field(description="As its author wrote it.")
+    is_required: bool = Field(description="It has no default, so every run must set it.")
+    is_nullable: bool = Field(description="It may be null.")
+
+
 class DagDetails(Dag):
     """With what lists leave out."""
 
@@ -294,6 +304,7 @@ class DagDetails(Dag):
     max_active_tasks: int = Field(description="Running tasks at once, of all its runs.")
     batchable: bool = Field(description="Its tasks work on an interval of any length.")
     params: dict[str, Any] = Field(description="Defaults of its run parameters.")
+    declared_params: dict[str, DeclaredParam] = Field(description="What those that are declared may be.")
     tasks: tuple[DagTask, ...] = Field(description="Each after those that it waits for; callbacks come last.")
     runs: dict[str, int] = Field(description="How many it has, by state.")
 
