@@ -79,6 +79,10 @@ class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # typ
     pass
 
 
+class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"})):  # type: ignore[misc]
+    pass
+
+
 class DagChanges(Body):
     model_config = _example(is_paused=True)
 

@@ -340,6 +340,11 @@ class CancelBackfill(_OfBackfill, kind=kinds.BACKFILL_CANCEL):
 class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     """Runs its failed items once more."""
 
+    latest_version: bool = option(False, "Run them with the DAG's current version, not the one that the backfill has.")
+    downstream: bool = option(
+        False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
+    )
+
 
 class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
     """Cancels it if it runs, and leaves it out of lists."""
@@ -538,7 +543,7 @@ class CompactState(Command, kind=kinds.STATE_COMPACT): ...
 
 
 # Of a payload: fields that older releases don't write.
-MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice"})
+MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice", "latest_version", "downstream"})
 
 
 def find_field(name: str) -> DeclaredField | None:
