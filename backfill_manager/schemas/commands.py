@@ -215,7 +215,8 @@ class PlanOptions(Command, Generic[Date]):
     kind: Kind | None = option(
         None,
         "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
-        "missing: intervals without a successful run; stale: those whose success is of an older version of the DAG.",
+        "missing: intervals without a successful run; stale: those whose success is of another definition or code than the DAG "
+        "has now.",
         none="schedule, or as dates or partitions say",
     )
     start_date: Date | None = option(
