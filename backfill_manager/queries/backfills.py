@@ -194,6 +194,7 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
             "config": json.loads(row.config_json),
             **options_of(row),
             "parents": json.loads(row.parents_json),
+            "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,
             "waits_for": None if row.waits_until is None else f"its time window, {row.window}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from support.scenarios import accepted
@@ -218,13 +219,34 @@ def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish
         for key in list(ground.running):
             ground.finish(key, Succeeded())
         ground.drain()
-    assert ground.row(backfill).state == s.CANCELLED
+    assert (ground.row(backfill).state, ground.row(backfill).is_cancelling) == (s.CANCELLED, False)
     assert ground.states(backfill) == ({s.SUCCESS: 2, s.CANCELLED: 3} if finish else {s.CANCELLED: 5})
     assert {ti.state for ti in ground.tasks("d")} == ({s.SUCCESS} if finish else {s.CANCELLED})
     ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
     ground.drain()
     result = ground.store.read(Response)[-1]
     assert result.outcome == "refused" and "cancelled already" in result.message
+
+
+def test_messages_about_one_thing_have_it_in_the_singular() -> None:
+    ground = InMemoryManager(PIPELINE, script=lambda _: Failed("broken", retryable=False))
+    one = ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    ground.ask("backfill.retry", backfill_id=one)
+    ground.drain()
+    stopped = ground.backfill("d", JANUARY[1:3], stop_on_failure=1, max_active_runs=1)
+    ground.drain()
+    assert ground.row(stopped).reason == "1 failed item: paused by stop_on_failure=1"
+    ground.script = never
+    running = ground.backfill("d", JANUARY[3:4])
+    ground.drain()
+    ground.ask("backfill.cancel", backfill_id=running, let_running_finish=False)
+    ground.drain()
+    said = [str(row.message) for row in ground.store.read(Response)]
+    assert [text.partition("; ")[2] for text in said if "is cancelled" in text] == ["1 running run is being stopped"]
+    said += [str(ground.row(backfill).reason) for backfill in (one, stopped, running)]
+    assert [text for text in said if re.search(r"\b1( [a-z]+)? (runs|items|tasks)\b", text)] == []
+    assert ground.row(one).reason == "1 failed of 1 item"
 
 
 def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:
