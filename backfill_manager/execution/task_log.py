@@ -2,8 +2,7 @@
 
 Lines are collected and handed over in batches (the executor flushes about once a second, and before it reports the end of a
 try). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers of a task's process let through (a bundle's own
-modules, a library's warnings) and what it prints land in the same log. Values of environment variables that are named like
-secrets, and passwords in URLs, are not shown.
+modules, a library's warnings) and what it prints land in the same log. Secrets are masked, those of the task's params too.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.masking import mask_environment
+from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, TaskLaunch
+from backfill_manager.masking import mask_text, secrets_in
 from backfill_manager.model.records import TaskLog
 
 MAX_LINES: Final = 10_000  # of one try; a loop that logs must not fill the state
@@ -27,6 +27,7 @@ class LogLines:
 
     def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
+        self._secrets = secrets_in(launch.params)
         self._lock = threading.Lock()
         self._waiting: list[TaskLog] = []
         self._count = 0
@@ -39,7 +40,7 @@ class LogLines:
             self._count += 1
             if self._count > MAX_LINES:
                 level, message = "WARNING", f"this try has logged more than {MAX_LINES} lines; the rest is left out"
-            message = mask_environment(message)
+            message = self.masked(message)
             if len(message) > MAX_CHARS:
                 message = f"{message[:MAX_CHARS]} ... ({len(message)} characters)"
             ti = self._ti
@@ -51,6 +52,20 @@ class LogLines:
             first = len(self._waiting) == 1
         if first:
             self._on_first()
+
+    def masked(self, text: str) -> str:
+        """Without secrets: with the environment of the manager, as the task may have taken one out of that of its process."""
+        return mask_text(text, self._secrets)
+
+    def without_secrets(self, outcome: Outcome) -> Outcome:
+        """An outcome whose words are masked; what the task returned is stored as it is, for those that come after it."""
+        match outcome:
+            case Failed(error=error):
+                return replace(outcome, error=self.masked(error))
+            case Skipped(reason=reason) | Postponed(reason=reason):
+                return replace(outcome, reason=self.masked(reason))
+            case _:
+                return outcome
 
     def take(self) -> tuple[TaskLog, ...]:
         """The lines since the last time."""

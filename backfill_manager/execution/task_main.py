@@ -33,7 +33,7 @@ from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.task_log import MAX_CHARS, MAX_LINES
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.masking import mask_environment
+from backfill_manager.masking import mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.limits import apply_in_child
 
@@ -135,7 +135,7 @@ class _Manager:
     def log(self, level: str, message: str) -> None:
         self._lines += 1
         if self._lines <= MAX_LINES + 1:  # the manager leaves out more
-            self.send({"level": level, "line": mask_environment(message[: MAX_CHARS * 2])})
+            self.send({"level": level, "line": mask_text(message[: MAX_CHARS * 2])})
 
     def request(self, what: str, **more: Any) -> dict[str, Any]:
         """Waits for the reply."""
