@@ -50,7 +50,9 @@ _NAMED: Final = re.compile(
     rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:)[ \t]{{0,9}}"""
     rf"(?:(?i:bearer|basic|token)[ \t]{{1,9}})?)(?P<value>{_VALUE})"
 )
-_NAMED_LITERAL: Final = re.compile(rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}})(?P<value>{_QUOTED})""")
+_NAMED_LITERAL: Final = re.compile(
+    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}})(?P<value>{_QUOTED})"""
+)
 _BEARER: Final = re.compile(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
 _NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
 _NUMBER: Final = re.compile(r"[\d.,_]+")

@@ -42,18 +42,19 @@ def advance_backfills(tick: Tick) -> None:
         _advance(tick, live)
 
 
-def next_window_opening(state: ManagerState, now: datetime) -> datetime | None:
+def next_window_opening(state: ManagerState) -> datetime | None:
     """When the next backfill that waits for its time window may continue."""
-    waiting = [
-        TimeWindow.parse(live.row.window).opens_at(now, live.spec.timezone)
-        for live in state.backfills.values()
-        if live.row.window is not None and not live.row.is_paused and live.counts[s.PENDING] and not _is_open(live, now)
-    ]
-    return min(waiting, default=None)
+    waiting = (live.row.waits_until for live in state.backfills.values())
+    return min((opens_at for opens_at in waiting if opens_at is not None), default=None)
 
 
-def _is_open(live: ActiveBackfill, now: datetime) -> bool:
-    return live.row.window is None or TimeWindow.parse(live.row.window).is_open(now, live.spec.timezone)
+def _window_opens_at(live: ActiveBackfill, now: datetime) -> datetime | None:
+    """When the time window opens that pending items wait for; None: they wait for none."""
+    row = live.row
+    if row.window is None or row.is_paused or row.is_cancelled or not live.counts[s.PENDING]:
+        return None
+    window, zone = TimeWindow.parse(row.window), live.spec.timezone
+    return None if window.is_open(now, zone) else window.opens_at(now, zone)
 
 
 def _advance(tick: Tick, live: ActiveBackfill) -> None:
@@ -61,7 +62,10 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
         tick.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
-    if not live.row.is_paused and not live.row.is_cancelled and _is_open(live, tick.now):
+    opens_at = _window_opens_at(live, tick.now)
+    if live.row.waits_until != opens_at:
+        tick.put(live.row.evolve(waits_until=opens_at))
+    if not live.row.is_paused and not live.row.is_cancelled and opens_at is None:
         _make_runs(tick, live)
     if live.row.state == s.QUEUED and live.running:
         tick.put(c.backfill_started(live.row, tick.now))

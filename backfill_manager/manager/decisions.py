@@ -82,7 +82,7 @@ class Decisions:
         that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
-        due.append(backfills.next_window_opening(self.state, now))
+        due.append(backfills.next_window_opening(self.state))
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
         return min((at for at in due if at is not None), default=None)

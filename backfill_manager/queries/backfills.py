@@ -198,6 +198,7 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
             "parents": json.loads(row.parents_json),
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,
+            "waits_for": None if row.waits_until is None else f"its time window, {row.window}",
             **dict.fromkeys(states.ITEM_STATES, 0),
             **counts,
             **changed,

@@ -11,7 +11,17 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, DagVersion, Pool, Record, Response
+from backfill_manager.model.records import (
+    SCHEMA_VERSION,
+    TABLES,
+    Backfill,
+    BundleRow,
+    DagRow,
+    DagVersion,
+    Pool,
+    Record,
+    Response,
+)
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
@@ -102,6 +112,26 @@ def test_a_state_of_version_4_gets_the_columns_of_errors_and_its_refusals_keep_t
     assert store.init() == ["response"]
     assert store.read(Response) == [refused]
     assert str(refusal(refused)) == "--from is after --to"
+
+
+def test_a_state_of_version_6_gets_the_columns_of_version_7_and_its_rows_stay(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    row = Backfill(
+        backfill_id="b1", dag_id="flights", state="queued", config_json="{}", reprocess="none", max_active_runs=1, priority=0,
+        pool="backfill", is_paused=False, created_at=ROW.updated_at, run_seq=1, window="20:00-06:00",
+    )  # fmt: skip
+    place = store.tables.location("backfill")
+    then = Schema([field for field in DeltaTable(place).schema().fields if field.name != "waits_until"])
+    DeltaTable.create(
+        place, schema=then, mode="overwrite", configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "6"},
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    write_deltalake(place, arrow_table(Backfill, [row]).drop_columns(["waits_until"]), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    assert store.init() == ["backfill"]
+    assert store.read(Backfill) == [row]
 
 
 def test_a_state_of_version_5_gets_the_limits_of_pools_and_the_interpreters_of_versions(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.output import COLOURS, first_line, seconds
+from backfill_manager.cli.render.plan import why
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
@@ -130,7 +131,7 @@ def _screen(context: CliContext) -> Iterator[tuple[Draw, Print]]:
 
     def draw(backfill: Document, tasks: list[Document], pace: ObservedPace) -> None:
         nonlocal last, last_at
-        now = (backfill["state"], backfill["reason"], *(backfill[state] for state in states.ITEM_STATES))
+        now = (backfill["state"], why(backfill), *(backfill[state] for state in states.ITEM_STATES))
         at = context.clock.monotonic()
         has_ended = backfill["state"] in states.BACKFILL_FINISHED  # the summary says it
         if now != last and not has_ended and (now[:2] != last[:2] or at - last_at >= MIN_LINE_INTERVAL_S):
@@ -147,13 +148,13 @@ def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
     if backfill["planned"]:
         text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
         text.append("  ").append_text(_counts(backfill))
-    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
+    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED and not backfill.get("waits_until"):
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
     elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
         text.append(f"  about {seconds(backfill['time_left_s'])} left")
-    if backfill["reason"]:
-        text.append(f"  ({backfill['reason']})", style="yellow")
+    if reason := why(backfill):
+        text.append(f"  ({reason})", style="yellow")
     return text
 
 

@@ -35,6 +35,14 @@ def format_item_counts(backfill: Mapping[str, Any]) -> str:
     return f"{backfill['planned']}: {', '.join(counts)}" if counts else ""
 
 
+def why(backfill: Mapping[str, Any]) -> str | None:
+    """Why a backfill is in its state, or what it waits for and until when."""
+    if backfill.get("waits_until"):  # a server of an older release does not say it
+        return f"waits for {backfill['waits_for']}, until {backfill['waits_until']}"
+    reason: str | None = backfill["reason"]
+    return reason
+
+
 def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column | str]:
     """Those in which some item has a value."""
     names = ["logical_date", "interval_start", "interval_end", "partition_key", "batch", "state", "reason", *more]
