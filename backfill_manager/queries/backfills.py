@@ -196,6 +196,7 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
             **options_of(row),
             "conf": mask_values(option_of(row, "conf")),
             "parents": json.loads(row.parents_json),
+            "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,
             "waits_for": None if row.waits_until is None else f"its time window, {row.window}",
