@@ -347,7 +347,7 @@ def test_a_state_of_an_older_release_is_upgraded_and_not_called_created(bfm: Bfm
 
 
 def test_no_command_prints_a_secret_of_parameters(bfm: Bfm, state: FilledState) -> None:
-    state.dag(params={"api_key": "dag-secret", "depth": 3})
+    state.dag(params={"api_key": "dag-secret", "db_password": "", "full": True})
     conf = '{"db_password": "conf-secret", "full": true}'
     run_id = state.run("2013-01-05", run_type="manual", conf_json=conf)
     state.backfill("b1", {"running": 1}, conf_json=conf)

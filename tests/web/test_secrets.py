@@ -17,6 +17,7 @@ from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 RESULT = {"api_key": "result-secret", "rows": 3, "token_count": 5, "said": "conf-secret is right"}
+PARAMS: dict[str, Any] = {"db_password": "", "password": None, "api": {}, "full": False, "db": [], "more": 0}
 CONF = {"db_password": "conf-secret", "full": True}
 LISTS = {"/api/v1/backfills": "backfill_id", "/api/v1/requests": "request_id"}
 RUN = "/dags/flights/runs/manual__2013-02-01T00:00:00Z"
@@ -31,11 +32,13 @@ def ground() -> InMemoryManager:
 
     spec = dag_spec(
         "flights", "clean", "delays", upstream={"delays": ["clean"]},
-        params={"warehouse_token": "dag-secret", "depth": 3, "source": "s3://me:url-secret@host/x"},
+        params={**PARAMS, "warehouse_token": "dag-secret", "depth": 3, "source": "s3://me:url-secret@host/x"},
         each={"delays": {"kind": "sql", "sql": "SELECT read('x', password => 'sql-secret')"}},
     )  # fmt: skip
     ground = InMemoryManager(spec, script=script)
-    ground.add_dag(dag_spec("flights", "clean", "delays", params={"warehouse_token": "older-secret", "depth": 2}))
+    ground.add_dag(
+        dag_spec("flights", "clean", "delays", params={**PARAMS, "warehouse_token": "older-secret", "depth": 2})
+    )
     ground.add_dag(spec)
     ground.ask("dag.trigger", dag_id="flights", logical_date="2013-02-01T00:00:00Z", conf=CONF)
     ground.drain()
@@ -102,7 +105,7 @@ def test_what_is_no_secret_is_still_shown(browser: TestClient) -> None:
     assert clean["result"] == {"api_key": "***", "rows": 3, "token_count": 5, "said": "*** is right"}
     assert browser.get(f"/api/v1{RUN}").json()["conf"] == {"db_password": "***", "full": True}
     shown = browser.get("/api/v1/dags/flights").json()["params"]
-    assert shown == {"warehouse_token": "***", "depth": 3, "source": "s3://***@host/x"}
+    assert shown == {**PARAMS, "warehouse_token": "***", "depth": 3, "source": "s3://***@host/x"}
 
 
 def test_a_task_has_parameters_and_results_as_they_are(ground: InMemoryManager) -> None:
