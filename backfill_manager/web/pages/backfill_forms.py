@@ -105,7 +105,9 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
         return submitted
     app, clock = context.app, context.app.clock
     try:
-        submitted.payload = new_backfill(context.store, app.settings, command, clock.new_id(), clock.now())
+        submitted.payload = new_backfill(
+            context.store, app.settings, command, clock.new_id(), clock.now(), typed=f.typed_range(submitted.typed)
+        )
         submitted.command = command
     except StateError:
         raise
