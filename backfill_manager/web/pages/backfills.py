@@ -85,7 +85,8 @@ def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]
     one = with_time_left(context.app, dict(counted))
     zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
     return {
-        **one, "zone": zone, "dag_zone": dag.timezone if dag else "UTC", "what": _what(one["config"], zone), "per_minute": items_per_minute(one),
+        **one, "zone": zone, "dag_zone": dag.timezone if dag else "UTC", "what": _what(one["config"], zone),
+        "per_minute": items_per_minute(one),
         "is_dag_active": dag is not None and bool(dag.is_active),
         "counts": {state: one[state] for state in ITEM_STATES},
         "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
