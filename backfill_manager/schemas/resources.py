@@ -367,9 +367,36 @@ class RequestDetails(Request):
     result: Any = Field(default=None, description="What it gave beside words.")
 
 
+class RenderedTask(Resource):
+    task_id: str
+    kind: str
+    sql: str | None = Field(description="Of a `sql` task: its statements.")
+    into: str | None = Field(description="The table that the last statement's rows go to.")
+
+
+class RenderedRun(Resource):
+    """What the tasks of a run will see. Values whose names look secret are `***`."""
+
+    dag_id: str
+    run_id: str
+    logical_date: Instant | None
+    interval_start: Instant | None
+    interval_end: Instant | None
+    partition_key: str | None
+    params: dict[str, Any] = Field(description="The DAG's, with the run's own laid over them.")
+    sql_parameters: dict[str, str] = Field(
+        description="Name and value of what SQL uses as `:name`, as Spark SQL writes it.",
+        examples=[{"interval_start": "TIMESTAMP '2013-01-05T05:00:00Z'"}],
+    )
+    tasks: tuple[RenderedTask, ...]
+
+
 class Plan(Resource):
     items: tuple[PlannedItem, ...]
     summary: dict[str, Any]
+    first_item: RenderedRun | None = Field(
+        default=None, description="What the tasks of the first run would see; null when nothing would run."
+    )
 
 
 class ClearedTask(Resource):

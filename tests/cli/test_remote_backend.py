@@ -92,6 +92,7 @@ READING = [
     ("dags", "list"),
     ("dags", "list", "--all"),
     ("dags", "show", "flights"),
+    ("dags", "render", "flights", "2013-01-05", "delays"),
     ("dags", "next", "flights", "-n", "3"),
     ("dags", "versions", "flights"),
     ("dags", "import-errors"),
