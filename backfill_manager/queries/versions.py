@@ -24,7 +24,7 @@ CONTEXT_LINES = 3
 def list_versions(store: Store, dag_id: str) -> list[dict[str, Any]]:
     """Newest first. `NotFound` for a DAG that never was."""
     row = dag_row(store, dag_id)
-    fields = (*resources.DagVersion.model_fields, "snapshot")
+    fields = resources.DagVersion.model_fields
     found = store.read(DagVersion, matching(dag_id=dag_id), order_by=("-version",))
     return [document(fields, one, is_current=one.version == row.current_version) for one in found]
 

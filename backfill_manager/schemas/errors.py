@@ -19,6 +19,7 @@ from backfill_manager.value_rules import describe_error
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
     from backfill_manager.model.records import Response
 
@@ -50,6 +51,10 @@ DATES_AND_PARTITIONS = _error("[dates] and [partitions] don't go together: a bac
 LISTED_WITH_OTHER_KIND = _error("[field] is for [kind] {listed}, not for [kind] {kind}")
 LISTED_WITH_RANGE = _error(
     "[start_date] and [end_date] don't go with [field]: name the {listed} or the range, not both"
+)
+CONFIG_AND_FIELD = _error("[config] says what is covered; leave [field] out, or [config]")
+CONFIG_CUT_SHORT = _error(
+    "[config] has a part of {total} {listed} only, as lists show it: take the one of the backfill itself", "config"
 )
 NOTHING_LISTED = _error("[kind] {kind} needs [field], at least once")
 ONLY_DATES = _error("[kind] dates takes [dates] only, neither [start_date] and [end_date] nor [partitions]", "dates")
@@ -260,9 +265,15 @@ _PROBLEMS: Final = {  # of values that came as JSON
 
 
 def invalid_input(error: ValidationError, model: type[BaseModel]) -> BackfillManagerError:
-    """The first of pydantic's errors as one of ours: the field, and what would be right."""
+    """The first of pydantic's errors as one of ours: the field, and what would be right; of `config` its part, too."""
     first = error.errors(include_url=False)[0]
     path = [part for part in first["loc"] if isinstance(part, str) and "[" not in part]
+    if path[:1] == ["config"] and len(path) > 1:
+        return _invalid_field(first, path, model).prefixed("config: ")
+    return _invalid_field(first, path, model)
+
+
+def _invalid_field(first: ErrorDetails, path: list[str], model: type[BaseModel]) -> BackfillManagerError:
     field = path[-1] if path else ""
     if first["type"] == "missing":
         return MISSING_FIELD(field=field, name=field)
