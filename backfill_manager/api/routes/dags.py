@@ -100,8 +100,8 @@ def render_run(
     dag_id: Id, reader: Reader,
     logical_date: Annotated[str | None, Query(max_length=100, description="In the DAG's zone, unless it has an offset.")] = None,
     task_id: Annotated[str | None, Query(max_length=200, description="Of this task alone.")] = None,
-    partition_key: Annotated[str | None, Query(max_length=1000)] = None,
-    conf: Annotated[str | None, Query(max_length=65_536, description="Parameters of the run, as a JSON object.")] = None,
+    partition_key: Annotated[str | None, Query(max_length=1000, description="In place of a date.")] = None,
+    conf: Annotated[str | None, Query(max_length=4000, description="Parameters of the run, as a JSON object.")] = None,
 ) -> Any:  # fmt: skip
     """What the tasks of a run by hand would see: SQL with its parameters, params, interval. Nothing is made."""
     return rendered_run(
