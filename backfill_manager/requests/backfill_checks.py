@@ -18,6 +18,7 @@ from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
 from backfill_manager.humanise import name_list
+from backfill_manager.masking import mask_values
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
@@ -152,8 +153,8 @@ def check_not_changed_meanwhile(row: Backfill, changes: Mapping[str, Any], was: 
 
 
 def shown_value(value: Any) -> str:
-    """In a message: the beginning of what is long."""
-    return shorten(json.dumps(value, ensure_ascii=False), 100)
+    """In a message: the beginning of what is long, without secrets."""
+    return shorten(json.dumps(mask_values(value), ensure_ascii=False), 100)
 
 
 def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag_id: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from backfill_manager import errors
 from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest
+from backfill_manager.masking import mask_text
 from backfill_manager.value_rules import describe_error
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ INVALID_VALUE = _error("[field] {problem}")
 INVALID_DATE = _error("[field]: {problem}")
 MISSING_FIELD = _error("the field {name!r} is missing")
 UNKNOWN_FIELD = _error("unknown field {name!r}{nearest}")
+MASKED_VALUE = _error("[field] holds {mask!r}, which is how a secret is shown; give the value itself")
 NOT_JSON = _error("[field] is not JSON: {problem}")
 REGEX_TOO_LONG = _error("[field] holds {length} characters; a regular expression may have {max}")
 NOT_A_REGEX = _error("[field] {pattern!r} is not a regular expression: {reason}")
@@ -143,6 +145,10 @@ BACKFILL_ENDED = _refused("Backfill {backfill_id} has ended ({state}): there is 
 BACKFILL_NOT_ENDED = _refused(
     "Backfill {backfill_id} is {state}: only one that has ended is retried.", hint="watch_backfill"
 )
+RETRY_IN_PLACE = _refused(
+    "Backfill {backfill_id} runs the failed tasks of runs again, which keep their version; clear these tasks with "
+    "[latest_version] instead."
+)
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")
@@ -242,8 +248,9 @@ def error_columns(error: BackfillManagerError | str) -> dict[str, str | None]:
     """An error as columns of the response table; nothing but a message has none."""
     if isinstance(error, str):
         return {}
-    params = json.dumps(error.params, default=str, sort_keys=True) if error.params else None
-    return {"error_code": error.code, "error_field": error.field, "error_params": params}
+    params = {name: mask_text(value) if isinstance(value, str) else value for name, value in error.params.items()}
+    text = json.dumps(params, default=str, sort_keys=True) if params else None
+    return {"error_code": error.code, "error_field": error.field, "error_params": text}
 
 
 def refusal(response: Response) -> Refused:
