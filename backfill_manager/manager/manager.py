@@ -69,8 +69,8 @@ def run_manager(
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
     with _stop_on_signals(stop):
         try:
-            if tables := store.init():
-                log.info("state created or upgraded", root=state, tables=len(tables))
+            if any(changed := store.init()):
+                log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
             with beside(store) if beside else nullcontext():
                 elector = LeaderElector(store, clock, lease_s=settings.lease.seconds)
                 leader = elector.wait(stop)

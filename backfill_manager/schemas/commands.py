@@ -251,8 +251,28 @@ class PlanOptions(Command, Generic[Date]):
     )  # fmt: skip
 
 
+class BackfillConfig(Command):
+    """What a backfill covers, in one object, as it is shown: of its `type`, a range, or what is listed."""
+
+    type: Kind = Field(description="The backfill's kind.")
+    start_date: DateText | None = Field(None, description="The first interval starts here or after.")
+    end_date: DateText | None = Field(None, description="The last interval starts here or before (inclusive).")
+    dates: tuple[DateText, ...] = Field((), description="Logical dates, of the type `dates`.", strict=False)
+    partitions: tuple[str, ...] = Field((), description="Keys, of the type `partitions`.", strict=False)
+    run_backwards: bool = Field(False, description="Newest first.")
+    allow_future: bool = Field(False, description="Also run intervals that have not ended yet.")
+    total: Count | None = Field(
+        None, description="In a list of backfills, which has the first of many dates or partitions: how many there are."
+    )
+
+
 class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
     """A backfill as a person or a REST client writes it: dates are text, and `kind` may be left to what is listed."""
+
+    config: BackfillConfig | None = option(
+        None, "What it covers as one object, as another backfill shows it: in place of kind, dates, partitions and order.",
+        metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
+    )  # fmt: skip
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -384,6 +404,10 @@ class TriggerInput(Command):
     logical_date: DateText | None = option(
         None, "In the DAG's zone, unless it has an offset.", metavar="T", none="the latest complete interval"
     )
+    partition_key: str | None = option(
+        None, "A key that is no date: a region, a customer. Such a run has no date and no interval.", "--partition",
+        metavar="KEY", label="Partition", none="a run of a date",
+    )  # fmt: skip
     conf: JsonObject = option(
         {}, "Parameters of the run, as a JSON object (64 kB at most).", "--conf", "-c", label="Run parameters", metavar="JSON"
     )  # fmt: skip
@@ -391,9 +415,10 @@ class TriggerInput(Command):
 
 
 class TriggerDag(_OfDag, kind=kinds.DAG_TRIGGER):
-    """Null as the logical date: the manager chooses the latest complete interval."""
+    """Null as the logical date, without a partition: the manager chooses the latest complete interval."""
 
     logical_date: Instant | None
+    partition_key: str | None = None
     conf: JsonObject = Field(title="Run parameters")
     allow_future: bool = False
 
@@ -541,7 +566,7 @@ class PruneState(Command, kind=kinds.STATE_PRUNE): ...
 
 
 # Of a payload: fields that older releases don't write.
-MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice"})
+MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice", "partition_key"})
 
 
 def find_field(name: str) -> DeclaredField | None:

@@ -12,6 +12,7 @@ from backfill_manager.cli.options import argument, flag
 from backfill_manager.cli.render.output import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
+from backfill_manager.masking import mask_values
 from backfill_manager.schemas.kinds import STATE_COMPACT, STATE_PRUNE
 
 if TYPE_CHECKING:
@@ -25,14 +26,20 @@ group = Group("state", "The state tables (Delta): create, check, compact, prune,
 
 @group.command("init")
 def init(context: CliContext) -> None:
-    """Create the state tables that are missing. Harmless when repeated; `bfm manager start` does it too.
+    """Create the state tables that are missing, and upgrade those of an older release. Harmless when repeated;
+    `bfm manager start` does it too.
 
     Example: [cyan]bfm --state ./state state init[/]
     """
     store = context.local_backend().any_store
-    created = store.init()
-    what = f"Created {plural(len(created), 'table')}" if created else "All tables exist"
-    document = {"state": store.root, "engine": store.engine, "made": created}
+    created, upgraded = store.init()
+    done = [
+        f"{verb} {plural(len(names), 'table')}"
+        for verb, names in (("created", created), ("upgraded", upgraded))
+        if names
+    ]
+    what = " and ".join(done).capitalize() or "All tables exist"
+    document = {"state": store.root, "engine": store.engine, "made": created, "upgraded": upgraded}
     context.out.print_result(document, f"{what} at {store.root}.")
 
 
@@ -166,11 +173,11 @@ def adopt(
 
 @group.command("sql")
 def sql(context: CliContext, query: str = argument('"SELECT …"', "One statement that only reads.")) -> None:
-    """Query the state tables in SQL. It can only read.
+    """Query the state tables in SQL. It can only read. Secrets are masked.
 
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]
     """
     names, rows = context.local_backend().store.query(query)
-    dicts = [dict(zip(names, row, strict=True)) for row in rows]
+    dicts = [mask_values(dict(zip(names, row, strict=True))) for row in rows]
     columns = [Column(name, write=format_value) for name in names]  # as the tables hold it, whatever a column is called
     context.out.print_rows(dicts, columns, empty="No rows.")

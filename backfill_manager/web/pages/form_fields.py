@@ -51,7 +51,7 @@ def _form_field(field: DeclaredField) -> FormField:
     return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
 
-FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items()}
+FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items() if name != "config"}
 SETTINGS: Final = {name: FORM_FIELDS[name] for name in BackfillSettings.model_fields}
 CHECKBOXES: Final = tuple(
     name for name, field in FORM_FIELDS.items() if field.widget == "checkbox" and name not in SETTINGS
