@@ -83,6 +83,10 @@ class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # typ
     """How a backfill is cancelled."""
 
 
+class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"})):  # type: ignore[misc]
+    pass
+
+
 class DagChanges(Body):
     """Settings of a DAG that change."""
 

@@ -215,7 +215,8 @@ class PlanOptions(Command, Generic[Date]):
     kind: Kind | None = option(
         None,
         "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
-        "missing: intervals without a successful run; stale: those whose success is of an older version of the DAG.",
+        "missing: intervals without a successful run; stale: those whose success is of another definition or code than the DAG "
+        "has now.",
         none="schedule, or as dates or partitions say",
     )
     start_date: Date | None = option(
@@ -359,6 +360,11 @@ class CancelBackfill(_OfBackfill, kind=kinds.BACKFILL_CANCEL):
 
 class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     """Runs its failed items once more."""
+
+    latest_version: bool = option(False, "Run them with the DAG's current version, not the one that the backfill has.")
+    downstream: bool = option(
+        False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
+    )
 
 
 class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
@@ -566,7 +572,9 @@ class PruneState(Command, kind=kinds.STATE_PRUNE): ...
 
 
 # Of a payload: fields that older releases don't write.
-MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice", "partition_key"})
+MAY_BE_LEFT_OUT: Final = frozenset(
+    {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream"}
+)
 
 
 def find_field(name: str) -> DeclaredField | None:

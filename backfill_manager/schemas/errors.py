@@ -145,6 +145,10 @@ BACKFILL_ENDED = _refused("Backfill {backfill_id} has ended ({state}): there is 
 BACKFILL_NOT_ENDED = _refused(
     "Backfill {backfill_id} is {state}: only one that has ended is retried.", hint="watch_backfill"
 )
+RETRY_IN_PLACE = _refused(
+    "Backfill {backfill_id} runs the failed tasks of runs again, which keep their version; clear these tasks with "
+    "[latest_version] instead."
+)
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
-from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
+from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill, Retry
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
@@ -158,9 +158,9 @@ def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) ->
 
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
 @submits(kinds.BACKFILL_RETRY)
-def retry(backfill_id: Id, submitter: ApiSubmit) -> Payload:
-    """Runs its failed items again."""
-    return retried_backfill(find_backfill(submitter.store, backfill_id))
+def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> Payload:
+    """Runs its failed items again, with the version of the DAG that it has or the current one."""
+    return {**retried_backfill(find_backfill(submitter.store, backfill_id)), **(body or Retry()).model_dump()}
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 KINDS: Final = {
     "schedule": ("Every interval", "Each interval of the schedule in the range."),
     "missing": ("Missing", "Intervals in the range without a successful run: gaps and failures."),
-    "stale": ("Stale", "Intervals whose last success is of an older version of the DAG."),
+    "stale": ("Stale", "Intervals whose last success is of another definition or code than the DAG has now."),
     "single": ("One run", "One run over the whole range."),
     "dates": ("Dates", "The logical dates you list."),
     "partitions": ("Partitions", "Keys that are not dates: regions, customers. Such runs have no interval."),
