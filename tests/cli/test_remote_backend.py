@@ -485,6 +485,7 @@ NEEDS_TABLES = {
     ("state", "init"): "say where the state is with --state.",
     ("state", "check"): "or see by `bfm manager status` whether the server can read it.",
     ("state", "compact"): "say where the state is with --state.",
+    ("state", "prune"): "say where the state is with --state.",
     ("state", "adopt", "--as-copy"): "say where the state is with --state.",
     ("state", "locations"): "say where the state is with --state.",
     ("state", "sql", "SELECT 1"): "say where the state is with --state.",
