@@ -1,7 +1,7 @@
 """The composition root of the API: routes, error handlers and middleware.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► limits of the body ─► unauthenticated changes
-            ─► HEAD ─► gzip ─► ids with slashes ─► authentication ─► a route
+    request ─► trusted proxies ─► change log ─► security headers ─► limits of the client ─► metrics ─► limits of the body
+            ─► unauthenticated changes ─► HEAD ─► gzip ─► ids with slashes ─► authentication ─► a route
 
 Routes read through `conditional_get` (cached by table version, with ETags) and submit commands through `submit` (one row in
 the `request` table).
@@ -18,12 +18,15 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
+from backfill_manager.api.addresses import TrustedProxies
 from backfill_manager.api.auth import RejectUnauthenticated
+from backfill_manager.api.client_limits import ClientLimits
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import ErrorPage, add_error_handlers
-from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
+from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
+from backfill_manager.api.preconditions import check_preconditions
 from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
@@ -41,9 +44,9 @@ ROUTERS: Final = (
 @cache
 def api_routes() -> list[BaseRoute]:
     """Made once, for all apps of this process: it takes longer than all the rest of an app."""
-    root = APIRouter()
+    root, checks = APIRouter(), [Depends(reject_unknown_parameters), Depends(check_preconditions)]
     for router in ROUTERS:
-        root.include_router(router, prefix=PREFIX, dependencies=[Depends(reject_unknown_parameters)])
+        root.include_router(router, prefix=PREFIX, dependencies=checks)
     root.include_router(monitoring.metrics_router)
     return root.routes
 
@@ -76,7 +79,8 @@ def create_app(
     app.add_middleware(RejectUnauthenticated, context=context)
     app.add_middleware(BodyLimit, max_bytes=settings.api.max_body_bytes, timeout_s=settings.api.body_timeout)
     app.add_middleware(monitoring.MeasureRequests, metrics=app.state.metrics)
-    app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)
+    app.add_middleware(ClientLimits, context=context)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(ChangeLog, clock=clock)
+    app.add_middleware(TrustedProxies, trusted_hosts=settings.api.trusted_proxies)
     return app

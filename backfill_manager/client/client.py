@@ -10,6 +10,7 @@ Results are the models of `schemas.resources`, options the fields of `schemas.co
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +110,13 @@ class Client(AbstractContextManager["Client"]):
     ) -> r.RequestDetails:
         return self._submit(_path("backfills", backfill_id, "cancel"), wait, {"let_running_finish": let_running_finish})
 
-    def retry_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit(_path("backfills", backfill_id, "retry"), wait)
+    def retry_backfill(
+        self, backfill_id: str, *, latest_version: bool = False, downstream: bool = False, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """`latest_version`: with the DAG's current version, not the one that it has; `downstream`: also the backfills downstream
+        of it that failed."""
+        how = {"latest_version": latest_version, "downstream": downstream}
+        return self._submit(_path("backfills", backfill_id, "retry"), wait, how)
 
     def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Cancels an unfinished backfill, and hides it from lists."""
@@ -138,14 +144,27 @@ class Client(AbstractContextManager["Client"]):
         return self._submit(_path("dags", dag_id, "deactivate"), wait)
 
     def trigger(
-        self, dag_id: str, *, logical_date: Date | None = None, conf: Mapping[str, Any] | None = None,
-        allow_future: bool = False, wait: float = 0.0, idempotency_key: str | None = None,
+        self, dag_id: str, *, logical_date: Date | None = None, partition_key: str | None = None,
+        conf: Mapping[str, Any] | None = None, allow_future: bool = False, wait: float = 0.0,
+        idempotency_key: str | None = None,
     ) -> r.RequestDetails:  # fmt: skip
-        """Triggers a manual run; its id is `object_id` of the answer. Without a date: of the latest complete interval. A
-        date in the future is refused, unless `allow_future`."""
-        future = {"allow_future": True} if allow_future else {}
-        body = {"logical_date": logical_date, "conf": conf or {}, **future}
+        """Triggers a manual run; its id is `object_id` of the answer. Without a date or partition: of the latest complete
+        interval. A date in the future is refused, unless `allow_future`."""
+        more: dict[str, Any] = {"allow_future": True} if allow_future else {}
+        more |= {} if partition_key is None else {"partition_key": partition_key}
+        body = {"logical_date": logical_date, "conf": conf or {}, **more}
         return self._submit(_path("dags", dag_id, "runs"), wait, body, key=idempotency_key)
+
+    def render(
+        self, dag_id: str, logical_date: Date | None = None, *, task_id: str | None = None,
+        partition_key: str | None = None, conf: Mapping[str, Any] | None = None,
+    ) -> r.RenderedRun:  # fmt: skip
+        """What the tasks of a run by hand would see: SQL with its parameters, params, interval."""
+        query = {
+            "logical_date": None if logical_date is None else str(logical_date), "task_id": task_id,
+            "partition_key": partition_key, "conf": json.dumps(conf) if conf else None,
+        }  # fmt: skip
+        return self._read(r.RenderedRun, _path("dags", dag_id, "render"), query)
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[r.Interval]:
         """The next intervals that will be scheduled."""

@@ -35,6 +35,7 @@ from backfill_manager.execution.interval import bounds
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal
 from backfill_manager.execution.write_context import WriteContext
+from backfill_manager.humanise import plural
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class OutputWriter:
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before
             self._has_landed(after, transaction)
             return None
-        rows = "" if commit.rows is None else f"{commit.rows:,} rows "
+        rows = "" if commit.rows is None else f"{plural(commit.rows, 'row')} "
         verb = "into" if mode == "replace" else "appended to"
         self._try.log.info("%s%s %s, version %d", rows, verb, table.name, commit.version)
         return commit.rows

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
+from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import existing_run, make_run
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
@@ -61,7 +62,7 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
-        tick.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
+        tick.put(c.backfill_paused(live.row, f"{plural(failures, 'failed item')}: paused by stop_on_failure={limit}"))
     opens_at = _window_opens_at(live, tick.now)
     if live.row.waits_until != opens_at:
         tick.put(live.row.evolve(waits_until=opens_at))
@@ -256,8 +257,8 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
     wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
-    reason = live.row.reason
+    reason = None if outcome == s.SUCCESS else live.row.reason
     if outcome == s.FAILED and reason is None:
-        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
+        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {plural(live.row.planned, 'item')}"
     tick.put(c.backfill_ended(live.row, outcome, tick.now, reason))
     del tick.state.backfills[live.row.backfill_id]

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
+from backfill_manager.humanise import plural
 from backfill_manager.manager import apply_outcomes, backfills, dispatcher, runs, schedule
 from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
@@ -74,7 +75,7 @@ class Decisions:
         except StateError as error:
             self.requests.refuse(request_id, kinds.STATE_COMPACT, now, error)
         else:
-            message = f"the tables have {sum(files.values())} files now"
+            message = f"the tables have {plural(sum(files.values()), 'file')} now"
             self.requests.accept(request_id, kinds.STATE_COMPACT, now, None, message, {"files": files})
 
     def next_due(self, now: datetime) -> datetime | None:

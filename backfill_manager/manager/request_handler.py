@@ -13,10 +13,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
+from backfill_manager.humanise import plural
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, ParseRequest, PlanRequest, Tick
+from backfill_manager.masking import mask_text
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response
@@ -46,7 +48,7 @@ class RequestHandler:
             commands.HideBackfill: self._hide, commands.SetPool: self._set_pool,
             commands.PauseDag: self._pause_dag, commands.UnpauseDag: self._pause_dag,
             commands.DeactivateDag: self._deactivate_dag, commands.DeactivateInBundle: self._deactivate_in_bundle,
-            commands.ParseBundle: self._parse, commands.CompactState: self._compact,
+            commands.ParseBundle: self._parse, commands.CompactState: self._compact, commands.PruneState: self._prune,
             commands.StandBy: self._stand_by, commands.StopManager: self._stop,
             **self._run_operations.handlers,
         }  # fmt: skip
@@ -104,7 +106,7 @@ class RequestHandler:
         payload_json: str | None, **error: str | None,
     ) -> None:  # fmt: skip
         self._planning.pop(request_id, None)
-        message = shorten(message, MAX_MESSAGE_CHARS)
+        message = shorten(mask_text(message), MAX_MESSAGE_CHARS)
         row = Response(request_id, kind, outcome, object_id, message, payload_json, at, self._term, **error)
         self._state.changes.put(row)
 
@@ -142,7 +144,8 @@ class RequestHandler:
         let_finish, reason = command.let_running_finish, f"cancelled by {call.by}"
         close_pending(call.tick, live, s.CANCELLED, reason)
         self._put(c.backfill_cancelling(live.row, reason, let_running_finish=let_finish), call)
-        running = f"{len(live.running)} running runs {'may finish' if let_finish else 'are being stopped'}"
+        running = f"{plural(n := len(live.running), 'running run')} "
+        running += "may finish" if let_finish else "is being stopped" if n == 1 else "are being stopped"
         return command.backfill_id, f"backfill {command.backfill_id} is cancelled; {running}"
 
     def _hide(self, command: commands.HideBackfill, call: Call) -> Answer:
@@ -226,6 +229,10 @@ class RequestHandler:
     def _compact(self, _: commands.CompactState, call: Call) -> None:
         self._planning[call.id] = ""
         call.tick.compactions.append(call.id)
+
+    def _prune(self, _: commands.PruneState, call: Call) -> None:
+        self._planning[call.id] = ""
+        call.tick.prunes.append(call.id)
 
     def _set_pool(self, command: commands.SetPool, call: Call) -> Answer:
         name, pool = command.name, self._state.pools.get(command.name)

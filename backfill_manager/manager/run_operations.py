@@ -19,10 +19,11 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused
+from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import make_run, selected_of
-from backfill_manager.manager.items import reopen_failed
 from backfill_manager.manager.prefetch import timeline_around
-from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_run, version_spec
+from backfill_manager.manager.reopen import LoadedRows, reopen_run, version_spec
+from backfill_manager.manager.retry_backfill import retry_backfill
 from backfill_manager.manager.runs import cancel_tasks
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
@@ -33,7 +34,8 @@ from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
-from backfill_manager.requests.validation import check_logical_date
+from backfill_manager.requests.run_params import check_conf
+from backfill_manager.requests.validation import check_logical_date, check_place
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.commands import Command
 from backfill_manager.store.base import Store, matching
@@ -76,22 +78,28 @@ class RunOperations:
     # -- new runs -----------------------------------------------------------------------------------------------------
     def _trigger(self, command: commands.TriggerDag, call: Call) -> Answer:
         dag, spec = self._state.active_dag(command.dag_id), self._state.current_spec(command.dag_id)
-        start, end = manual_interval(spec, command.logical_date, call.now)
-        timeline = TimelineWindow.of(timeline_around(dag.dag_id, [start], [], self._store))
-        key = timeline_key(start, None)
+        check_place(command.logical_date, command.partition_key)
+        partition = command.partition_key
+        interval = None if partition is not None else manual_interval(spec, command.logical_date, call.now)
+        dates, keys = ([interval[0]], []) if interval else ([], [partition or ""])
+        timeline = TimelineWindow.of(timeline_around(dag.dag_id, dates, keys, self._store))
+        key = timeline_key(interval[0] if interval else None, partition)
         current = timeline.current_at(key)
         if current is not None and current.request_id == call.id:
             return current.run_id, f"run {current.run_id} exists already"
+        check_conf(command.conf, spec)
         check_logical_date(command.logical_date, call.now, allow_future=command.allow_future)
         if current is not None and current.state in s.RUN_LIVE:
             raise errors.RUN_IS_LIVE(run_id=current.run_id, state=current.state)
         run_id, conf = timeline.next_run_id(s.MANUAL_RUN, key), json.dumps(command.conf)
-        row = _new_run(call, dag, s.MANUAL_RUN, run_id, start, end).evolve(conf_json=conf)
+        row = _new_run(call, dag, s.MANUAL_RUN, run_id, interval).evolve(conf_json=conf, partition_key=partition)
         make_run(self._state, row, spec, timeline, [current] if current else [])
-        text = f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}"
+        text = f"run {row.run_id}"
+        if interval:
+            text += f" from {format_instant(interval[0])} to {format_instant(interval[1])}"
         if current:
             text += f"; it overrides {current.run_id}"
-        if end > max(start, call.now):
+        if interval and interval[1] > max(interval[0], call.now):
             text += "; its interval has not ended: the schedule does it over when it has"
         return row.run_id, text
 
@@ -108,8 +116,8 @@ class RunOperations:
         for run in existing:
             if run.request_id == call.id:
                 return run.run_id, f"run {run.run_id} exists already"
-        start, end = manual_interval(spec, command.logical_date, call.now)
-        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, start, end)
+        interval = manual_interval(spec, command.logical_date, call.now)
+        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, interval)
         make_run(self._state, row, spec, TimelineWindow(), selected=[task_id])
         return row.run_id, f"task {task_id} runs in {row.run_id}"
 
@@ -196,7 +204,7 @@ class RunOperations:
                 done = len(self._cleared_by(call.id))
                 if not done:
                     raise
-                return command.dag_id, f"cleared {done} tasks"  # in the tick before a crash
+                return command.dag_id, f"cleared {plural(done, 'task')}"  # in the tick before a crash
             self._clearing[call.id] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[call.id]
         loaded = self._load(cleared.run.key for cleared in clearing.runs)
@@ -278,21 +286,7 @@ class RunOperations:
 
     # -- retry of a backfill ------------------------------------------------------------------------------------------
     def _retry(self, command: commands.RetryBackfill, call: Call) -> Answer:
-        backfill_id = command.backfill_id
-        live = self._state.backfills.get(backfill_id)
-        if live is not None:
-            if live.row.changed_by == call.id:
-                return backfill_id, f"backfill {backfill_id} runs its failed items again"
-            raise Refused(f"Backfill {backfill_id} is {live.row.state}; failed items can be retried when it has ended.")
-        rows = self._store.read(Backfill, matching(backfill_id=backfill_id))
-        if not rows:
-            raise NotFound("backfill", backfill_id, self._state.backfills)
-        live = load_backfill(self._state, self._store, rows[0])
-        if not live.counts[s.FAILED] and not live.counts[s.PENDING]:  # pending: a crash came in the middle of this
-            raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
-        self._state.backfills[backfill_id] = live
-        self._state.put(c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=call.id))
-        return backfill_id, f"backfill {backfill_id} runs {reopen_failed(call.tick, live)} failed items again"
+        return retry_backfill(self._state, self._store, command, call)
 
     # -- shared -------------------------------------------------------------------------------------------------------
     def _load(self, keys: Iterable[RunKey]) -> LoadedRows:
@@ -314,7 +308,11 @@ class RunOperations:
         return found.live or reopen_run(self._state, found.row, found.loaded)
 
 
-def _new_run(call: Call, dag: DagRow, run_type: str, run_id: str, start: datetime, end: datetime) -> DagRun:
+def _new_run(
+    call: Call, dag: DagRow, run_type: str, run_id: str, interval: tuple[datetime, datetime] | None
+) -> DagRun:  # fmt: skip
+    """`interval`: None for a run of a partition."""
+    start, end = interval or (None, None)
     return DagRun(
         dag_id=dag.dag_id, run_id=run_id, run_type=run_type, state=s.QUEUED, dag_version=dag.current_version,
         run_seq=call.tick.next_seq(1), created_at=call.now, request_id=call.id, logical_date=start,

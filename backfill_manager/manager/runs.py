@@ -69,14 +69,16 @@ def _advance_run(tick: Tick, run: ActiveRun) -> None:
 
 def _give_up(tick: Tick, run: ActiveRun, owner: ActiveBackfill | None, blocked: dict[str, str]) -> None:
     """Ends the tasks of a deadlocked run, none of which can ever start. `blocked` has the reasons by task."""
-    never_began = all(ti.launch == 0 for ti in run.own_tasks)
+    never_began, reason = all(ti.launch == 0 for ti in run.own_tasks), next(iter(blocked.values()))
     for ti in run.own_tasks:
         if ti.state == s.NONE:
             tick.put(c.upstream_failed(ti, tick.now, blocked.get(ti.task_id)))
-    if owner is not None and never_began and owner.counts[s.PENDING]:
-        reason = next(iter(blocked.values()))
+    if owner is None:
+        return
+    if never_began and owner.counts[s.PENDING]:
         close_pending(tick, owner, s.FAILED, reason)
-        tick.put(owner.row.evolve(reason=reason))  # its callbacks may run for a while
+    if not owner.row.is_paused and not owner.row.is_cancelled:  # these have a reason already
+        tick.put(owner.row.evolve(reason=reason))  # while the others, or callbacks, run
 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
@@ -122,16 +124,23 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
         if owner.first == run.row.ordinal:
             return None
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
-    if previous is not None:
-        before = previous.tasks.get(task.task_id)
-        return None if before is None or before.state in PAST_IS_DONE else ""
-    if run.past is None:
+    past = run.past if previous is None else previous.tasks
+    if past is None:
         return ""
-    before_state = run.past.get(task.task_id, s.SUCCESS)  # the previous run may not have had the task
-    if before_state in PAST_IS_DONE:
+    downstream = run.spec.downstream(task.task_id) if task.wait_for_downstream else ()
+    # the previous run may not have had a task
+    before = [past[task_id] for task_id in (task.task_id, *downstream) if task_id in past]
+    obstacle = next((ti for ti in before if ti.state not in PAST_IS_DONE), None)
+    if obstacle is None:
         return None
+    if previous is not None:
+        return ""
+    if obstacle.state == s.UPSTREAM_FAILED and obstacle.error:  # a deadlock itself: what it waited for, this waits for
+        return obstacle.error
+    is_itself = obstacle.task_id == task.task_id
+    what = "depends on the past, and" if is_itself else f"waits for its downstream {obstacle.task_id!r}, which"
     return (
-        f"deadlock: task {task.task_id!r} of run {run.row.run_id} depends on the past, and is {before_state} in the run before, "
+        f"deadlock: task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run before, "
         f"{run.row.previous_run_id}"
     )
 
@@ -151,7 +160,7 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
     del state.runs[run.key]
     for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:
-            other.past = {task_id: ti.state for task_id, ti in run.tasks.items()}
+            other.past = dict(run.tasks)
     owner = state.owner_of(run.row)
     if owner is not None:
         end_items(state, owner, owner.running.pop(run.key, []), run.row)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
+from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.planning.recent_runs import recent_timelines
@@ -29,7 +30,7 @@ _DETAILS: Final = (
 )  # fmt: skip
 _TASK_FIELDS: Final = (
     "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
-    "timeout_s", "depends_on_past", "pool", "priority", "weight", "max_active_tis",
+    "timeout_s", "depends_on_past", "wait_for_downstream", "pool", "priority", "weight", "max_active_tis",
 )  # fmt: skip
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles."
 
@@ -81,7 +82,11 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        **document(_DETAILS, spec),
+        **document(_DETAILS, spec, params=mask_values(spec.params)),
+        "declared_params": {
+            name: document(resources.DeclaredParam.model_fields, one, choices=mask_values(list(one.choices), name))
+            for name, one in spec.declared_params.items()
+        },
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
     }

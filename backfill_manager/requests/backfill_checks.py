@@ -18,25 +18,42 @@ from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
 from backfill_manager.humanise import name_list
+from backfill_manager.masking import mask_values
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
+from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.fields import fields_of
 from backfill_manager.schemas.regex import check_regex
 
 _ALLOWED_REPROCESS: Final = {"missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed")}  # by kind
 
 
 def read_backfill(values: commands.BackfillInput, dag: DagSpec) -> commands.CreateBackfill:
-    """The command that is meant: the kind inferred, dates read in the DAG's zone."""
+    """The command that is meant: `config` taken apart, the kind inferred, dates read in the DAG's zone."""
+    values = _without_config(values)
     kind = _kind_of(values)
-    options = values.model_dump(exclude={"kind", "start_date", "end_date", "dates"})
+    options = values.model_dump(exclude={"config", "kind", "start_date", "end_date", "dates"})
     dates = tuple(parse_date(text, dag.timezone, name="dates") for text in values.dates)
     return commands.CreateBackfill.parse(
         {**options, **read_range(dag, kind, values.start_date, values.end_date), "kind": kind, "dates": dates}
     )
+
+
+def _without_config(values: commands.BackfillInput) -> commands.BackfillInput:
+    if (config := values.config) is None:
+        return values
+    if config.total is not None:
+        raise errors.CONFIG_CUT_SHORT(total=config.total, listed=config.type)
+    covered = {"kind": config.type, **{name: value for name, value in config if name not in ("type", "total")}}
+    declared = fields_of(commands.BackfillInput)
+    for name in covered:
+        if getattr(values, name) != declared[name].default:
+            raise errors.CONFIG_AND_FIELD(field=name)
+    return values.evolve(config=None, **covered)
 
 
 def _kind_of(values: commands.BackfillInput) -> commands.Kind:
@@ -63,6 +80,7 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     if command.window is not None:
         TimeWindow.parse(command.window)
     _check_failed_tasks(command, command.reprocess, command.dag_id)
+    check_conf(command.conf, dag)
     dag = with_overrides(dag, command.overrides)
     _check_with_dag(command, dag, runs_backwards=command.run_backwards)
     if command.batch != 1 and command.kind in ("single", "partitions"):
@@ -107,6 +125,8 @@ def check_changes_for_dag(
     check_changes(changes)
     settings = commands.changed_settings({**current, **changes})
     _check_failed_tasks(settings, reprocess, dag.dag_id)
+    if "conf" in changes:
+        check_conf(settings.conf, dag)
     dag = with_overrides(dag, settings.overrides)
     if settings.tasks is None:  # whether some are selected is not said here
         settings = settings.evolve(with_upstream=True, with_downstream=False)
@@ -133,8 +153,8 @@ def check_not_changed_meanwhile(row: Backfill, changes: Mapping[str, Any], was: 
 
 
 def shown_value(value: Any) -> str:
-    """In a message: the beginning of what is long."""
-    return shorten(json.dumps(value, ensure_ascii=False), 100)
+    """In a message: the beginning of what is long, without secrets."""
+    return shorten(json.dumps(mask_values(value), ensure_ascii=False), 100)
 
 
 def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag_id: str) -> None:
@@ -175,10 +195,15 @@ def _check_listed(command: commands.CreateBackfill) -> None:
     if command.start_date or command.end_date or (command.dates and command.partitions):
         raise errors.ONLY_DATES() if kind == "dates" else errors.ONLY_PARTITIONS()
     for key in command.partitions:
-        if not key.strip() or len(key) > commands.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
-            raise errors.BAD_PARTITION(key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
+        check_partition(key, "partitions")
     if len(listed) > MAX_ITEMS:
         raise errors.TOO_MANY_LISTED(field=kind, count=f"{len(listed):,}", listed=kind, max=f"{MAX_ITEMS:,}")
+
+
+def check_partition(key: str, field: str) -> None:
+    """`InvalidInput` for what can't be a partition key."""
+    if not key.strip() or len(key) > commands.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
+        raise errors.BAD_PARTITION(field=field, key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
 
 
 def _check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:

@@ -11,15 +11,20 @@ from typing import Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_date
+from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import NotFound, RunOfSeveralDags
+from backfill_manager.masking import MASK
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.planning.backfill_range import with_settled_ends
+from backfill_manager.queries.backfill_settings import settings_now
 from backfill_manager.queries.bundles import find_bundle, list_bundles
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
 from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
+from backfill_manager.requests.run_params import check_conf
+from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, check_sizes
 from backfill_manager.settings import Settings
@@ -33,10 +38,16 @@ def _pools(store: Store, settings: Settings) -> list[str]:
     return [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
 
 
-def new_backfill(store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime) -> Payload:
-    """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark."""
+def new_backfill(
+    store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime, *,
+    typed: tuple[str | None, str | None] = (None, None),
+) -> Payload:  # fmt: skip
+    """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark. `typed`: the texts of the range's
+    ends, for refusals."""
     _, dag = current_dag(store, command.dag_id)
-    backfill_checks.check_backfill(command, dag, now)
+    with repeat_typed(start=(command.start_date, typed[0]), end=(command.end_date, typed[1])):
+        backfill_checks.check_backfill(command, dag, now)
+    _refuse_masked(command.conf)
     backfill_checks.check_pools(command.pool, command.overrides, _pools(store, settings))
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
 
@@ -50,6 +61,10 @@ def changed_backfill(
     check_not_ended(backfill, "change any more")
     backfill_checks.check_changes(changes)
     backfill_checks.check_expected(was or {}, changes)
+    if "conf" in changes:
+        settings_of_it = settings_now(store, backfill)
+        changes, was = settings_of_it.unmasked(changes), settings_of_it.unmasked(was) if was else was
+        _refuse_masked(changes["conf"])
     if backfill["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
         spec = spec_reader(store)(backfill["dag_id"], backfill["dag_version"])
         current = {name: backfill[name] for name in CHECKED_TOGETHER}
@@ -60,6 +75,15 @@ def changed_backfill(
     backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
     payload = {"backfill_id": backfill["backfill_id"], "changes": changes}
     return {**payload, "was": was} if was else payload
+
+
+def _refuse_masked(conf: Any) -> None:
+    """`InvalidInput` where a parameter is what stands for a hidden one: it was copied from where parameters are shown."""
+    below = conf.values() if isinstance(conf, dict) else conf if isinstance(conf, list) else ()
+    if MASK in below:
+        raise errors.MASKED_VALUE(field="conf", mask=MASK)
+    for one in below:
+        _refuse_masked(one)
 
 
 def check_not_ended(backfill: Mapping[str, Any], action: str) -> Payload:
@@ -87,15 +111,30 @@ def known_bundle(store: Store, settings: Settings, name: str) -> str:
 
 def triggered_dag(
     store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any], now: datetime, *,
-    allow_future: bool = False,
+    partition_key: str | None = None, allow_future: bool = False,
 ) -> Payload:  # fmt: skip
-    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval."""
+    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval, unless
+    the run is of a partition."""
     _, spec = current_dag(store, dag_id)
     at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="logical_date")
     check_sizes(conf=conf)
-    check_logical_date(at, now, allow_future=allow_future)
-    payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+    _refuse_masked(conf)
+    check_place(at, partition_key)
+    check_conf(conf, spec)
+    now_there = now.astimezone(check_timezone(spec.timezone)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    with repeat_typed(date=(at, logical_date), now=(now, now_there)):
+        check_logical_date(at, now, allow_future=allow_future)
+    payload: Payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+    payload |= {} if partition_key is None else {"partition_key": partition_key}
     return {**payload, "allow_future": True} if allow_future else payload
+
+
+def check_place(logical_date: datetime | None, partition_key: str | None) -> None:
+    """`InvalidInput` for a run of a date and of a partition at once, or of what is no partition key."""
+    if partition_key is not None:
+        if logical_date is not None:
+            raise errors.DATE_AND_PARTITION()
+        backfill_checks.check_partition(partition_key, "partition_key")
 
 
 def check_logical_date(at: datetime | None, now: datetime, *, allow_future: bool) -> None:

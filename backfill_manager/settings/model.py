@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from backfill_manager.masking import mask_values, without_credentials
+from backfill_manager.clock import UTC
+from backfill_manager.masking import mask_settings, without_credentials
 from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MIN_MEMORY_MB, check_name, read_memory
 
 PARSERS: Final = ("standard", "single_pass", "event")
@@ -52,6 +55,19 @@ def _at_least_a_second(seconds: float) -> float:
     return seconds
 
 
+def _at_least_an_hour(seconds: float) -> float:
+    if seconds < 3600:
+        raise ValueError(f"must be 1 hour or more, such as `90 days`, not {seconds:g} seconds")
+    return seconds
+
+
+def _no_notifications(value: Any) -> Any:
+    """An empty list may stay; what is in another one is not looked at (`on:` is `true` in YAML)."""
+    if value:
+        raise ValueError("must be left out: they do not work yet. Use callbacks of DAGs (`on_failure`) until they do")
+    return []
+
+
 def _matching(pattern: str, rule: str, *, secret: bool = False) -> AfterValidator:
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.DOTALL):
@@ -78,6 +94,22 @@ def _path_inside_bundle(path: str) -> str:
     if not parts or ".." in parts:
         raise ValueError(f"must be a folder inside the bundle such as `reports/daily`, not {path!r}")
     return "/".join(parts)
+
+
+def _end_of_validity(value: Any) -> Any:
+    """A date is its whole day; without an offset the time is UTC's."""
+    problem = f"must be a date such as `2027-01-31` or an instant such as `2027-01-31T18:00Z`, not {value!r}"
+    try:
+        if isinstance(value, str):
+            is_date = re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII)
+            value = datetime.fromisoformat(value.replace("Z", "+00:00")) + timedelta(days=1 if is_date else 0)
+        elif isinstance(value, date) and not isinstance(value, datetime):  # as YAML reads it
+            value = datetime.combine(value, time()) + timedelta(days=1)
+        if isinstance(value, datetime):
+            return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(problem)
 
 
 def _requirements(value: Any) -> Any:
@@ -148,6 +180,7 @@ NotNegative = Annotated[Int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
 Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
+Age = Annotated[Seconds, AfterValidator(_at_least_an_hour)]
 Name = Annotated[str, AfterValidator(check_name)]
 Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
@@ -243,7 +276,7 @@ class BundleRules(_Section):
     def shown(self) -> dict[str, Any]:
         """These rules as JSON values, for people: options that are named like secrets are masked."""
         plain = self.model_dump(mode="json", include=set(BundleRules.model_fields))
-        return {**plain, "options": mask_values(plain["options"])}
+        return {**plain, "options": mask_settings(plain["options"])}
 
 
 class BundleSettings(BundleRules, _Environment, _Origin):  # in this order its origin is printed first
@@ -300,10 +333,20 @@ class LeaseSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """Days for which finished runs are kept; null: for ever."""
+    """How long what has ended is kept, such as `90 days`; null: for ever. What is active or needed stays, whatever its age."""
 
-    history_days: Positive | None = None
-    log_days: Positive | None = None
+    runs: Annotated[
+        Age | None,
+        _doc(
+            "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items."
+        ),
+    ] = None
+    tries: Annotated[Age | None, _doc("Tries of finished runs.")] = None
+    logs: Annotated[Age | None, _doc("Log lines of finished runs.")] = None
+    requests: Annotated[Age | None, _doc("Requests that were answered, with their responses.")] = None
+    snapshots: Annotated[
+        Age | None, _doc("Versions of DAGs that were replaced and that no run names any more, and their files.")
+    ] = None
 
 
 class TokenSettings(_Section):
@@ -312,6 +355,24 @@ class TokenSettings(_Section):
     name: Name
     sha256: Annotated[str, _matching(r"[0-9a-f]{64}", "the token's SHA-256 as 64 hex digits", secret=True)]
     role: Literal["viewer", "operator"] = "viewer"
+    expires: Annotated[
+        Annotated[datetime, BeforeValidator(_end_of_validity)] | None,
+        _doc("A date, whose end it is (UTC), or an instant such as `2027-01-31T18:00Z`; null: never."),
+    ] = None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires is not None and now >= self.expires
+
+
+def _proxies(values: list[str]) -> list[str]:
+    for value in values:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError:
+            raise ValueError(
+                f"must be addresses or networks such as `10.0.0.7` or `10.0.0.0/24`, not {value!r}"
+            ) from None
+    return values
 
 
 def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
@@ -332,23 +393,29 @@ class ApiSettings(_Section):
         Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None,
         _doc("Signs browser sessions; the same for servers that share them. null: each makes its own."),
     ] = None
-    requests_per_second: Annotated[Positive, _doc("Of one address.")] = 200
+    trusted_proxies: Annotated[
+        list[str],
+        AfterValidator(_proxies),
+        _doc("Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."),
+    ] = []
+    requests_per_second: Annotated[
+        Positive, _doc("Of one user at one address, and of one address without a token.")
+    ] = 200
+    max_concurrent_requests: Annotated[
+        Positive,
+        _doc(
+            "In progress at once, of one user, and of one address without a token: a live page holds one. Never more than half "
+            "of max_connections."
+        ),
+    ] = 100
     max_body_bytes: Annotated[Positive, _doc("Of one request.")] = 5_000_000
     max_connections: Annotated[Positive, _doc("At once; never more than half of the process's file descriptors.")] = 500
     max_connections_per_address: Annotated[
-        Positive | None, _doc("At once, of one address; null: no limit (behind a proxy).")
+        Positive | None, _doc("At once, of one address that is no trusted proxy; null: no limit.")
     ] = 100
     header_timeout: Annotated[Timeout, _doc("For a request's head to arrive.")] = 10.0
     body_timeout: Annotated[Timeout, _doc("For a request's body to arrive.")] = 30.0
     send_timeout: Annotated[Timeout, _doc("In which a client must take something of its response.")] = 30.0
-
-
-class NotificationSettings(_Section):
-    """An HTTP address to notify of the end of runs."""
-
-    name: Name
-    url: Annotated[str, _matching(r"https?://\S+", "an address that begins with http:// or https://")]
-    on: list[Literal["success", "failed", "cancelled"]] = ["failed"]
 
 
 class SparkSettings(_Section):
@@ -375,12 +442,7 @@ class Settings(_Section):
     lease: LeaseSettings = LeaseSettings()
     retention: RetentionSettings = RetentionSettings()
     api: ApiSettings = ApiSettings()
-    notifications: Annotated[list[NotificationSettings], _unique("name")] = []
+    notifications: Annotated[
+        list[Any], BeforeValidator(_no_notifications), _doc("Refused: they do not work yet. Use callbacks.")
+    ] = []
     spark: SparkSettings = SparkSettings()
-
-
-def unused_settings(settings: Settings) -> list[str]:
-    """A line for each setting that is accepted and has no effect yet."""
-    unused = [f"retention.{name}" for name, value in settings.retention if value is not None]
-    unused += ["notifications"] if settings.notifications else []
-    return [f"{name}: has no effect yet" for name in unused]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.masking import mask_code, mask_values
+from backfill_manager.model.states import RUNNING
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NO_VALUE: Final = Markup('<span class="no-value">–</span>')
@@ -29,19 +33,24 @@ def duration(seconds: float | None) -> str | Markup:
 
 
 def instant(value: str | datetime | None, zone: str = "UTC", *, seconds: bool = False) -> Markup:
-    """`5 Jan 2013, 05:00` in `zone`, with the exact instant in UTC as title."""
+    """`5 Jan 2013, 05:00 EST` in `zone`, with the exact instant in UTC as title."""
 
     def text(at: datetime) -> str:
         local = at.astimezone(ZoneInfo(zone))
         clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
-        return f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock}"
+        return f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock} {_zone_label(local)}"
 
     return _time(value, text)
 
 
-def clock_time(value: str | datetime | None) -> Markup:
-    """`05:00:07.250`: for logs."""
-    return _time(value, lambda at: f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
+def clock_time(value: str | datetime | None, zone: str = "UTC") -> Markup:
+    """`05:00:07.250 EST`: for logs."""
+
+    def text(at: datetime) -> str:
+        local = at.astimezone(ZoneInfo(zone))
+        return f"{local:%H:%M:%S}.{local.microsecond // 1000:03d} {_zone_label(local)}"
+
+    return _time(value, text)
 
 
 def day(value: str | datetime | None, zone: str = "UTC") -> Markup:
@@ -50,14 +59,16 @@ def day(value: str | datetime | None, zone: str = "UTC") -> Markup:
 
 
 def plain_day(value: str | datetime | None, zone: str = "UTC") -> str:
-    """A logical date in `zone`, as short as possible: `2013-01-05`, with the time unless it is midnight."""
+    """A logical date in `zone`, as short as possible: `2013-01-05`, and with the time unless it is midnight:
+    `2013-01-05 05:00 UTC`."""
     at = _at(value)
     if at is None:
         return ""
     local = at.astimezone(ZoneInfo(zone))
     is_midnight = (local.hour, local.minute, local.second, local.microsecond) == (0, 0, 0, 0)
-    clock = "" if is_midnight else f" {local:%H:%M}" if local.second == 0 else f" {local:%H:%M:%S}"
-    return f"{local.year:04}-{local.month:02}-{local.day:02}{clock}"
+    clock = f"{local:%H:%M}" if local.second == 0 else f"{local:%H:%M:%S}"
+    day_ = f"{local.year:04}-{local.month:02}-{local.day:02}"
+    return day_ if is_midnight else f"{day_} {clock} {_zone_label(local)}"
 
 
 def ago(value: str | datetime | None, now: datetime) -> Markup:
@@ -65,12 +76,32 @@ def ago(value: str | datetime | None, now: datetime) -> Markup:
     return _time(value, lambda at: humanise.age(at, now), css="ago")
 
 
+def example_days(now: datetime, dag: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """First and last day of a range that a command or a field may show: the last seven days that the DAG has."""
+    zone = ZoneInfo(dag["timezone"] if dag else "UTC")
+    first, end = (
+        at.astimezone(zone).date() if (at := _at(dag[name] if dag else None)) else None
+        for name in ("start_date", "end_date")
+    )
+    last = now.astimezone(zone).date() - timedelta(days=1)
+    last = max(min(last, end or last), first or date.min)
+    return max(last - timedelta(days=6), first or date.min).isoformat(), last.isoformat()
+
+
+def elapsed(row: Mapping[str, Any], now: datetime) -> str | Markup:
+    """How long a run or a task took; of one that is running, the time so far, which `live.js` keeps current."""
+    if row["state"] != RUNNING or row["started_at"] is None:
+        return duration(row["duration_s"])
+    return _time(row["started_at"], lambda at: humanise.elapsed((now - at).total_seconds()), css="elapsed")
+
+
 def state_label(state: str) -> str:
     return _STATE_LABELS.get(state, state.replace("_", " "))
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, default=str)
+    """A JSON value as a page shows it: in lines, and without secrets."""
+    return json.dumps(mask_values(value), indent=2, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def inline_code(text: str) -> Markup:
@@ -84,6 +115,22 @@ def inline_code(text: str) -> Markup:
 def short_run(run_id: str) -> str:
     """A run's id without the prefix of its type."""
     return run_id.partition("__")[2] or run_id
+
+
+def _zone_label(local: datetime) -> str:
+    """`CET`, `UTC`; of a zone whose abbreviation is a number, `UTC-03`."""
+    name = local.tzname() or ""
+    return f"UTC{name}" if name[:1] in "+-" else name
+
+
+def _in_zone_of_page(write: Callable[..., Any]) -> Callable[..., Any]:
+    """The filter, whose `zone` is the one that the user has chosen for all times of the page, if any."""
+
+    @pass_context
+    def written(context: Context, value: Any, zone: str = "UTC", **options: Any) -> Any:
+        return write(value, context.get("chosen_zone") or zone, **options)
+
+    return written
 
 
 def _at(value: str | datetime | None) -> datetime | None:
@@ -101,8 +148,9 @@ def _time(value: str | datetime | None, text: Callable[[datetime], str], css: st
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "number": number, "duration": duration, "instant": instant, "clock_time": clock_time, "day": day, "ago": ago,
-    "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural, "size": humanise.size,
-    "memory": humanise.memory,
-    "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
+    "number": number, "duration": duration, "instant": _in_zone_of_page(instant),
+    "clock_time": _in_zone_of_page(clock_time), "day": _in_zone_of_page(day), "ago": ago,
+    "elapsed": elapsed, "estimate": humanise.estimate, "plain_day": _in_zone_of_page(plain_day),
+    "state_label": state_label, "plural": humanise.plural, "size": humanise.size, "memory": humanise.memory,
+    "as_json": as_json, "mask_code": mask_code, "short_run": short_run, "inline_code": inline_code,
 }  # fmt: skip

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode, urlsplit
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
@@ -27,7 +28,7 @@ from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_sam
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import status_of
 from backfill_manager.api.submit import Payload, Submitted, Submitter
-from backfill_manager.errors import BackfillManagerError, StateError, Unauthenticated
+from backfill_manager.errors import BackfillManagerError, RateLimited, StateError, Unauthenticated
 from backfill_manager.logging import get_logger
 from backfill_manager.model.records import Request as RequestRow
 from backfill_manager.model.records import Response as ResponseRow
@@ -37,12 +38,13 @@ from backfill_manager.queries.requests import NOT_LISTED, request_view
 from backfill_manager.schemas.commands import find_field
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import links
-from backfill_manager.web.filters import FILTERS
+from backfill_manager.web.filters import FILTERS, example_days
 from backfill_manager.web.static_files import static
 
 REFRESH_HEADER: Final = "X-Live"
+ZONE_COOKIE: Final = "bfm-zone"  # written by `zone.js`
 RESPONSE_TIMEOUT_S: Final = 3.0  # for the manager's response, before the page is shown without it
-_AGO: Final = re.compile(r'(<time [^<>]*class="ago">)[^<]*')
+_AGO: Final = re.compile(r'(<time [^<>]*class="(?:ago|elapsed)">)[^<]*')
 TITLES: Final = {
     400: "Bad request", 401: "Login required", 403: "Forbidden", 404: "Not found", 405: "Method not allowed",
     408: "Request timeout", 409: "Refused", 413: "Request too large", 422: "Invalid input", 429: "Too many requests",
@@ -77,7 +79,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(FILTERS)
-    environment.globals.update(static=static, to=links.to, to_run=links.to_run)
+    environment.globals.update(static=static, to=links.to, to_run=links.to_run, example_days=example_days)
     return environment
 
 
@@ -100,6 +102,22 @@ class PageContext:
         query = [(k, v) for k, v in self.request.query_params.multi_items() if k != "request_id"]
         path = self.request.scope.get("raw_path", b"").decode("ascii", "replace") or self.request.url.path
         return f"{path}?{urlencode(query)}" if query else path
+
+    @cached_property
+    def zone_choice(self) -> tuple[str, str | None]:
+        """What the user has chosen for all times of pages: `utc`, `mine` (the browser's) or nothing, and which zone that is
+        (None: each DAG's own)."""
+        mode, _, name = self.request.cookies.get(ZONE_COOKIE, "").partition(":")
+        if mode == "utc":
+            return mode, "UTC"
+        try:
+            return ("mine", ZoneInfo(name).key) if mode == "mine" else ("", None)
+        except (KeyError, ValueError, OSError):  # of a browser that knows more zones, or by hand
+            return "", None
+
+    @property
+    def chosen_zone(self) -> str | None:
+        return self.zone_choice[1]
 
     @property
     def is_refresh(self) -> bool:
@@ -146,6 +164,7 @@ class PageContext:
             "request": self.request, "user": self.user,
             "may_change": self.user is not None and self.user.may_change,
             "has_login": bool(self.app.settings.api.tokens), "csrf": csrf_token(self.request), "now": self.now,
+            "zone_choice": self.zone_choice[0], "chosen_zone": self.chosen_zone,
             "here": self.here, "path": self.request.url.path, "is_refresh": self.is_refresh, **self.status_bar(),
             "flash": request_of(self.store, request_id) if self.user and request_id else None,
         }  # fmt: skip
@@ -217,7 +236,10 @@ class PageRoute(APIRoute):
                 here = context_of(request, None).here if request.method == "GET" else None
                 return redirect(links.to("login", next=here))
             except BackfillManagerError as error:
-                return await error_page(request, status_of(error), message_of(error))
+                page = await error_page(request, status_of(error), message_of(error))
+                if isinstance(error, RateLimited):
+                    page.headers["Retry-After"] = str(error.retry_after_s)
+                return page
             except RequestValidationError as error:
                 return await error_page(request, 422, "; ".join(map(_describe, error.errors()[:5])))
             except HTTPException as error:

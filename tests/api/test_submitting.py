@@ -14,8 +14,9 @@ from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, Pool, Request
 from backfill_manager.requests import submit
+from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.base import Condition
-from backfill_manager.testing import dag_spec
+from backfill_manager.testing import dag_spec, days
 
 JANUARY = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-31"}
 
@@ -135,6 +136,62 @@ def test_an_end_is_its_whole_day_may_be_left_out_and_lie_in_the_future(api: ApiF
         start_date="2023-12-05", end_date="2030-01-01", allow_future=True, ignore_first_depends_on_past=False
     )
     assert (future["allow_future"], future["first_waits"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "covered",
+    [
+        {"start_date": "2013-01-01", "end_date": "2013-01-31"},
+        {"start_date": "2013-01-01"},
+        {"kind": "missing", "start_date": "2013-01-01", "end_date": "2013-01-31", "run_backwards": True},
+        {"kind": "single", "start_date": "2013-01-01", "end_date": "2013-01-31"},
+        {"start_date": "2013-01-01", "end_date": "2030-01-01", "allow_future": True},
+        {"dates": ["2013-01-05", "2013-02-07"], "run_backwards": True},
+        {"partitions": ["emea", "apac"]},
+    ],
+    ids=lambda covered: "-".join(covered),
+)
+def test_the_config_that_is_shown_makes_another_backfill_that_covers_the_same(
+    api: ApiFixture, covered: dict[str, Any]
+) -> None:
+    def shown(**fields: Any) -> Any:
+        response = api.call("POST", "/backfills", json={"dag_id": "flights", **fields})
+        assert response.status_code == 202, response.text
+        return api.call.get(f"/backfills/{response.json()['payload']['backfill_id']}")
+
+    first = shown(**covered)
+    second = shown(config=first["config"], priority=3)
+
+    assert second["backfill_id"] != first["backfill_id"]
+    assert (second["config"], second["priority"]) == (first["config"], 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"config": {"type": "schedule"}, "start_date": "2013-01-01"}, "leave start_date out, or config"),
+        ({"config": {"type": "single"}, "kind": "single"}, "leave kind out, or config"),
+        ({"config": {"type": "dates"}}, "kind dates needs dates"),
+        ({"config": {"type": "dates", "partitions": ["x"]}}, "partitions is for kind partitions, not for kind dates"),
+        ({"config": {"type": "dates", "dates": ["2013-01-05"], "total": 101}}, "has a part of 101 dates only"),
+        ({"config": {"start_date": "2013-01-05"}}, "body.config.type: Field required"),
+        ({"config": {"type": "schedule", "strat_date": "2013-01-05"}}, "body.config.strat_date: Extra inputs"),
+        ({"config": [1]}, "body.config: Input should be"),
+    ],
+)
+def test_a_config_that_is_none_or_is_contradicted_is_refused(api: ApiFixture, body: dict[str, Any], words: str) -> None:
+    response = api.call("POST", "/backfills", json={"dag_id": "flights", **body})
+    assert response.status_code == 422
+    assert words in response.json()["detail"]
+    assert api.requests() == []
+
+
+def test_a_list_shortens_a_config_in_a_way_that_can_not_be_taken_for_the_whole(api: ApiFixture) -> None:
+    dates = [f"2013-{day // 28 + 1:02}-{day % 28 + 1:02}" for day in range(120)]
+    api.call("POST", "/backfills", json={"dag_id": "flights", "dates": dates})
+    [listed] = api.call.get("/backfills")["items"]
+    again = api.call("POST", "/backfills", json={"dag_id": "flights", "config": listed["config"]})
+    assert (again.status_code, "a part of 120 dates only" in again.text) == (422, True)
 
 
 def test_overrides_of_a_backfill_that_runs_are_looked_at_as_those_of_a_new_one(api: ApiFixture) -> None:
@@ -384,6 +441,43 @@ def test_a_dag_is_paused_and_goes_on(api: ApiFixture) -> None:
         api.call("PATCH", "/dags/flights?wait=30", json={"is_paused": is_paused}, meanwhile=api.manager.tick)
         assert api.call.get("/dags/flights")["is_paused"] is is_paused
     assert [row.is_paused for row in api.store.read(DagRow)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/backfills", JANUARY | {"dag_id": "copy"}),
+        ("POST", "/backfills/dry_run", JANUARY | {"dag_id": "copy"}),
+        ("PATCH", "/backfills/{backfill_id}", {}),
+        ("POST", "/dags/copy/runs", {}),
+        ("POST", "/dags/copy/runs", {"partition_key": "north"}),
+    ],
+)
+def test_params_that_do_not_fit_are_refused(api: ApiFixture, method: str, path: str, body: dict[str, Any]) -> None:
+    api.manager.add_dag(
+        dag_spec("copy", "a", params={"region": "eu"}, declared_params={"region": ParamSpec(None, ("eu", "us"))})
+    )
+    address = path.format(backfill_id=api.manager.backfill("copy", days("2013-01-01", 3)))
+    api.manager.tick()
+    asked = len(api.requests())
+    unknown = api.call(method, address, json={**body, "conf": {"regoin": "eu"}})
+    assert (unknown.status_code, unknown.json()["code"], unknown.json()["field"]) == (422, "unknown_param", "conf")
+    assert "did you mean 'region'?" in unknown.json()["detail"]
+    wrong = api.call(method, address, json={**body, "conf": {"region": "uk"}})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "wrong_param")
+    assert "'us'" in wrong.json()["detail"]
+    assert len(api.requests()) == asked
+    assert api.call("GET", "/dags/copy").json()["declared_params"]["region"]["choices"] == ["eu", "us"]
+
+
+def test_a_run_of_a_partition_is_made_by_hand(api: ApiFixture) -> None:
+    body = {"partition_key": "north"}
+    made = api.call("POST", "/dags/flights/runs?wait=30", json=body, meanwhile=api.manager.tick)
+    assert made.status_code == 201, made.text
+    run = api.call.get(made.headers["location"])
+    assert (run["run_id"], run["partition_key"], run["logical_date"]) == ("manual__north", "north", None)
+    both = api.call("POST", "/dags/flights/runs", json={**body, "logical_date": "2013-01-05"})
+    assert (both.status_code, both.json()["code"]) == (422, "date_and_partition")
 
 
 def test_a_run_by_hand_is_made_marked_and_cleared(api: ApiFixture) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.sample_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import DagRun, Request, TaskTry
+from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
+from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
 
@@ -203,6 +207,59 @@ def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState)
     assert "second line" not in people
 
 
+def test_runs_of_one_type_are_listed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    by_hand = state.run("2013-01-01", run_type="manual")
+    state.run("2013-01-02", run_type="scheduled")
+
+    assert [one["run_id"] for one in bfm("runs", "list", "--type", "manual", "--output", "json").document] == [by_hand]
+    assert bfm("runs", "list", "--type", "backfill").err == "No runs.\n"
+    assert "'manual'" in bfm("runs", "list", "--type", "manul").error
+
+
+def test_what_runs_has_the_time_that_it_took_so_far(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    run_id = state.run("2013-01-01", state="running", started_at=state.clock.at - timedelta(seconds=90))
+    seq = state.store.read(DagRun)[0].run_seq
+    started = state.clock.at - timedelta(seconds=75)
+    state.put(TaskInstance("flights", run_id, "clean", "running", seq, started_at=started, try_number=1))
+
+    assert "1 min 30 s" in bfm("runs", "list").out
+    assert all(took in bfm("runs", "show", run_id).out for took in ("1 min 30 s", "1 min 15 s"))
+    assert "1 min 15 s" in bfm("tasks", "states", "flights", run_id).out
+    assert bfm("runs", "show", run_id, "--output", "json").document["duration_s"] is None
+
+
+def test_every_time_that_is_printed_says_its_zone(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.dag()
+    state.backfill("b1", {"success": 1, "failed": 1}, created_at=state.clock.at)
+    [run, *_] = state.store.read(DagRun)
+    at = state.clock.at + timedelta(milliseconds=7)
+    state.put(TaskLog("flights", run.run_id, "clean", 1, 1, 0, at, "INFO", "said", run.run_seq))
+    printed = ""
+    for command in (
+        ("runs", "list"), ("runs", "show", run.run_id), ("runs", "timeline", "flights"), ("backfill", "list"),
+        ("backfill", "show", "b1"), ("backfill", "items", "b1"), ("tasks", "states", "flights", "latest"),
+        ("tasks", "logs", "flights", run.run_id, "clean"), ("dags", "list"), ("dags", "show", "flights"),
+        ("dags", "next", "flights"), ("manager", "status"), ("requests", "list"),
+    ):  # fmt: skip
+        printed += bfm(*command).out
+    times = re.findall(r"\d\d:\d\d:\d\d\S*", printed)
+    assert len(times) > 20
+    assert [time for time in times if not re.search(r"(Z|[+-]\d\d:\d\d)\W*$", time)] == []
+
+
+def test_names_of_pools_stay_whole_on_a_narrow_terminal(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "50"}.items():
+        monkeypatch.setenv(name, value)
+    state.pools()
+    lines = [line.split()[:1] for line in bfm("pools", "list").out.splitlines()]
+    assert ["scheduled"] in lines and ["backfill"] in lines
+
+
 def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.run("2013-01-01", {"clean": "success"}, is_partial=True)
@@ -298,8 +355,36 @@ def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -
     assert (checked.code, {one["outcome"] for one in checked.document}) == (0, {"ok"})
     assert Path(places["dag_run"]) == tmp_path / "state" / "dag_run"
     assert submitted.document == [{"n": 0, "at": None}]
+
+
+def test_a_state_of_an_older_release_is_upgraded_and_not_called_created(bfm: Bfm, tmp_path: Path) -> None:
+    bfm("state", "init")
+    for table in ("dag", "pool"):
+        older = DeltaTable(str(tmp_path / "state" / table))
+        older.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    assert "Upgraded 2 tables at " in bfm("state", "init").out
     assert bfm("state", "sql", "DROP TABLE dag_run").code == 2
     assert bfm("state", "sql", "SELECT * FROM dag_rum").code == 2
+
+
+def test_no_command_prints_a_secret_of_parameters(bfm: Bfm, state: FilledState) -> None:
+    state.dag(params={"api_key": "dag-secret", "db_password": "", "full": True})
+    conf = '{"db_password": "conf-secret", "full": true}'
+    run_id = state.run("2013-01-05", run_type="manual", conf_json=conf)
+    state.backfill("b1", {"running": 1}, conf_json=conf)
+    printed = [bfm("dags", "trigger", "flights", "--logical-date", "2013-01-06", "--conf", conf, "--output", "json")]
+    printed += [bfm("backfill", "set", "b1", "--conf", conf.replace("true", "false"), "--output", "json")]
+    for args in (
+        ("dags", "show", "flights"), ("runs", "show", f"flights/{run_id}"), ("backfill", "show", "b1"),
+        ("requests", "show", "latest"), ("state", "sql", "SELECT payload_json FROM request"),
+        ("state", "sql", "SELECT conf_json AS c FROM dag_run"), ("state", "sql", "SELECT definition_json FROM dag_version"),
+    ):  # fmt: skip
+        printed += [bfm(*args), bfm(*args, "--output", "json")]
+    for one in printed:
+        assert one.code == 0 and "-secret" not in one.out + one.err
+    assert "".join(one.out for one in printed).count("***") >= len(printed) - 2  # these show no parameters to people
+    stored = "".join(row.payload_json for row in state.store.read(Request))
+    assert stored.count("conf-secret") == 2, "the manager gets it as it is"
 
 
 def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> None:
@@ -315,7 +400,6 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
     (tmp_path / "m.yaml").write_text(
         f"api:\n  session_secret: verysecret{digest}\n  tokens:\n  - {{name: ci, sha256: {digest}, role: operator}}\n"
         "bundles: [{name: team, git: 'https://verysecret@example.com/dags.git'}]\n"
-        "notifications:\n- {name: chat, url: 'https://hooks.example.com/services/T0/verysecret'}\n"
         "spark:\n  conf:\n    spark.hadoop.fs.s3a.secret.key: verysecret\n    spark.executor.cores: 2\n"
     )
 
@@ -325,7 +409,6 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
         assert "verysecret" not in result.out
         assert digest not in result.out
     shown = yaml.safe_load(result.out)
-    assert shown["notifications"][0]["url"] == "https://hooks.example.com/***"
     assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
     assert shown["api"]["tokens"][0]["name"] == "ci"
 
@@ -343,16 +426,27 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
     assert "did you mean 'seconds'" in wrong.err
 
 
-def test_a_setting_without_effect_is_named(bfm: Bfm, tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text(
-        "retention: {history_days: 30}\nnotifications: [{name: ops, url: 'https://example.com/x'}]\n"
-    )
-    for command in ("check", "show"):
-        result = bfm("--conf", "m.yaml", "config", command, "--output", "json")
-        assert result.code == 0, result.err
-        assert result.err.splitlines() == [
-            "retention.history_days: has no effect yet.", "notifications: has no effect yet.",
-        ]  # fmt: skip
+def test_notifications_are_refused_until_they_work(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("retention: {logs: 30 days}\nnotifications:\n- {name: ops, on: [failed]}\n")
+    result = bfm("--conf", "m.yaml", "config", "check")
+    assert (result.code, result.error.count("\n")) == (2, 0)
+    assert "m.yaml, line 2: notifications must be left out: they do not work yet." in result.error
+
+
+def test_what_is_old_enough_is_counted_and_then_deleted(bfm: Bfm, state: FilledState, tmp_path: Path) -> None:
+    for name in ("b1", "b2"):
+        state.backfill(name, {"success": 2}, state="success", completed_at=state.clock.at)
+    assert "No age is set: everything is kept for ever." in bfm("state", "prune", "--dry-run").error
+    (tmp_path / "m.yaml").write_text("retention: {runs: 1 hour, tries: 1 hour, logs: 1 hour}\n")
+    state.goes()
+    state.clock.at += 400 * DAY
+    counted = bfm("--conf", "m.yaml", "state", "prune", "--dry-run", "--output", "json")
+    assert counted.document == {"dry_run": True, "pruned": {"logs": 0, "tries": 0, "runs": 0, "backfills": 1}}
+    assert "would be deleted" in bfm("--conf", "m.yaml", "state", "prune", "--dry-run").out
+    assert len(state.store.read(Backfill)) == 2
+    pruned = bfm("--conf", "m.yaml", "state", "prune", "--output", "json")
+    assert pruned.document == {"dry_run": False, "pruned": counted.document["pruned"]}
+    assert [row.backfill_id for row in state.store.read(Backfill)] == ["b2"]
 
 
 def test_pools_are_listed_with_their_use(bfm: Bfm, state: FilledState) -> None:

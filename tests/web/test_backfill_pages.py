@@ -39,7 +39,7 @@ SPECS = (
     dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}, batchable=True, description="Flights of a day",
              start_date=datetime(2013, 1, 1, 5, tzinfo=UTC), end_date=datetime(2013, 12, 31, 5, tzinfo=UTC),
              timezone="America/New_York", schedule="@daily"),
-    dag_spec("regions", "load", schedule=None),
+    dag_spec("regions", "load", schedule=None, params={"full": False}),
 )  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def test_one_that_waits_for_the_manager_is_shown_as_such(ground: InMemoryManager
     page = page_of(browser, "/backfills")
     assert "waiting for the manager" in page.root.whole_text
     assert "queued 1" in " ".join(page.root.whole_text.split()), "it is counted, too"
-    assert [one.attributes["value"] for one in page.root.find("option")] == ["", "flights"]
+    assert [one.attributes["value"] for one in page.root.find("option")][-2:] == ["", "flights"]
     page = page_of(browser, "/backfills/asked1")
     assert "not planned yet" in page.root.whole_text
     assert "every interval from 2013-01-01 to 2013-01-31" in page.root.whole_text
@@ -236,7 +236,7 @@ def test_a_running_backfill_shows_its_items_and_what_can_be_done(ground: InMemor
     assert {"Pause", "Cancel and stop running items", "Cancel, let running items finish"} <= set(buttons(page))
     assert "Retry failed items" not in buttons(page)
     drawn = json.loads(map_of(page))
-    assert (drawn["per"], len(drawn["cells"]), drawn["begins"][0]) == (1, 12, "2012-12-31 19:00")
+    assert (drawn["per"], len(drawn["cells"]), drawn["begins"][0]) == (1, 12, "2012-12-31 19:00 EST")
     assert sum(counts[drawn["states"].index("running")] for counts in drawn["cells"]) == 3
     assert "1 to 12" in page.root.whole_text
 
@@ -256,7 +256,10 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert text_of(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
     where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
-    assert queued_request(ground) == ("backfill.retry", {"backfill_id": one})
+    assert queued_request(ground) == (
+        "backfill.retry",
+        {"backfill_id": one, "latest_version": False, "downstream": False},
+    )
     assert where.startswith(f"/backfills/{one}?request_id=")
     assert "Submitted, waiting for the manager" in back.root.whole_text
 
@@ -325,6 +328,26 @@ def test_the_buttons_ask_the_manager(
     one = ground.backfill("flights", days("2013-01-01", 4))
     followed(browser, f"/backfills/{one}/{verb}", **form)
     assert queued_request(ground) == (kind, {"backfill_id": one, **payload})
+
+
+def test_a_retry_offers_the_current_version_and_the_backfills_below_that_failed(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    one = run_some(ground, n=2, failing=1)
+    below = ground.backfill("regions", keys=["north"], parents_json=json.dumps([one]))
+    ground.add_dag(dag_spec("flights", "fixed"))
+    ground.drain()
+    put(ground.leader, ground.row(below).evolve(state="failed"))
+    page = page_of(browser, f"/backfills/{one}")
+    version = ground.row(one).dag_version
+    assert f"with version {version} of flights" in text_of(page, "retry")
+    assert f"With version {version + 1}, the current one" in text_of(page, "retry")
+    assert "Downstream backfills that failed, too: regions" in text_of(page, "retry")
+    followed(browser, f"/backfills/{one}/retry", latest_version="true", downstream="true")
+    assert queued_request(ground) == (
+        "backfill.retry",
+        {"backfill_id": one, "latest_version": True, "downstream": True},
+    )
 
 
 def test_paused_and_resumed_it_says_so(ground: InMemoryManager, browser: TestClient) -> None:
@@ -680,6 +703,7 @@ class Hand:
         return {"items": items, "summary": summary, "downstream": []}
 
 
+REGION = {"dag": "regions", "kind": "partitions", "partitions": "emea", "start_date": "", "end_date": ""}
 FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", "start_date": "2013-01-01",
         "end_date": "2013-01-31", "once": "abc"}  # fmt: skip
 
@@ -862,6 +886,7 @@ def test_each_kind_reads_its_own_fields(
         ({"batch": "many"}, "batch", "must be a whole number"),
         ({"max_active_runs": "99999999999"}, "max_active_runs", "or less, not 99999999999"),
         ({"conf": "[1]"}, "conf", "must be a JSON object"),
+        ({**REGION, "conf": '{"ful": 1}'}, "conf", "'ful' is no parameter of DAG 'regions'; did you mean 'full'?"),
         ({"tasks": "nothing"}, "tasks", "matches no task"),
         ({"pool": "scheduled"}, "pool", "is for scheduled runs"),
         ({"overrides": "clean.pool=scheduled"}, "overrides", "is for scheduled runs"),

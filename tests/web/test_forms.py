@@ -11,8 +11,9 @@ from fastapi.testclient import TestClient
 from support.page_checks import Page, wrongs
 
 from backfill_manager.model.records import DagRow, Request
+from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.base import Condition
-from backfill_manager.testing import InMemoryManager, days
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 FAILED_RUN = "/dags/shop/runs/backfill__2024-01-19T00:00:00Z"
@@ -34,6 +35,10 @@ def last_asked(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
             {"dag_id": "shop", "logical_date": "2024-01-24T23:00:00Z", "conf": {"full": True}},
         ),
         ("/dags/shop/trigger", {}, "dag.trigger", {"dag_id": "shop", "logical_date": None, "conf": {}}),
+        (
+            "/dags/shop/trigger", {"partition_key": " north "}, "dag.trigger",
+            {"dag_id": "shop", "logical_date": None, "conf": {}, "partition_key": "north"},
+        ),
         (
             f"{RUN}/mark", {"state": "failed"}, "run.mark",
             {"dag_id": "shop", "run_id": "backfill__2024-01-13T00:00:00Z", "state": "failed"},
@@ -120,7 +125,7 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (422, [])
     (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
-    assert "“Logical date” 2031-04-30T22:00:00Z lies in the future" in wrong
+    assert "“Logical date” 2031-05-01 lies in the future" in wrong
     assert "add “Allow future”" in wrong and "--" not in wrong
     assert len(ground.store.read(Request)) == submitted
     (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
@@ -173,6 +178,13 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
         ("/dags/shop/trigger", {"logical_date": "someday"}, "someday"),
         ("/dags/shop/trigger", {"conf": "{"}, "not JSON"),
         ("/dags/shop/trigger", {"conf": "[1]"}, "must be a JSON object"),
+        (
+            "/dags/quiet/trigger",
+            {"conf": '{"ful": true}'},
+            "'ful' is no parameter of DAG 'quiet'; did you mean 'full'?",
+        ),
+        ("/dags/quiet/trigger", {"conf": '{"full": "yes"}'}, 'must be of type boolean, not "yes"'),
+        ("/dags/shop/trigger", {"partition_key": "a", "logical_date": "2024-01-25"}, "don't go together"),
         ("/dags/shop/clear", {"start": "1999-01-01", "end": "1999-01-02"}, "1999"),
         ("/dags/shop/clear", {"tasks": "nope"}, "matches no task"),
     ],
@@ -180,6 +192,9 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
 def test_a_wrong_value_brings_the_form_back_as_it_was(
     browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], shown: str
 ) -> None:
+    declared = {"full": ParamSpec("boolean", description="all of it")}
+    ground.add_dag(dag_spec("quiet", "only", schedule="@monthly", params={"full": False}, declared_params=declared))
+    ground.tick()
     submitted = len(ground.store.read(Request))
     answer = browser.post(address, data=form)
     page = Page(answer.text)
@@ -189,6 +204,8 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
         one.text for one in page.root.find("textarea")
     ]
     assert set(form.values()) <= set(kept)
+    if "quiet" in address:
+        assert "all of it" in page.root.whole_text, "the page shows what is declared"
     assert len(ground.store.read(Request)) == submitted
 
 
@@ -289,8 +306,22 @@ def test_logging_out_closes_the_session(logged_in: Callable[[str], TestClient]) 
     page = Page(browser.get("/pools").text)
     (form,) = (one for one in page.forms if one.attributes.get("action") == "/logout")
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    cookie = {"Cookie": f"bfm_session={browser.cookies['bfm_session']}"}
     assert browser.post("/logout", data=fields).headers["location"] == "/login"
     assert browser.get("/pools").status_code == 303
+    assert browser.get("/pools", headers=cookie).status_code == 303, "a copy of the cookie is worth nothing either"
+
+
+def test_the_address_of_the_logout_asks_before_it_logs_out(logged_in: Callable[[str], TestClient]) -> None:
+    browser = logged_in("ada")
+    page = Page(browser.get("/logout").text)
+    assert wrongs(page) == []
+    assert "You are logged in as ada (operator)." in page.root.whole_text
+    assert browser.get("/pools").status_code == 200, "no link of another site logs anybody out"
+    form = next(one for one in page.root.find("main")[0].find("form"))
+    fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    assert browser.post(str(form.attributes["action"]), data=fields).headers["location"] == "/login"
+    assert browser.get("/logout").headers["location"] == "/login"
 
 
 @pytest.mark.parametrize(

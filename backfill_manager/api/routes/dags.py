@@ -12,7 +12,7 @@ from backfill_manager.api.bodies import Clear, DagChanges, Deactivate, NewRun, P
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
 from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
-from backfill_manager.api.parameters import Id, RunState, RunType
+from backfill_manager.api.parameters import IN_STATES, Id, OfType, RunState
 from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
 from backfill_manager.api.submit import ApiSubmit, Payload, Submitter, submits
 from backfill_manager.model.records import DagRun
@@ -24,6 +24,8 @@ from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
 from backfill_manager.requests import validation
+from backfill_manager.requests.json_input import parse_conf
+from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
@@ -34,15 +36,16 @@ bundles_router = APIRouter(tags=["dags"])
 SPEC_TABLES: Final = ("dag", "dag_version")
 TABLES: Final = (*SPEC_TABLES, "dag_run")
 ACTIVE: Final = {"true": True, "false": False, "all": None}
-VersionNumber = Annotated[int, Query(ge=1, le=2**31)]
+VersionNumber = Annotated[int, Query(ge=1, le=2**31, description="The number of a version.")]
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_dags(
-    reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")], is_paused: bool | None = None,
-    tag: Annotated[str | None, Query(max_length=200)] = None,
+    reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")],
+    is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
+    tag: Annotated[str | None, Query(max_length=200, description="Only with this tag.")] = None,
     active: Annotated[
         Literal["true", "false", "all"],
         Query(description="`false`: those that no file defines any more, whose runs can still be read."),
@@ -81,17 +84,41 @@ def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
 @router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_next_intervals(
-    dag_id: Id, reader: Reader, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
+    dag_id: Id,
+    reader: Reader,
+    n: Annotated[int, Query(ge=1, le=1000, description="Maximum number of intervals.")] = 1,
+    after: Bound = None,
 ) -> Any:
     """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
     last one."""
     return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=instant_of(after, "after"))
 
 
+@router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+def render_run(
+    dag_id: Id, reader: Reader,
+    logical_date: Annotated[str | None, Query(max_length=100, description="In the DAG's zone, unless it has an offset.")] = None,
+    task_id: Annotated[str | None, Query(max_length=200, description="Of this task alone.")] = None,
+    partition_key: Annotated[str | None, Query(max_length=1000, description="In place of a date.")] = None,
+    conf: Annotated[str | None, Query(max_length=4000, description="Parameters of the run, as a JSON object.")] = None,
+) -> Any:  # fmt: skip
+    """What the tasks of a run by hand would see: SQL with its parameters, params, interval. Nothing is made."""
+    return rendered_run(
+        reader.store,
+        dag_id,
+        logical_date,
+        reader.now(),
+        task_id=task_id,
+        partition_key=partition_key,
+        conf=parse_conf(conf),
+    )
+
+
 @router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)
 async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
-    """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
-    not affected. A date in the future is refused, unless `allow_future`."""
+    """Triggers a manual run: of the interval that starts at `logical_date`, of a partition (`partition_key`), or of the latest
+    complete interval. The schedule is not affected. A date in the future is refused, unless `allow_future`."""
     run = (body or NewRun()).model_dump()
 
     def payload(_: str) -> Payload:
@@ -103,8 +130,8 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
 @read_from(*TABLES)
 def list_runs(
-    dag_id: Id, reader: Reader, paging: RunPaging, run_type: RunType | None = None,
-    state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
+    dag_id: Id, reader: Reader, paging: RunPaging, run_type: OfType = None,
+    state: Annotated[list[RunState] | None, IN_STATES] = None,
 ) -> Any:  # fmt: skip
     """Its runs, newest first."""
     _check_known(reader, dag_id)
@@ -114,7 +141,8 @@ def list_runs(
 @router.get("/{dag_id}/grid", operation_id="get_grid", **reads(r.Grid))
 @read_from(*TABLES, "task_instance")
 def get_grid(
-    dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200)] = 30, cursor: Cursor = None,
+    dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of runs.")] = 30,
+    cursor: Cursor = None,
     order: Annotated[Literal["date", "made"], Query(description="By logical date, or by creation.")] = "date",
 ) -> Any:  # fmt: skip
     """Its newest runs with the state of each of their tasks; the next page has older ones."""
@@ -220,7 +248,7 @@ def _known_bundle(submitter: Submitter, name: str) -> str:
 def get_import_errors(
     reader: Reader,
     paging: Annotated[Paging, paged("bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at")],
-    bundle: Annotated[str | None, Query(max_length=200)] = None,
+    bundle: Annotated[str | None, Query(max_length=200, description="Only of this bundle.")] = None,
 ) -> Any:
     """Files that could not be imported, with the error. The last good version of their DAGs stays."""
     rows = [one for one in queries.list_import_errors(reader.store) if bundle in (None, one["bundle"])]

@@ -81,6 +81,12 @@ class LocalBackend:
     def next_intervals(self, dag_id: str, n: int) -> list[Document]:
         return dags.next_intervals_of(self.store, dag_id, self.clock.now(), n)
 
+    def render(self, dag_id: str, logical_date: str | None, **more: Any) -> Document:
+        """What the tasks of a run by hand would see."""
+        from backfill_manager.requests.rendering import rendered_run
+
+        return rendered_run(self.store, dag_id, logical_date, self.clock.now(), **more)
+
     def import_errors(self) -> list[Document]:
         return dags.list_import_errors(self.store)
 
@@ -97,13 +103,21 @@ class LocalBackend:
         return runs.timeline(self.store, dag_id, limit)
 
     def runs(
-        self, *, dag_id: str | None, backfill_id: str | None, state: Sequence[str], limit: int | None
+        self,
+        *,
+        dag_id: str | None,
+        backfill_id: str | None,
+        state: Sequence[str],
+        run_type: str | None,
+        limit: int | None,
     ) -> list[Document]:
         if dag_id is not None:
             dags.known_dag(self.store, dag_id)
         if backfill_id is not None:
             backfill_id = backfills.find_backfill(self.store, backfill_id)["backfill_id"]
-        return runs.list_runs(self.store, dag_id=dag_id, backfill_id=backfill_id, in_states=state, limit=limit).items
+        return runs.list_runs(
+            self.store, dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, in_states=state, limit=limit
+        ).items
 
     def run(self, run_id: str, *, dag_id: str | None) -> Document:
         return runs.run_details(runs.find_run(self.store, run_id, dag_id=dag_id))

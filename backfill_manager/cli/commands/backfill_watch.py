@@ -19,6 +19,7 @@ from backfill_manager.cli.render.output import COLOURS, first_line, seconds
 from backfill_manager.cli.render.plan import why
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
+from backfill_manager.humanise import estimate, plural
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_ended, items_left
 
@@ -152,7 +153,7 @@ def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
     elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
-        text.append(f"  about {seconds(backfill['time_left_s'])} left")
+        text.append(f"  {estimate(backfill['time_left_s'], padded=True)} left")
     if reason := why(backfill):
         text.append(f"  ({reason})", style="yellow")
     return text
@@ -203,7 +204,7 @@ def summary_line(backfill: Mapping[str, Any]) -> Text:
     text = Text.assemble(
         f"Backfill {backfill['backfill_id']} of {backfill['dag_id']}: ", (state, COLOURS.get(state, ""))
     )
-    text.append(f", {backfill['planned']} items")
+    text.append(f", {plural(backfill['planned'], 'item')}")
     if counts := _counts(backfill):
         text.append(": ").append_text(counts)
     if backfill["started_at"] and backfill["completed_at"]:

@@ -12,7 +12,7 @@ from backfill_manager.cli.render.output import Output
 from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from backfill_manager.settings import Settings
+    pass
 
 group = Group("config", "The configuration: check it, show what is in effect, create API tokens.")
 
@@ -38,7 +38,6 @@ def check(context: CliContext) -> None:
     sources += ["--state"] if context.state else []
     text = f"The configuration is right. It comes from: {', '.join(sources)}."
     context.out.print_result({"ok": True, "sources": sources}, text)
-    _note_unused(context, settings)
 
 
 @group.command("show")
@@ -47,19 +46,11 @@ def show(context: CliContext) -> None:
 
     Example: [cyan]bfm config show[/]
     """
-    from backfill_manager.masking import mask_values
+    from backfill_manager.masking import mask_settings
 
     _refuse_server(context)
-    plain = mask_values(context.settings.model_dump(mode="json"))
+    plain = mask_settings(context.settings.model_dump(mode="json"))
     Output("yaml" if context.out.is_table else context.out.form).print_document(plain)
-    _note_unused(context, context.settings)
-
-
-def _note_unused(context: CliContext, settings: Settings) -> None:
-    from backfill_manager.settings import unused_settings
-
-    for line in unused_settings(settings):
-        context.out.note(f"{line}.")
 
 
 @group.command("token")
@@ -67,14 +58,19 @@ def token_(
     context: CliContext,
     name: str = argument("NAME", "Its owner: requests with this token are made under this name."),
     role: Literal["viewer", "operator"] = option("--role", "viewer reads; operator may change, too.", default="viewer"),
+    expires: str | None = option(
+        "--expires", "Valid until the end of this day (UTC), or this instant.", metavar="DATE"
+    ),
 ) -> None:
     """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into
     the configuration, as the lines printed below it.
 
-    Example: [cyan]bfm config token grafana --role viewer[/]
+    Example: [cyan]bfm config token grafana --role viewer --expires 2027-01-31[/]
     """
     import hashlib
     import secrets
+
+    from pydantic import ValidationError
 
     from backfill_manager.settings import TokenSettings
 
@@ -82,14 +78,20 @@ def token_(
     token = f"bfm_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
     try:
-        TokenSettings(name=name, sha256=digest, role=role)
-    except ValueError:
+        made = TokenSettings.model_validate({"name": name, "sha256": digest, "role": role, "expires": expires})
+    except ValidationError as error:
+        [problem] = error.errors()[:1]
+        if problem["loc"] == ("expires",):
+            raise InvalidInput(f"--expires {problem['msg'].removeprefix('Value error, ')}.") from None
         raise InvalidInput(f"NAME {name[:60]!r} must be up to 200 letters, digits, `_`, `.` or `-`.") from None
+    if made.is_expired(context.clock.now()):
+        raise InvalidInput(f"--expires {expires} is over already; name a day or an instant to come.")
+    document = {"name": name, "sha256": digest, "role": role} | ({"expires": expires} if expires else {})
     if not context.out.is_table:
-        context.out.print_document({"token": token, "name": name, "sha256": digest, "role": role})
+        context.out.print_document({"token": token, **document})
         return
     context.out.print_line(token)
-    line = f"{{name: {name}, sha256: {digest}, role: {role}}}"
+    line = f"{{{', '.join(f'{key}: {value}' for key, value in document.items())}}}"
     context.out.note("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
     context.out.note(f"api:\n  tokens:\n    - {line}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -12,18 +11,20 @@ from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
-from backfill_manager.cli.commands.runs import TASK_COLUMNS
+from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import Dag, flag, option
+from backfill_manager.cli.options import Dag, argument, flag, option
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
+from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import NotFound
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
+from backfill_manager.schemas.params import list_params
 
 if TYPE_CHECKING:
-    from backfill_manager.store.base import Store
+    pass
 
 group = Group(
     "dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read."
@@ -75,7 +76,9 @@ def show(context: CliContext, dag: Dag) -> None:
     Example: [cyan]bfm dags show flights[/]
     """
     document = context.backend.dag(dag)
-    other = {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
+    other = {
+        "tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason", "declared_params",
+    }  # fmt: skip
     fields = [(name, value) for name, value in document.items() if name not in other]
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
@@ -86,6 +89,9 @@ def show(context: CliContext, dag: Dag) -> None:
     if context.out.is_table:
         context.out.print_line("")
         context.out.print_rows(document["tasks"], columns)
+        if params := list_params(document["params"], document["declared_params"]):
+            context.out.print_line("")
+            context.out.print_rows(params, ("param", "default", "type", "choices", Column("description", fold=True)))
 
 
 @group.command("next")
@@ -169,27 +175,56 @@ def test(
     context: CliContext,
     dag: Dag,
     logical_date: str | None = option("--logical-date", "In the DAG's zone, unless it has an offset.", metavar="T"),
+    partition: str | None = option(
+        "--partition", "A key that is no date: such a run has no date and no interval.", metavar="KEY"
+    ),
+    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
 ) -> int:
     """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
     the state. Its output tables are the real ones, and each test writes them anew. Exit code 1 when it failed.
 
-    Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
+    Example: [cyan]bfm dags test flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
     # Not a command of the backend: nothing is submitted, the run exists in this process alone.
-    backend = context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
-    at = None if logical_date is None else _instant(backend.any_store, dag, logical_date)
+    context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
     from backfill_manager.manager.single_run import run_dag_once
+    from backfill_manager.requests.json_input import parse_conf
 
-    result = run_dag_once(context.settings, dag, at)
+    result = run_dag_once(context.settings, dag, logical_date, partition_key=partition, conf=parse_conf(conf))
     if context.out.is_table:
         context.out.print_fields(result["run"])
         context.out.print_line("")
-        context.out.print_rows(result["tasks"], TASK_COLUMNS)
+        context.out.print_rows(result["tasks"], task_columns(context.clock.now()))
         for line in result.get("logs", ()):
             context.out.print_line(line)
     else:
         context.out.print_document(result)
     return 0 if result["run"]["state"] == "success" else 1
+
+
+@group.command("render")
+def render(
+    context: CliContext,
+    dag: Dag,
+    date: str | None = argument("DATE", "The logical date, in the DAG's zone unless it has an offset.", None),
+    task: str | None = argument("TASK", "Only this task.", None),
+    partition: str | None = option("--partition", "A key in place of DATE; TASK then comes after DAG.", metavar="KEY"),
+    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
+) -> None:
+    """Show what the tasks of a run would see: SQL with its parameters, params, interval. Nothing runs. Without DATE: of the
+    latest complete interval.
+
+    Example: [cyan]bfm dags render flights 2013-01-05[/]
+    """
+    from backfill_manager.requests.json_input import parse_conf
+
+    if partition is not None and task is None:
+        date, task = None, date
+    shown = context.backend.render(dag, date, task_id=task, partition_key=partition, conf=parse_conf(conf))
+    if context.out.is_table:
+        print_rendered(context.out, shown)
+    else:
+        context.out.print_document(shown)
 
 
 @group.command("schema")
@@ -263,21 +298,3 @@ def _print_version_diff(out: Output, diff: Document) -> None:
 def _changed(setting: Document) -> str:
     before, after = (json.dumps(setting[side], ensure_ascii=False) for side in ("before", "after"))
     return f"{setting['name']}: {before} -> {after}"
-
-
-def _instant(store: Store, dag_id: str, text: str) -> datetime:
-    """A date as typed, in the DAG's zone. A DAG that is being written may be unknown to the state, and its zone with
-    it: then the date must have an offset."""
-    from backfill_manager.dags.schedule.timetable import parse_date
-    from backfill_manager.queries import dags
-
-    if store.exists():
-        with suppress(NotFound):
-            return parse_date(text, dags.known_dag(store, dag_id)[1].timezone, name="--logical-date")
-    in_utc, in_tokyo = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))
-    if in_utc != in_tokyo:
-        raise InvalidInput(
-            f"--logical-date {text!r} needs an offset, such as {text[:10]}T00:00:00-05:00: the state doesn't know "
-            f"{dag_id!r} yet, nor its time zone."
-        )
-    return in_utc

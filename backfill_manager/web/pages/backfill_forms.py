@@ -105,7 +105,9 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
         return submitted
     app, clock = context.app, context.app.clock
     try:
-        submitted.payload = new_backfill(context.store, app.settings, command, clock.new_id(), clock.now())
+        submitted.payload = new_backfill(
+            context.store, app.settings, command, clock.new_id(), clock.now(), typed=f.typed_range(submitted.typed)
+        )
         submitted.command = command
     except StateError:
         raise
@@ -134,8 +136,9 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
     now, dag = context.app.clock.now(), submitted.dag
     config = with_defaults(submitted.command, dag, now).config()
     about = await run_in_threadpool(f.estimated_items, submitted.command, dag, now)
+    zone = context.chosen_zone or dag.timezone
     base = {
-        "what": humanise.backfill_config(config, lambda at: plain_day(at, dag.timezone)), "about": about,
+        "what": humanise.backfill_config(config, lambda at: plain_day(at, zone)), "about": about,
         "dag_id": dag.dag_id, "timeout_s": PLAN_TIMEOUT_S,
     }  # fmt: skip
     if not await run_in_threadpool(has_active_manager, context.store, now):
@@ -150,7 +153,7 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
 
     def shown(document: str) -> dict[str, Any]:
         plan = plan_shown(json.loads(document))
-        drawn = None if plan["map"] is None else map_json(plan["map"], dag.timezone)
+        drawn = None if plan["map"] is None else map_json(plan["map"], zone)
         return {"is": "plan", **base, **plan, "json": drawn}
 
     return await run_in_threadpool(shown, sent.answer.payload_json or "{}")
@@ -175,7 +178,7 @@ def _page(
 @router.get("/backfills/{backfill_id}/settings")
 def settings_form(context: ViewerContext, backfill_id: PathId) -> Response:
     backfill, current = _backfill_and_settings(context, backfill_id)
-    return _form(context, backfill, current, {name: f.as_typed(name, value) for name, value in current.values.items()})
+    return _form(context, backfill, current, {name: f.as_typed(name, value) for name, value in current.shown.items()})
 
 
 @router.get("/backfills/{backfill_id}/settings/notice")
@@ -199,10 +202,10 @@ async def save(context: OperatorContext, backfill_id: PathId) -> Response:
         status = 422 if errors else 409
         return await run_in_threadpool(_form, context, backfill, current, typed, errors, conflicts, status)
     expected = current.values
-    changes = {name: value for name, value in values.items() if value != expected[name]}
+    changes = {name: value for name, value in current.unmasked(values).items() if value != expected[name]}
     if not changes:
         return redirect(to("backfills", backfill["backfill_id"]))
-    was = {name: expected[name] for name in changes}
+    was, shown = {name: expected[name] for name in changes}, current.shown
     try:
         sent = await context.request_change(
             BACKFILL_SET, lambda _: changed_backfill(context.store, context.app.settings, backfill, changes, was)
@@ -216,7 +219,7 @@ async def save(context: OperatorContext, backfill_id: PathId) -> Response:
         status = 409 if isinstance(error, Refused) else 422
         # There may be a new conflict.
         backfill, current = await run_in_threadpool(_backfill_and_settings, context, backfill_id)
-        conflicts = _merge(typed, values, expected, current)
+        conflicts = _merge(typed, values, shown, current)
         return await run_in_threadpool(_form, context, backfill, current, typed, errors, conflicts, status)
     return redirect(to("backfills", backfill["backfill_id"], request_id=sent.request.request_id))
 
@@ -249,16 +252,16 @@ def _merge(
 ) -> list[dict[str, Any]]:
     """For each setting that someone else changed: the value when the form was drawn (`expected`), now, and as typed here
     (`values` as read). A field that was left as it came takes the current value, in `typed` too."""
-    changed = current.differing(drawn)
+    changed, shown = current.differing(drawn), current.shown
     untouched = [name for name in changed if name in values and values[name] == drawn[name]]
     conflicts = [
         {
             "label": f.SETTINGS[name].label, "expected": f.as_typed(name, drawn[name]),
-            "now": f.as_typed(name, current.values[name]), "yours": typed[name], "is_untouched": name in untouched,
+            "now": f.as_typed(name, shown[name]), "yours": typed[name], "is_untouched": name in untouched,
         }
         for name in changed
     ]  # fmt: skip
-    typed |= {name: f.as_typed(name, current.values[name]) for name in untouched}
+    typed |= {name: f.as_typed(name, shown[name]) for name in untouched}
     return conflicts
 
 
@@ -269,6 +272,6 @@ def _form(
     return context.page(
         "backfills/settings.html", status=status, b=backfill, current=current, typed=typed, errors=errors or {},
         conflicts=conflicts or [], fields=f.SETTINGS, pools=_pool_choices(context.store), drawn=_version(current),
-        is_stale=False, drawn_values=json.dumps(current.values, sort_keys=True),
+        is_stale=False, drawn_values=json.dumps(current.shown, sort_keys=True),
         has_ended=backfill["state"] in BACKFILL_FINISHED,
     )  # fmt: skip

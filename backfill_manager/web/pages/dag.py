@@ -23,9 +23,11 @@ from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
+from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
+from backfill_manager.schemas.params import list_params
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
@@ -33,7 +35,7 @@ from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
 router: Final = page_router()
-TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "clear", "trigger")
+TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "render", "clear", "trigger")
 DAY_RUNS_PER_PAGE: Final = 100
 GRID_TASKS_PER_PAGE: Final = 100
 VERSIONS_PER_PAGE: Final = 50
@@ -52,7 +54,8 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
     hidden |= {"trigger"} if not dag["is_active"] else set()
     shown = [name for name in TABS if name not in hidden]
     tabs = [(name, to("dags", dag_id, *([name] if name != "grid" else [])), name.capitalize()) for name in shown]
-    return context.page(f"dag_{tab}.html", status=status, dag=dag, tab=tab, tabs=tabs, **values)
+    params = list_params(dag["params"], dag["declared_params"])
+    return context.page(f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, **values)
 
 
 @router.get("/dags/{dag_id}")
@@ -177,8 +180,15 @@ def code_tab(context: ViewerContext, dag_id: PathId, version: VersionNumber = No
 
 class TriggerForm(BaseModel):
     logical_date: Line = ""
+    partition_key: Annotated[str, Field(max_length=2000)] = ""
     conf: Annotated[str, Field(max_length=100_000)] = ""
     allow_future: bool = False
+
+
+class RenderQuery(BaseModel):
+    logical_date: Line = ""
+    partition_key: Annotated[str, Field(max_length=2000)] = ""
+    conf: Annotated[str, Field(max_length=100_000)] = ""
 
 
 class ClearForm(BaseModel):
@@ -211,6 +221,20 @@ class ClearQuery(ClearForm):
     preview: bool = False
 
 
+@router.get("/dags/{dag_id}/render")
+def render_tab(context: ViewerContext, dag_id: PathId, query: Annotated[RenderQuery, Query()]) -> Response:
+    """What the tasks of a run by hand would see: SQL with its parameters, params, interval."""
+    rendered, error, partition = None, None, query.partition_key.strip() or None
+    try:
+        conf = parse_conf(query.conf.strip() or None)
+        date = query.logical_date.strip() or None
+        rendered = rendered_run(context.store, dag_id, date, context.now, partition_key=partition, conf=conf)
+    except InvalidInput as refusal:  # nothing was submitted, so the status is 200
+        if query.model_fields_set or refusal.code != "missing_param":
+            error = message_of(refusal)
+    return dag_page(context, dag_id, "render", rendered=rendered, form=query, error=error)
+
+
 @router.get("/dags/{dag_id}/trigger")
 def trigger_form(context: ViewerContext, dag_id: PathId) -> Response:
     queries.current_dag(context.store, dag_id)  # an inactive DAG can't be triggered
@@ -222,7 +246,10 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
     def payload(_: str) -> dict[str, Any]:
         logical_date, conf = form.logical_date.strip() or None, parse_conf(form.conf.strip() or None)
         now = context.app.clock.now()
-        return triggered_dag(context.store, dag_id, logical_date, conf, now, allow_future=form.allow_future)
+        return triggered_dag(
+            context.store, dag_id, logical_date, conf, now, partition_key=form.partition_key.strip() or None,
+            allow_future=form.allow_future,
+        )  # fmt: skip
 
     try:
         return await context.submit(DAG_TRIGGER, payload, back=to("dags", dag_id, order="made"))

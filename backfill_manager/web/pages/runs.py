@@ -96,7 +96,7 @@ def task(
     lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
     lease = context.store.lease()
     return context.page(
-        "task.html", run=run_view(row), task=task_view(instance), zone=spec.timezone if spec else "UTC", number=number,
+        "task.html", run=run_view(row), task=task_view(instance, row), zone=spec.timezone if spec else "UTC", number=number,
         tries=list_tries(context.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
         more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
         lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
@@ -120,7 +120,10 @@ def log(
     launch, line = map(int, after.split("."))
     row = find_run(context.store, run_id, dag_id=dag_id)
     lines = list_log_lines(context.store, row, task_id, try_number=number, after=(launch, line), limit=LOG_LINES)
-    response = context.page("fragments/log_lines.html", lines=lines, before=launch or None)
+    spec = spec_of_run(context.store, row)
+    response = context.page(
+        "fragments/log_lines.html", lines=lines, before=launch or None, zone=spec.timezone if spec else "UTC"
+    )
     response.headers["X-Log-Position"] = _position(lines) if lines else after
     return response
 
