@@ -24,6 +24,17 @@ def duration(seconds: float, padded: bool = False) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
 
 
+def elapsed(seconds: float) -> str:
+    """`4 s`, `3 min 5 s`: of what goes on, in whole seconds. `live.js` writes the same."""
+    whole = max(int(seconds), 0)
+    return f"{whole} s" if whole < 60 else duration(whole)
+
+
+def estimate(seconds: float, padded: bool = False) -> str:
+    """`about 3 min`, `less than 1 s`: nobody can tell milliseconds in advance."""
+    return "less than 1 s" if seconds < 1 else f"about {duration(seconds, padded)}"
+
+
 def age(at: datetime, now: datetime) -> str:
     """`3 min ago`, `in 2 h`, `now`."""
     seconds = (now - at).total_seconds()

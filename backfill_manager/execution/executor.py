@@ -61,6 +61,7 @@ class _Try:
     weight: int = 0  # slots it holds; 0 while it waits
     running: RunningTask | None = None  # of a Python task, once it has begun
     abandoned: m.Outcome | None = None  # its outcome, whatever it does
+    stopped_at: float = 0.0  # when it was abandoned while it ran
     ended: bool = False
     # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
     deadlines: dict[Literal["timeout", "kill", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
@@ -266,8 +267,7 @@ class Executor:
         """Why this try must write nothing any more, if it must not: ("abandoned" or "unsure", the message)."""
         if it.abandoned is not None:
             end = it.abandoned
-            why = end.error if isinstance(end, m.Failed) else getattr(end, "reason", "ended")
-            return "abandoned", f"this try is over ({why}); it writes no more"
+            return "abandoned", f"this try is over ({_reason(end)}); it writes no more"
         if not self._is_leader():
             return "unsure", "this manager is not sure that it still leads; its tasks write no more"
         return None
@@ -277,6 +277,8 @@ class Executor:
         is_at_rest = isinstance(outcome, m.Succeeded | m.Skipped) and (
             it.running is None or not it.running.jobs_may_run
         )
+        if it.stopped_at:
+            it.lines.add("INFO", f"it ended {self._clock.monotonic() - it.stopped_at:.1f} s after it was stopped")
         if not is_at_rest:  # the JVM knows nothing of the end of a process
             it.jobs.cancel_jobs()
         if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
@@ -295,12 +297,15 @@ class Executor:
             it.deadlines.pop("timeout", None)
             runs = it.weight > 0
             if runs:
-                now = self._clock.monotonic()
+                it.stopped_at = now = self._clock.monotonic()
                 it.deadlines |= {"kill": now + self._grace_s, "cancel": now + it.cancel_in}
             self._changed.notify_all()
         if not runs:
             self._end(it, outcome)
             return True
+        what = "" if it.running is None else "TaskStopped is raised in its code, "
+        level = "ERROR" if isinstance(outcome, m.Failed) else "WARNING"
+        it.lines.add(level, f"{_reason(outcome)}: {what}its Spark jobs are cancelled, and it can write no more")
         it.turns.stop_waiting()
         if it.running is not None:
             it.running.stop()
@@ -313,11 +318,17 @@ class Executor:
             if it.ended:
                 return
             try:
-                self._flush(it)
+                outcome = it.abandoned or outcome
+                is_told = it.abandoned is not None or it.lines.has_error(_reason(outcome).removesuffix(" ..."))
+                if (
+                    isinstance(outcome, m.Failed | m.Lost) and not is_told
+                ):  # its process has ended, and could not log it
+                    it.lines.add("ERROR", _reason(outcome))
                 it.lines.close()
+                self._flush(it)
                 at = self._clock.now()
                 spark_jobs = self._spark_jobs.of_group(it.jobs.group) if it.weight else ()
-                self._on_event(m.TaskEnded(it.launch.key, it.abandoned or outcome, at, spark_jobs))
+                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs))
             finally:
                 it.ended = True
                 with self._changed:
@@ -392,6 +403,10 @@ class Executor:
                 it.running.give_up()
             self._end(it, it.abandoned or m.PutBack("abandoned"))
         return True
+
+
+def _reason(outcome: m.Outcome) -> str:
+    return outcome.error if isinstance(outcome, m.Failed) else getattr(outcome, "reason", "ended")
 
 
 class _Listener:

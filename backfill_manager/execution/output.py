@@ -30,6 +30,7 @@ from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Mode, Write
 from backfill_manager.execution.write_context import WriteContext
+from backfill_manager.humanise import plural
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class OutputWriter:
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before
             self._has_landed(after, transaction)
             return None
-        number = "" if commit.rows is None else f"{commit.rows:,} rows "
+        number = "" if commit.rows is None else f"{plural(commit.rows, 'row')} "
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._try.log.info("%s%s %s%s, version %d", number, change.verb, table.name, parts, commit.version)
         return commit.rows

@@ -30,6 +30,7 @@ from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.execution.written_tables import Written, written_by
+from backfill_manager.humanise import plural
 from backfill_manager.store.delta_spark.conflicts import marked_commits, retry_on_conflict
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class StatementRunner:
         since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
         commit = now.find(metadata, since=since)
         if commit is not None:
-            rows = "" if commit.rows is None else f"{commit.rows:,} rows into "
+            rows = "" if commit.rows is None else f"{plural(commit.rows, 'row')} into "
             self._try.log.info("statement %d: %s%s, version %d", number, rows, table.name, commit.version)
             return commit.rows
         if self._has_landed(now, transaction):

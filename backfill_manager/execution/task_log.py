@@ -4,22 +4,47 @@ Lines are collected and handed over in batches (the executor flushes about once 
 try). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers of a task's process let through (a bundle's own
 modules, a library's warnings) and what it prints land in the same log. Values of environment variables that are named like
 secrets, and passwords in URLs, are not shown.
+
+A loop that logs must not fill the state: of a long log the first lines are kept, and at the end of the try the last ones and
+errors between. Of a long line its two ends are kept: that of a traceback says what went wrong.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from backfill_manager.clock import Clock
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.masking import mask_environment
 from backfill_manager.model.records import TaskLog
 
-MAX_LINES: Final = 10_000  # of one try; a loop that logs must not fill the state
+HEAD_LINES: Final = 8_000  # of one try
+TAIL_LINES: Final = 2_000
+TAIL_CHARS: Final = 2_000_000  # what the tail may take of the manager's memory, however few lines that are
+BETWEEN_ERRORS: Final = 100  # the last ones of the lines left out, in whatever number
 MAX_CHARS: Final = 20_000  # of one line: a long traceback fits
+_ERRORS: Final = ("ERROR", "CRITICAL")
+
+
+def shorten_middle(text: str) -> str:
+    """Its beginning and its end, when it is longer than a line may be."""
+    if len(text) <= MAX_CHARS:
+        return text
+    gap = f" ... ({len(text):,} characters, the middle is left out) ... "
+    first = (MAX_CHARS - len(gap)) // 2
+    return f"{text[:first]}{gap}{text[first + len(gap) - MAX_CHARS :]}"
+
+
+class _Line(NamedTuple):
+    number: int
+    at: datetime
+    level: str
+    message: str
 
 
 class LogLines:
@@ -29,28 +54,37 @@ class LogLines:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
         self._lock = threading.Lock()
         self._waiting: list[TaskLog] = []
+        self._tail: deque[_Line] = deque()  # not masked yet: most of a flood is thrown away
+        self._tail_chars = 0
+        self._errors: deque[_Line] = deque(maxlen=BETWEEN_ERRORS)
         self._count = 0
+        self._left_out = 0
+        self._last_error = ""
         self._closed = False
 
     def add(self, level: str, message: str) -> None:
         with self._lock:
-            if self._closed or self._count > MAX_LINES:
+            if self._closed:
                 return
             self._count += 1
-            if self._count > MAX_LINES:
-                level, message = "WARNING", f"this try has logged more than {MAX_LINES} lines; the rest is left out"
-            message = mask_environment(message)
-            if len(message) > MAX_CHARS:
-                message = f"{message[:MAX_CHARS]} ... ({len(message)} characters)"
-            ti = self._ti
-            row = TaskLog(
-                dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
-                line=self._count, at=self._clock.now(), level=level, message=message, run_seq=ti.run_seq,
-            )  # fmt: skip
-            self._waiting.append(row)
+            if level in _ERRORS:
+                self._last_error = message
+            if self._count > HEAD_LINES:
+                if not self._tail:
+                    keeps = f"its last {TAIL_LINES:,} lines and the last {BETWEEN_ERRORS} errors follow when it ends"
+                    self._put(self._line("WARNING", f"this try has logged {HEAD_LINES:,} lines; {keeps}"))
+                    self._count += 2  # with the line that tells how many were left out
+                self._put_in_tail(self._line(level, message))
+            else:
+                self._put(self._line(level, message))
             first = len(self._waiting) == 1
         if first:
             self._on_first()
+
+    def has_error(self, error: str) -> bool:
+        """Whether the last error that was logged says this, maybe among other things."""
+        with self._lock:
+            return error in self._last_error
 
     def take(self) -> tuple[TaskLog, ...]:
         """The lines since the last time."""
@@ -59,9 +93,41 @@ class LogLines:
             return taken
 
     def close(self) -> None:
-        """The try is over: what comes from threads that it left behind is dropped."""
+        """The try is over: what comes from threads that it left behind is dropped. The last lines of a long log can be taken."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
+            if self._left_out:
+                but = f", but for {len(self._errors)} of the errors among them" if self._errors else ""
+                what = f"{self._left_out:,} lines are left out here{but}"
+                self._put(_Line(HEAD_LINES + 2, self._clock.now(), "WARNING", what))
+            for line in (*self._errors, *self._tail):
+                self._put(line)
+            self._tail.clear()
+            self._errors.clear()
+
+    def _line(self, level: str, message: str) -> _Line:
+        return _Line(self._count, self._clock.now(), level, message)
+
+    def _put(self, line: _Line) -> None:
+        ti = self._ti
+        row = TaskLog(
+            dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
+            line=line.number, at=line.at, level=line.level, message=shorten_middle(mask_environment(line.message)),
+            run_seq=ti.run_seq,
+        )  # fmt: skip
+        self._waiting.append(row)
+
+    def _put_in_tail(self, line: _Line) -> None:
+        self._tail.append(line)
+        self._tail_chars += len(line.message)
+        while len(self._tail) > TAIL_LINES or (self._tail_chars > TAIL_CHARS and len(self._tail) > 1):
+            dropped = self._tail.popleft()
+            self._tail_chars -= len(dropped.message)
+            if dropped.level in _ERRORS:
+                self._errors.append(dropped)
+            self._left_out += 1
 
 
 class TaskLogger(logging.Logger):

@@ -31,7 +31,7 @@ from backfill_manager.execution.attached_spark import AttachedSpark
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import run_python_task
-from backfill_manager.execution.task_log import MAX_CHARS, MAX_LINES
+from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import mask_environment
 from backfill_manager.processes.channel import Channel
@@ -113,7 +113,6 @@ class _Manager:
         self._channel = channel
         self._numbers = itertools.count(1)
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        self._lines = 0
         self.turns = RemoteTurns(self)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -133,9 +132,7 @@ class _Manager:
         threading.Thread(target=self._listen, name="bfm replies", daemon=True).start()
 
     def log(self, level: str, message: str) -> None:
-        self._lines += 1
-        if self._lines <= MAX_LINES + 1:  # the manager leaves out more
-            self.send({"level": level, "line": mask_environment(message[: MAX_CHARS * 2])})
+        self.send({"level": level, "line": shorten_middle(mask_environment(message))})
 
     def request(self, what: str, **more: Any) -> dict[str, Any]:
         """Waits for the reply."""

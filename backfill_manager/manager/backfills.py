@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
+from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import existing_run, make_run
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
@@ -42,26 +43,30 @@ def advance_backfills(tick: Tick) -> None:
         _advance(tick, live)
 
 
-def next_window_opening(state: ManagerState, now: datetime) -> datetime | None:
+def next_window_opening(state: ManagerState) -> datetime | None:
     """When the next backfill that waits for its time window may continue."""
-    waiting = [
-        TimeWindow.parse(live.row.window).opens_at(now, live.spec.timezone)
-        for live in state.backfills.values()
-        if live.row.window is not None and not live.row.is_paused and live.counts[s.PENDING] and not _is_open(live, now)
-    ]
-    return min(waiting, default=None)
+    waiting = (live.row.waits_until for live in state.backfills.values())
+    return min((opens_at for opens_at in waiting if opens_at is not None), default=None)
 
 
-def _is_open(live: ActiveBackfill, now: datetime) -> bool:
-    return live.row.window is None or TimeWindow.parse(live.row.window).is_open(now, live.spec.timezone)
+def _window_opens_at(live: ActiveBackfill, now: datetime) -> datetime | None:
+    """When the time window opens that pending items wait for; None: they wait for none."""
+    row = live.row
+    if row.window is None or row.is_paused or row.is_cancelled or not live.counts[s.PENDING]:
+        return None
+    window, zone = TimeWindow.parse(row.window), live.spec.timezone
+    return None if window.is_open(now, zone) else window.opens_at(now, zone)
 
 
 def _advance(tick: Tick, live: ActiveBackfill) -> None:
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
-        tick.put(c.backfill_paused(live.row, f"{failures} failed items: paused by stop_on_failure={limit}"))
-    if not live.row.is_paused and not live.row.is_cancelled and _is_open(live, tick.now):
+        tick.put(c.backfill_paused(live.row, f"{plural(failures, 'failed item')}: paused by stop_on_failure={limit}"))
+    opens_at = _window_opens_at(live, tick.now)
+    if live.row.waits_until != opens_at:
+        tick.put(live.row.evolve(waits_until=opens_at))
+    if not live.row.is_paused and not live.row.is_cancelled and opens_at is None:
         _make_runs(tick, live)
     if live.row.state == s.QUEUED and live.running:
         tick.put(c.backfill_started(live.row, tick.now))
@@ -252,8 +257,8 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
     wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
-    reason = live.row.reason
+    reason = None if outcome == s.SUCCESS else live.row.reason
     if outcome == s.FAILED and reason is None:
-        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {live.row.planned} items"
+        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {plural(live.row.planned, 'item')}"
     tick.put(c.backfill_ended(live.row, outcome, tick.now, reason))
     del tick.state.backfills[live.row.backfill_id]

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
+from backfill_manager.humanise import plural
 from backfill_manager.manager import apply_outcomes, backfills, dispatcher, runs, schedule
 from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
@@ -74,7 +75,7 @@ class Decisions:
         except StateError as error:
             self.requests.refuse(request_id, kinds.STATE_COMPACT, now, error)
         else:
-            message = f"the tables have {sum(files.values())} files now"
+            message = f"the tables have {plural(sum(files.values()), 'file')} now"
             self.requests.accept(request_id, kinds.STATE_COMPACT, now, None, message, {"files": files})
 
     def next_due(self, now: datetime) -> datetime | None:
@@ -82,7 +83,7 @@ class Decisions:
         that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
-        due.append(backfills.next_window_opening(self.state, now))
+        due.append(backfills.next_window_opening(self.state))
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
         return min((at for at in due if at is not None), default=None)

@@ -35,6 +35,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
+from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.settings import Settings, unused_settings
@@ -69,8 +70,8 @@ def run_manager(
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
     with _stop_on_signals(stop):
         try:
-            if tables := store.init():
-                log.info("state created or upgraded", root=state, tables=len(tables))
+            if any(changed := store.init()):
+                log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
             with beside(store) if beside else nullcontext():
                 elector = LeaderElector(store, clock, lease_s=settings.lease.seconds)
                 leader = elector.wait(stop)
@@ -146,7 +147,7 @@ class Manager:
         )  # fmt: skip
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services = (planner, bundles, poller, monitor)
+        self._services = (planner, bundles, poller, monitor, CoreAffinity())
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
             metrics=term.metrics, on_stop=shutdown.request,

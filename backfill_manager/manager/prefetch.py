@@ -73,7 +73,7 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
     finished = LoadedRows(store, (previous for _, previous in waiting))
     for run, previous in waiting:
         row = finished.rows.get(previous)
-        run.past = {} if row is None else {ti.task_id: ti.state for ti in finished.tasks[previous].values()}
+        run.past = {} if row is None else dict(finished.tasks[previous])
 
 
 def refill(live: ActiveBackfill, store: Store) -> None:

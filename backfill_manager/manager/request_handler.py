@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
+from backfill_manager.humanise import plural
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -142,7 +143,8 @@ class RequestHandler:
         let_finish, reason = command.let_running_finish, f"cancelled by {call.by}"
         close_pending(call.tick, live, s.CANCELLED, reason)
         self._put(c.backfill_cancelling(live.row, reason, let_running_finish=let_finish), call)
-        running = f"{len(live.running)} running runs {'may finish' if let_finish else 'are being stopped'}"
+        running = f"{plural(n := len(live.running), 'running run')} "
+        running += "may finish" if let_finish else "is being stopped" if n == 1 else "are being stopped"
         return command.backfill_id, f"backfill {command.backfill_id} is cancelled; {running}"
 
     def _hide(self, command: commands.HideBackfill, call: Call) -> Answer:

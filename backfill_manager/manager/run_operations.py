@@ -19,6 +19,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused
+from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import make_run, selected_of
 from backfill_manager.manager.items import reopen_failed
 from backfill_manager.manager.prefetch import timeline_around
@@ -196,7 +197,7 @@ class RunOperations:
                 done = len(self._cleared_by(call.id))
                 if not done:
                     raise
-                return command.dag_id, f"cleared {done} tasks"  # in the tick before a crash
+                return command.dag_id, f"cleared {plural(done, 'task')}"  # in the tick before a crash
             self._clearing[call.id] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[call.id]
         loaded = self._load(cleared.run.key for cleared in clearing.runs)
@@ -292,7 +293,7 @@ class RunOperations:
             raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
         self._state.backfills[backfill_id] = live
         self._state.put(c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=call.id))
-        return backfill_id, f"backfill {backfill_id} runs {reopen_failed(call.tick, live)} failed items again"
+        return backfill_id, f"backfill {backfill_id} runs {plural(reopen_failed(call.tick, live), 'failed item')} again"
 
     # -- shared -------------------------------------------------------------------------------------------------------
     def _load(self, keys: Iterable[RunKey]) -> LoadedRows:

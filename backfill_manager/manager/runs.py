@@ -69,14 +69,16 @@ def _advance_run(tick: Tick, run: ActiveRun) -> None:
 
 def _give_up(tick: Tick, run: ActiveRun, owner: ActiveBackfill | None, blocked: dict[str, str]) -> None:
     """Ends the tasks of a deadlocked run, none of which can ever start. `blocked` has the reasons by task."""
-    never_began = all(ti.launch == 0 for ti in run.own_tasks)
+    never_began, reason = all(ti.launch == 0 for ti in run.own_tasks), next(iter(blocked.values()))
     for ti in run.own_tasks:
         if ti.state == s.NONE:
             tick.put(c.upstream_failed(ti, tick.now, blocked.get(ti.task_id)))
-    if owner is not None and never_began and owner.counts[s.PENDING]:
-        reason = next(iter(blocked.values()))
+    if owner is None:
+        return
+    if never_began and owner.counts[s.PENDING]:
         close_pending(tick, owner, s.FAILED, reason)
-        tick.put(owner.row.evolve(reason=reason))  # its callbacks may run for a while
+    if not owner.row.is_paused and not owner.row.is_cancelled:  # these have a reason already
+        tick.put(owner.row.evolve(reason=reason))  # while the others, or callbacks, run
 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
@@ -127,11 +129,13 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
         return None if before is None or before.state in PAST_IS_DONE else ""
     if run.past is None:
         return ""
-    before_state = run.past.get(task.task_id, s.SUCCESS)  # the previous run may not have had the task
-    if before_state in PAST_IS_DONE:
+    before = run.past.get(task.task_id)
+    if before is None or before.state in PAST_IS_DONE:  # the previous run may not have had the task
         return None
+    if before.state == s.UPSTREAM_FAILED and before.error:  # a deadlock itself: what it waited for, this waits for
+        return before.error
     return (
-        f"deadlock: task {task.task_id!r} of run {run.row.run_id} depends on the past, and is {before_state} in the run before, "
+        f"deadlock: task {task.task_id!r} of run {run.row.run_id} depends on the past, and is {before.state} in the run before, "
         f"{run.row.previous_run_id}"
     )
 
@@ -151,7 +155,7 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
     del state.runs[run.key]
     for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:
-            other.past = {task_id: ti.state for task_id, ti in run.tasks.items()}
+            other.past = dict(run.tasks)
     owner = state.owner_of(run.row)
     if owner is not None:
         end_items(state, owner, owner.running.pop(run.key, []), run.row)

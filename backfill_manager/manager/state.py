@@ -34,7 +34,7 @@ class ActiveRun:
     spec: DagSpec
     tasks: dict[str, TaskInstance]
     selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others count as done
-    past: dict[str, str] | None = None  # task states of the previous run once it is finished; None: not read (yet)
+    past: dict[str, TaskInstance] | None = None  # tasks of the previous run once it is finished; None: not read (yet)
     may_start: bool = True  # within `max_active_runs`, as of this tick
 
     @property

@@ -24,6 +24,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import SubmissionResult
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
+from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.create_backfill import create_backfills
@@ -171,7 +172,7 @@ class TickLoop:
             row, pending, skipped = live.row, live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)
         pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
-        message = f"backfill {root.row.backfill_id}: {pending} items to run, {skipped} skipped"
+        message = f"backfill {root.row.backfill_id}: {plural(pending, 'item')} to run, {skipped} skipped"
         if skipped:
             message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.summary['skipped'].items())})"
         if others:
@@ -251,6 +252,5 @@ def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
     """One line in answer to `bundle.parse`."""
     by_kind = Counter(change.change for change in result.changes)
     changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
-    files = "1 file" if len(result.errors) == 1 else f"{len(result.errors)} files"
-    errors = f"; {files} could not be read" if result.errors else ""
+    errors = f"; {plural(len(result.errors), 'file')} could not be read" if result.errors else ""
     return f"bundle {result.bundle}: {'would be: ' if dry_run else ''}{changes}{errors}"

@@ -26,7 +26,8 @@ from typing import Any, ClassVar, Final, TypeVar
 #    them may be null.
 # 5: response.error_code, error_field and error_params. They may be null.
 # 6: pool.memory_mb and nice, dag_version.python. They may be null.
-SCHEMA_VERSION: Final = 6
+# 7: backfill.waits_until. It may be null.
+SCHEMA_VERSION: Final = 7
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")
@@ -115,6 +116,7 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     with_upstream: bool | None = None  # of the tasks that `tasks` names, those upstream too; None: an older release
     with_downstream: bool | None = None  # ... and those downstream
     ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
+    waits_until: datetime | None = None  # its pending items wait for its `window`, which opens then
 
 
 @dataclass(frozen=True)

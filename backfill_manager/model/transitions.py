@@ -190,7 +190,7 @@ def backfill_reopened(backfill: Backfill) -> Backfill:
 
 
 def backfill_ended(backfill: Backfill, state: str, at: datetime, reason: str | None = None) -> Backfill:
-    return _move(backfill, state, completed_at=at, reason=reason, is_paused=False)
+    return _move(backfill, state, completed_at=at, reason=reason, is_paused=False, is_cancelling=False)
 
 
 class Changes:

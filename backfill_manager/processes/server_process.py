@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.processes.channel import Channel
+from backfill_manager.processes.core_affinity import lift
 from backfill_manager.processes.interpreter import environment_for
 
 WARM_UP: Final = ("backfill_manager.dags.importing.warm_up",)  # a server calls their `warm_up()` before it serves
@@ -95,6 +96,7 @@ class ForkServerProcess:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
                 env=environment_for(python),
             )  # fmt: skip
+        lift(self._process.pid)
         self._is_lost = False
         self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
         self._listener.start()

@@ -87,12 +87,12 @@ def items_per_minute(backfill: Backfill) -> float | None:
 
 
 def has_time_left(backfill: Backfill) -> bool:
-    return bool(backfill["state"] == states.RUNNING and items_left(backfill))
+    return bool(backfill["state"] == states.RUNNING and items_left(backfill) and backfill["waits_until"] is None)
 
 
 def with_time_left(store: Store, backfill: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """The backfill with `time_left_s` and `finishes_at` where they are known: not while it is paused, and no end for one
-    with a time window."""
+    """The backfill with `time_left_s` and `finishes_at` where they are known: not while it is paused or waits for
+    its time window, and no end for one that has a window."""
     return at_pace(backfill, read_pace(store, backfill, now), now) if has_time_left(backfill) else backfill
 
 

@@ -74,6 +74,8 @@ class Backfill(Resource, UpdatableOptions):
     parents: tuple[str, ...] = Field(description="Backfills that it waits for.")
     time_left_s: float | None
     finishes_at: Instant | None
+    waits_for: str | None = Field(description="What its pending items wait for until `waits_until`: its time window.")
+    waits_until: Instant | None
     created_by: str
     request_id: str
     hidden_at: Instant | None

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from backfill_manager.errors import LostLease
 from backfill_manager.model import states
@@ -60,6 +60,13 @@ class Finding:
     message: str
 
 
+class ChangedTables(NamedTuple):
+    """The tables that `Store.init` had to touch, by name."""
+
+    created: list[str]
+    upgraded: list[str]
+
+
 class Store(ABC):
     engine: str  # "memory", "delta-rs", "delta-spark"
     root: str
@@ -70,9 +77,9 @@ class Store(ABC):
         return canonical_place(self.root)
 
     @abstractmethod
-    def init(self) -> list[str]:
-        """Creates the tables that are missing, and adds columns that an older release did not have; returns the names of the
-        changed tables. Idempotent. `StateError` if the state can't be written, is of a newer version, or of another engine."""
+    def init(self) -> ChangedTables:
+        """Creates the tables that are missing, and adds columns that an older release did not have. Idempotent.
+        `StateError` if the state can't be written, is of a newer version, or of another engine."""
 
     @abstractmethod
     def exists(self) -> bool:

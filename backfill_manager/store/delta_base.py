@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from arro3.core import ChunkedArray
 
 from backfill_manager.errors import InvalidInput, StateError, StateNotInitialised, nearest, shorten
+from backfill_manager.humanise import plural
 from backfill_manager.model.records import (
     RECORDS,
     SCHEMA_VERSION,
@@ -26,7 +27,7 @@ from backfill_manager.model.records import (
     columns,
 )  # fmt: skip
 from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, Term
+from backfill_manager.store.base import CHILDREN, ChangedTables, Condition, Finding, Leader, R, Store, Term
 from backfill_manager.store.filters import checked, known_columns, orders, record_of, records_of
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
 from backfill_manager.store.sql_guard import single_query, tables_named
@@ -138,16 +139,16 @@ class DeltaTables(ABC):
             hint="init_state", root=self.root,
         )  # fmt: skip
 
-    def create_missing(self) -> list[str]:
-        """Creates and upgrades what is needed; returns the names of the changed tables."""
-        changed = []
+    def create_missing(self) -> ChangedTables:
+        """Creates and upgrades what is needed."""
+        changed = ChangedTables([], [])
         for record in RECORDS:
             with self.translate_errors(record.TABLE, "made"):
                 if not self._has(record.TABLE):
                     self._create(record)
-                elif not self._upgrade_with_retries(record):
-                    continue
-            changed.append(record.TABLE)
+                    changed.created.append(record.TABLE)
+                elif self._upgrade_with_retries(record):
+                    changed.upgraded.append(record.TABLE)
         return changed
 
     def _upgrade_with_retries(self, record: type[Record]) -> bool:
@@ -168,7 +169,7 @@ class DeltaStore(Store):
         self.root = root
         self.tables = tables
 
-    def init(self) -> list[str]:
+    def init(self) -> ChangedTables:
         return self.tables.create_missing()
 
     def exists(self) -> bool:
@@ -192,7 +193,8 @@ class DeltaStore(Store):
                 shown = f"protocol {protocol[0]}/{protocol[1]} instead of 1/2"
                 return Finding(table, False, f"{shown}: a feature is on that not every reader has (at {location})")
             every = [f"count(CAST({name} AS STRING))" for name in names]  # reads each column of each file
-            return Finding(table, True, f"{python_columns(self._select(table, ['count(*)', *every], ()))[0][0]} rows")
+            rows = python_columns(self._select(table, ["count(*)", *every], ()))[0][0]
+            return Finding(table, True, plural(rows, "row"))
         except StateError as error:
             return Finding(table, False, str(error))
 

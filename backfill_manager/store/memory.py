@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import from_micros, micros
 from backfill_manager.errors import InvalidInput, StateNotInitialised, nearest
+from backfill_manager.humanise import plural
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
 from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import CHILDREN, Condition, Finding, Leader, R, Store, Term, check_next_term
+from backfill_manager.store.base import (
+    CHILDREN,
+    ChangedTables,
+    Condition,
+    Finding,
+    Leader,
+    R,
+    Store,
+    Term,
+    check_next_term,
+)
 from backfill_manager.store.filters import checked, known_columns, meets, orders, record_of
 from backfill_manager.store.schema import nullable_schema
 from backfill_manager.store.sql_guard import single_query
@@ -50,19 +61,19 @@ class MemoryStore(Store):
     def place(self) -> str:
         return self.root
 
-    def init(self) -> list[str]:
+    def init(self) -> ChangedTables:
         with self.lock:
             made = [name for name in TABLES if name not in self._tables]
             for name in made:
                 self._tables[name], self._places[name] = [], {}
-            return made
+            return ChangedTables(made, [])
 
     def exists(self) -> bool:
         return bool(self._tables)
 
     def check(self) -> list[Finding]:
         with self.lock:
-            return [Finding(name, True, f"{len(self.rows(name))} rows") for name in TABLES]
+            return [Finding(name, True, plural(len(self.rows(name)), "row")) for name in TABLES]
 
     def locations(self) -> dict[str, str]:
         return {name: f"{self.root}:{name}" for name in TABLES}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.model.states import RUNNING
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NO_VALUE: Final = Markup('<span class="no-value">–</span>')
@@ -65,6 +66,25 @@ def ago(value: str | datetime | None, now: datetime) -> Markup:
     return _time(value, lambda at: humanise.age(at, now), css="ago")
 
 
+def example_days(now: datetime, dag: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """First and last day of a range that a command or a field may show: the last seven days that the DAG has."""
+    zone = ZoneInfo(dag["timezone"] if dag else "UTC")
+    first, end = (
+        at.astimezone(zone).date() if (at := _at(dag[name] if dag else None)) else None
+        for name in ("start_date", "end_date")
+    )
+    last = now.astimezone(zone).date() - timedelta(days=1)
+    last = max(min(last, end or last), first or date.min)
+    return max(last - timedelta(days=6), first or date.min).isoformat(), last.isoformat()
+
+
+def elapsed(row: Mapping[str, Any], now: datetime) -> str | Markup:
+    """How long a run or a task took; of one that is running, the time so far, which `live.js` keeps current."""
+    if row["state"] != RUNNING or row["started_at"] is None:
+        return duration(row["duration_s"])
+    return _time(row["started_at"], lambda at: humanise.elapsed((now - at).total_seconds()), css="elapsed")
+
+
 def state_label(state: str) -> str:
     return _STATE_LABELS.get(state, state.replace("_", " "))
 
@@ -102,7 +122,7 @@ def _time(value: str | datetime | None, text: Callable[[datetime], str], css: st
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "number": number, "duration": duration, "instant": instant, "clock_time": clock_time, "day": day, "ago": ago,
-    "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural, "size": humanise.size,
-    "memory": humanise.memory,
-    "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
+    "elapsed": elapsed,
+    "estimate": humanise.estimate, "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural,
+    "size": humanise.size, "memory": humanise.memory, "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
 }  # fmt: skip

@@ -37,12 +37,12 @@ from backfill_manager.queries.requests import NOT_LISTED, request_view
 from backfill_manager.schemas.commands import find_field
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import links
-from backfill_manager.web.filters import FILTERS
+from backfill_manager.web.filters import FILTERS, example_days
 from backfill_manager.web.static_files import static
 
 REFRESH_HEADER: Final = "X-Live"
 RESPONSE_TIMEOUT_S: Final = 3.0  # for the manager's response, before the page is shown without it
-_AGO: Final = re.compile(r'(<time [^<>]*class="ago">)[^<]*')
+_AGO: Final = re.compile(r'(<time [^<>]*class="(?:ago|elapsed)">)[^<]*')
 TITLES: Final = {
     400: "Bad request", 401: "Login required", 403: "Forbidden", 404: "Not found", 405: "Method not allowed",
     408: "Request timeout", 409: "Refused", 413: "Request too large", 422: "Invalid input", 429: "Too many requests",
@@ -77,7 +77,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(FILTERS)
-    environment.globals.update(static=static, to=links.to, to_run=links.to_run)
+    environment.globals.update(static=static, to=links.to, to_run=links.to_run, example_days=example_days)
     return environment
 
 

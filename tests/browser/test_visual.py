@@ -133,6 +133,54 @@ def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stag
     assert wrong == []
 
 
+def test_on_a_phone_the_current_tab_is_in_sight_and_tags_are_large_enough_to_touch(
+    somebody: Somebody, busy: str
+) -> None:
+    ada = somebody(busy, viewport={"width": 360, "height": 740})
+    page = ada.goes("/dags/shop/trigger")
+    for row in ("Views", "Main"):
+        current = page.get_by_role("navigation", name=row).locator("[aria-current]")
+        box = current.bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= 361, row
+    box = ada.goes("/manager").get_by_role("navigation", name="Main").locator("[aria-current]").bounding_box()
+    assert box and box["x"] >= 0 and box["x"] + box["width"] <= 361
+    for tag in ada.goes("/dags").locator("a.tag").all():
+        box = tag.bounding_box()
+        assert box and box["height"] >= 24
+
+
+def test_lists_to_choose_from_are_not_as_wide_as_the_longest_id(somebody: Somebody, stage: ExitStack) -> None:
+    ground = InMemoryManager(dag_spec("n" * 200, "only", schedule=None), dag_spec("short", "only"), clock=FakeClock())
+    ground.backfill("n" * 200, keys=["k"])
+    ground.drain()
+    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    for there in ("/backfills", "/backfills/new"):
+        for one in ada.goes(there).locator("select").all():
+            box = one.bounding_box()
+            assert box and box["width"] < 400
+
+
+def test_the_name_of_a_pool_is_in_one_line(somebody: Somebody, busy: str) -> None:
+    ada = somebody(busy)
+    for width in (1280, 1000, 700):
+        ada.page.set_viewport_size({"width": width, "height": 800})
+        for cell in ada.goes("/pools").locator("td.name").all():
+            assert cell.evaluate(LINES_OF_TEXT) == 1, (width, cell.inner_text())
+
+
+def test_a_running_task_has_the_time_so_far(somebody: Somebody, busy: str) -> None:
+    page = somebody(busy).goes("/dags/wide/runs/backfill__2024-01-31T11:15:00Z")
+    times = page.locator("#run-tasks time.elapsed")
+    assert times.count() > 0
+    before = times.first.inner_text()
+    expect(times.first).not_to_have_text(before)  # it goes on
+
+
+LINES_OF_TEXT = """(element) => {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  return range.getClientRects().length;
+}"""
 EMPTY = {
     "/dags": "bfm manager start",
     "/backfills": "bfm backfill create",

@@ -10,8 +10,10 @@ import pytest
 from support.bfm import Bfm
 from support.sample_state import NEW_YEAR, FilledState
 
+from backfill_manager.cli.commands.backfill_watch import status_line
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import DagRun, Pool, Request
+from backfill_manager.queries.eta import ObservedPace
 from backfill_manager.schemas.commands import CreateBackfill
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
@@ -123,6 +125,17 @@ def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> N
     assert submitted(filled)[1]["changes"] == {"overrides": {"retries": 3, "weight": 2}}
 
 
+def test_what_was_set_can_be_taken_away(bfm: Bfm, filled: FilledState) -> None:
+    filled.backfill("b2", {"pending": 1}, window="20:00-06:00", tasks="^cl", with_upstream=False, stop_on_failure=2)
+
+    result = bfm("backfill", "set", "b2", "--no-window", "--no-tasks", "--no-stop-on-failure")
+
+    assert result.code == 0, result.err
+    assert submitted(filled)[1]["changes"] == {
+        "window": None, "tasks": None, "stop_on_failure": None, "with_upstream": True, "with_downstream": False,
+    }  # fmt: skip
+
+
 UNCHANGEABLE = {
     "nothing": ((), 2, "Nothing to change was named; the options are --conf"),
     "an unknown setting": (("--set", "colour=red"), 2, "There are max_active_tasks, retries"),
@@ -132,6 +145,11 @@ UNCHANGEABLE = {
     "the pool of the scheduled runs": (("--pool", "scheduled"), 2, "for scheduled runs"),
     "tasks that there are not": (("--tasks", "^nothing"), 2, "there are clean, delays"),
     "hours that are none": (("--window", "25:00-26:00"), 2, "must be a span of hours"),
+    "a window and none": (
+        ("--window", "20:00-06:00", "--no-window"),
+        2,
+        "--window and --no-window contradict each other",
+    ),
     "no runs at once": (("--max-active-runs", "0"), 2, "--max-active-runs"),
     "broken JSON": (("--conf", "{"), 2, "--conf is not JSON"),
 }
@@ -254,6 +272,20 @@ def test_one_that_works_by_night_promises_no_end(bfm: Bfm, state: FilledState) -
     shown = bfm("backfill", "show", "b1", "--output", "json").document
 
     assert (shown["time_left_s"], shown["finishes_at"]) == (60.0, None)
+
+
+def test_outside_its_window_it_says_what_it_waits_for_and_until_when(bfm: Bfm, state: FilledState) -> None:
+    until = NEW_YEAR + timedelta(hours=20)
+    state.backfill("b1", {"success": 1, "pending": 2}, window="20:00-06:00", waits_until=until)
+    state.clock.at += timedelta(seconds=30)
+
+    shown = bfm("backfill", "show", "b1", "--output", "json").document
+    assert (shown["time_left_s"], shown["waits_until"]) == (None, "2013-01-02T01:00:00Z")
+    for command in ("list",), ("show", "b1"):
+        text = " ".join(bfm("backfill", *command).out.split())
+        assert "its time window, 20:00-06:00" in text and "2013-01-02T01:00:00Z" in text and " left " not in text
+    line = status_line(shown, ObservedPace()).plain
+    assert line.endswith("(waits for its time window, 20:00-06:00, until 2013-01-02T01:00:00Z)")
 
 
 def test_a_watcher_is_told_the_time_left_from_the_first_look_on(bfm: Bfm, state: FilledState) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
+from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.sample_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import DagRun, Request, TaskTry
+from backfill_manager.model.records import DagRun, Request, TaskInstance, TaskTry
+from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
 
@@ -203,6 +206,39 @@ def test_runs_and_their_tasks_are_listed_and_shown(bfm: Bfm, state: FilledState)
     assert "second line" not in people
 
 
+def test_runs_of_one_type_are_listed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    by_hand = state.run("2013-01-01", run_type="manual")
+    state.run("2013-01-02", run_type="scheduled")
+
+    assert [one["run_id"] for one in bfm("runs", "list", "--type", "manual", "--output", "json").document] == [by_hand]
+    assert bfm("runs", "list", "--type", "backfill").err == "No runs.\n"
+    assert "'manual'" in bfm("runs", "list", "--type", "manul").error
+
+
+def test_what_runs_has_the_time_that_it_took_so_far(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    run_id = state.run("2013-01-01", state="running", started_at=state.clock.at - timedelta(seconds=90))
+    seq = state.store.read(DagRun)[0].run_seq
+    started = state.clock.at - timedelta(seconds=75)
+    state.put(TaskInstance("flights", run_id, "clean", "running", seq, started_at=started, try_number=1))
+
+    assert "1 min 30 s" in bfm("runs", "list").out
+    assert all(took in bfm("runs", "show", run_id).out for took in ("1 min 30 s", "1 min 15 s"))
+    assert "1 min 15 s" in bfm("tasks", "states", "flights", run_id).out
+    assert bfm("runs", "show", run_id, "--output", "json").document["duration_s"] is None
+
+
+def test_names_of_pools_stay_whole_on_a_narrow_terminal(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "50"}.items():
+        monkeypatch.setenv(name, value)
+    state.pools()
+    lines = [line.split()[:1] for line in bfm("pools", "list").out.splitlines()]
+    assert ["scheduled"] in lines and ["backfill"] in lines
+
+
 def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.run("2013-01-01", {"clean": "success"}, is_partial=True)
@@ -298,6 +334,14 @@ def test_the_state_is_made_checked_found_and_queried(bfm: Bfm, tmp_path: Path) -
     assert (checked.code, {one["outcome"] for one in checked.document}) == (0, {"ok"})
     assert Path(places["dag_run"]) == tmp_path / "state" / "dag_run"
     assert submitted.document == [{"n": 0, "at": None}]
+
+
+def test_a_state_of_an_older_release_is_upgraded_and_not_called_created(bfm: Bfm, tmp_path: Path) -> None:
+    bfm("state", "init")
+    for table in ("dag", "pool"):
+        older = DeltaTable(str(tmp_path / "state" / table))
+        older.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
+    assert "Upgraded 2 tables at " in bfm("state", "init").out
     assert bfm("state", "sql", "DROP TABLE dag_run").code == 2
     assert bfm("state", "sql", "SELECT * FROM dag_rum").code == 2
 

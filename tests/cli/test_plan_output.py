@@ -76,6 +76,15 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
     )
 
 
+def test_a_plan_by_which_nothing_runs_takes_no_time_that_is_worth_words(bfm: Bfm, state: FilledState) -> None:
+    summary = {**SUMMARY, "pending": 0, "estimate": {**ESTIMATE, "total_s": 0.0}}
+    below = [{"dag_id": "delays", "waits_for": ["flights"], "items": [], "summary": summary}]
+
+    out = shown(bfm, state, {"items": [item(1)], "summary": summary, "downstream": below})
+
+    assert not {"about", "takes", "less than"} & set(out.split())
+
+
 @pytest.mark.parametrize(
     ("estimate", "lines"),
     [
@@ -84,6 +93,7 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
         ({"rows": 5, "files": 1, "bytes": 512}, ["They will read about 5 rows in 1 file, 512 B."]),
         ({"unknown": ["raw", "old"]}, ["Unknown size: raw, old."]),
         ({"run_s": {"median": 3.0}}, ["An item takes about 3.0 s."]),
+        ({"run_s": {"median": 0.0}, "total_s": 0.02}, ["An item takes less than 1 s; full range less than 1 s."]),
     ],
 )
 def test_only_what_is_known_is_told(estimate: dict[str, Any], lines: list[str]) -> None:

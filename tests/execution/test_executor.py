@@ -249,6 +249,7 @@ def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(stage: Stage) -> 
     launch = a_launch()
     assert stage.play(launch, fails) == Failed("ValueError: no flights on this day")
     output = stage.log_of(launch)
+    assert output.count("ValueError: no flights on this day") == 1
     assert output.startswith("about to fail\nTraceback") and "in fails" in output and "performing.py" not in output
 
 
@@ -377,17 +378,27 @@ def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(stage: Stage) -
     assert stage.audience.lines(launch) == ["bundle.helpers: in a thread", "bundle.helpers: here"]
 
 
-def test_a_task_that_logs_without_end_is_cut_short(stage: Stage) -> None:
-    from backfill_manager.execution.task_log import MAX_LINES
+def test_a_task_that_logs_without_end_keeps_the_end_of_its_log_and_its_error(stage: Stage) -> None:
+    from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 
     def loops(ctx: Any) -> None:
-        for n in range(MAX_LINES + 50):
+        for n in range(HEAD_LINES + TAIL_LINES + 50):
             ctx.log.info("%d", n)
+        raise ValueError("x" * 50_000 + " the cause")
 
     launch = a_launch()
-    stage.play(launch, loops)
+    assert isinstance(stage.play(launch, loops), Failed)
     lines = stage.audience.lines(launch)
-    assert len(lines) == MAX_LINES + 1 and "the rest is left out" in lines[-1]
+    assert len(lines) == HEAD_LINES + 2 + TAIL_LINES and lines[:2] == ["0", "1"]
+    assert lines[-1].startswith("Traceback") and lines[-1].endswith("x the cause")
+    assert lines[-2] == str(HEAD_LINES + TAIL_LINES + 49)
+
+
+def test_the_end_of_a_process_that_could_not_log_it_is_in_the_log(stage: Stage) -> None:
+    launch = a_launch()
+    outcome = stage.play(launch, lambda ctx: os._exit(3))
+    assert outcome == Failed("its process ended with exit code 3 before the task had")
+    assert stage.audience.lines(launch) == [outcome.error]
 
 
 # -- Spark goes away --------------------------------------------------------------------------------------------------

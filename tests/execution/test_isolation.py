@@ -19,7 +19,7 @@ from support.executor_fixture import PATIENCE, Stage, a_launch, no_spark_job_goe
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.execution.messages import Failed, Lost, Succeeded
-from backfill_manager.execution.task_log import MAX_LINES
+from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -428,7 +428,9 @@ def test_a_flood_of_output_is_cut_short_and_holds_up_nobody(stage: Stage) -> Non
         launch = a_launch()
         assert stage.play(launch, floods) == Succeeded('"done"')
         lines = stage.audience.lines(launch)
-        assert len(lines) == MAX_LINES + 1 and "the rest is left out" in lines[-1]
+        assert "its last 2,000 lines" in lines[HEAD_LINES] and "lines are left out here" in lines[HEAD_LINES + 1]
+        assert len(lines) <= HEAD_LINES + 2 + TAIL_LINES
+        assert {"\ufffd\x00\ufffd", "x"} & {line.strip("x") or "x" for line in lines[HEAD_LINES + 2 :]}
 
 
 def test_a_child_that_holds_the_streams_open_does_not_hold_up_the_end(stage: Stage) -> None:

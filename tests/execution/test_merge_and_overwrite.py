@@ -56,7 +56,7 @@ def test_overwrite_replaces_the_whole_table_whatever_run_it_is(stage: Stage, tab
     assert stage.play(launch, overwrites(table, (3, "c"))) == Succeeded("1")
     assert rows_of(stage.spark, table) == [(3, "c")]
     assert stage.audience.rows_of(launch) == 1
-    assert f"1 rows into {table}" in stage.log_of(launch)
+    assert f"1 row into {table}" in stage.log_of(launch)
 
     landed = version_of(stage.spark, table)  # the manager died before it heard of that
     assert stage.play(again(launch), overwrites(table, (4, "d"))) == Succeeded(None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,6 +163,11 @@ def test_a_task_that_takes_too_long_is_stopped_in_the_same_way(stage: Stage, fun
         launch = stage.start(a_launch(timeout=TOO_LATE), lambda ctx: function(ctx, begun))
         assert stage.audience.outcome(launch) == Failed("timed out after 2 s")
         wait_gone(int(begun.text()))
+        first, *_, last = stage.audience.lines(launch)
+        what = "TaskStopped is raised in its code, its Spark jobs are cancelled, and it can write no more"
+        assert first == f"timed out after 2 s: {what}"
+        assert re.fullmatch(r"it ended \d+\.\d s after it was stopped", last)
+        assert ("it is killed now" in stage.log_of(launch)) == (function is stays_in_c)
 
 
 def test_a_task_that_is_stopped_learns_it_by_an_exception_that_its_log_shows(stage: Stage) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from support.scenarios import accepted
 
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.model import states as s
@@ -155,6 +157,39 @@ def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:
     assert ground.states(backfill) == {s.FAILED: 5}
 
 
+RUNS = ["backfill__2013-01-01T00:00:00Z", "backfill__2013-01-02T00:00:00Z"]
+
+
+@pytest.mark.parametrize("others", [(), ("load",)], ids=["alone", "beside another"])
+@pytest.mark.parametrize("length", [2, 5])
+def test_the_backfills_own_reason_names_the_run_and_the_task_that_all_wait_for(
+    others: tuple[str, ...], length: int
+) -> None:
+    """Also where the others of a run go on, so that each item ends by itself, and where no item was pending any more."""
+    spec = dag_spec("d", *others, "roll", each={"roll": {"depends_on_past": True}})
+    fails = (RUNS[0], "roll")
+    ground = InMemoryManager(
+        spec, script=lambda it: Failed("x") if (it.run.run_id, it.task.task_id) == fails else Succeeded()
+    )
+    backfill = ground.backfill("d", JANUARY[:length])
+    ground.drain()
+    expected = f"deadlock: task 'roll' of run {RUNS[1]} depends on the past, and is failed in the run before, {RUNS[0]}"
+    assert (ground.row(backfill).state, ground.row(backfill).reason) == (s.FAILED, expected)
+    assert [item.reason for item in ground.items(backfill)[1:]] == [expected] * (length - 1)
+
+
+def test_a_backfill_that_has_paused_itself_still_names_it_when_it_goes_on() -> None:
+    spec = dag_spec("d", "load", "roll", each={"roll": {"depends_on_past": True}})
+    ground = InMemoryManager(
+        spec, script=lambda it: Failed("x") if (it.run.run_id, it.task.task_id) == (RUNS[0], "roll") else Succeeded()
+    )
+    backfill = ground.backfill("d", JANUARY, stop_on_failure=3, max_active_runs=1)
+    ground.drain()
+    assert ground.row(backfill).reason == "3 failed items: paused by stop_on_failure=3"
+    accepted(ground, "backfill.unpause", backfill_id=backfill)
+    assert (ground.row(backfill).reason or "").endswith(f"is failed in the run before, {RUNS[0]}")
+
+
 def test_pause_lets_what_runs_go_on_and_starts_no_new_run() -> None:
     ground = InMemoryManager(PIPELINE, script=never)
     backfill = ground.backfill("d", JANUARY, max_active_runs=1)
@@ -184,13 +219,34 @@ def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish
         for key in list(ground.running):
             ground.finish(key, Succeeded())
         ground.drain()
-    assert ground.row(backfill).state == s.CANCELLED
+    assert (ground.row(backfill).state, ground.row(backfill).is_cancelling) == (s.CANCELLED, False)
     assert ground.states(backfill) == ({s.SUCCESS: 2, s.CANCELLED: 3} if finish else {s.CANCELLED: 5})
     assert {ti.state for ti in ground.tasks("d")} == ({s.SUCCESS} if finish else {s.CANCELLED})
     ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
     ground.drain()
     result = ground.store.read(Response)[-1]
     assert result.outcome == "refused" and "cancelled already" in result.message
+
+
+def test_messages_about_one_thing_have_it_in_the_singular() -> None:
+    ground = InMemoryManager(PIPELINE, script=lambda _: Failed("broken", retryable=False))
+    one = ground.backfill("d", JANUARY[:1])
+    ground.drain()
+    ground.ask("backfill.retry", backfill_id=one)
+    ground.drain()
+    stopped = ground.backfill("d", JANUARY[1:3], stop_on_failure=1, max_active_runs=1)
+    ground.drain()
+    assert ground.row(stopped).reason == "1 failed item: paused by stop_on_failure=1"
+    ground.script = never
+    running = ground.backfill("d", JANUARY[3:4])
+    ground.drain()
+    ground.ask("backfill.cancel", backfill_id=running, let_running_finish=False)
+    ground.drain()
+    said = [str(row.message) for row in ground.store.read(Response)]
+    assert [text.partition("; ")[2] for text in said if "is cancelled" in text] == ["1 running run is being stopped"]
+    said += [str(ground.row(backfill).reason) for backfill in (one, stopped, running)]
+    assert [text for text in said if re.search(r"\b1( [a-z]+)? (runs|items|tasks)\b", text)] == []
+    assert ground.row(one).reason == "1 failed of 1 item"
 
 
 def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:

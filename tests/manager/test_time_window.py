@@ -4,6 +4,7 @@ them. The clock of a playground begins at 2024-01-01T00:00Z."""
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,6 +16,8 @@ from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
+from backfill_manager.queries.backfills import find_backfill
+from backfill_manager.queries.eta import with_time_left
 from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -130,6 +133,39 @@ def test_a_backfill_with_hours_waits_for_them_and_wakes_the_manager_then() -> No
     assert next_due(ground) == at("2024-01-01T20:00")
     play(ground, "2024-01-01T20:00")
     assert ground.states(backfill) == {s.SUCCESS: 2}
+
+
+def test_it_says_what_it_waits_for_and_until_when_and_claims_no_time_left() -> None:
+    ground = InMemoryManager(dag_spec("d", "a"), script=never)
+    backfill = ground.backfill("d", days("2013-01-01", 3), window="20:00-06:00", max_active_runs=1)
+    ground.clock.advance(hours=5)
+    ground.drain()
+
+    def shown() -> dict[str, Any]:
+        return with_time_left(ground.store, find_backfill(ground.store, backfill), ground.clock.now())
+
+    assert (shown()["waits_for"], shown()["waits_until"]) == (None, None)
+    ground.clock.advance(hours=1)
+    ground.finish(key_of(ground, "01-01"), Succeeded())
+    ground.drain()
+    assert (shown()["waits_for"], shown()["waits_until"]) == ("its time window, 20:00-06:00", "2024-01-01T20:00:00Z")
+    assert (shown()["state"], shown()["time_left_s"], shown()["finishes_at"]) == (s.RUNNING, None, None)
+    ground.clock.advance(hours=14)
+    ground.drain()
+    assert shown()["waits_until"] is None and shown()["time_left_s"] > 0
+
+
+@pytest.mark.parametrize("change", ["set", "pause", "cancel"])
+def test_it_waits_no_longer_when_the_window_is_taken_away_or_it_is_stopped(change: str) -> None:
+    ground = InMemoryManager(dag_spec("d", "a"))
+    ground.clock.advance(hours=12)
+    backfill = ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    ground.drain()
+    assert ground.row(backfill).waits_until == at("2024-01-01T20:00")
+    how = {"set": {"changes": {"window": None}}, "pause": {}, "cancel": {"let_running_finish": False}}[change]
+    accepted(ground, f"backfill.{change}", backfill_id=backfill, **how)
+    assert (ground.row(backfill).waits_until, next_due(ground)) == (None, None)
+    assert ground.row(backfill).state == {"set": s.SUCCESS, "pause": s.PAUSED, "cancel": s.CANCELLED}[change]
 
 
 def test_hours_are_those_of_the_dags_zone() -> None:

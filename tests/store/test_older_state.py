@@ -11,7 +11,17 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BundleRow, DagRow, DagVersion, Pool, Record, Response
+from backfill_manager.model.records import (
+    SCHEMA_VERSION,
+    TABLES,
+    Backfill,
+    BundleRow,
+    DagRow,
+    DagVersion,
+    Pool,
+    Record,
+    Response,
+)
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
@@ -44,11 +54,11 @@ def test_columns_are_added_when_the_state_is_opened_to_lead_and_the_rows_stay(tm
     store = DeltaRsStore(str(tmp_path))
     with pytest.raises(StateError, match="has state version 1"):
         store.read(DagRow)
-    assert store.init() == ["dag"]
+    assert store.init() == ([], ["dag"])
     assert store.read(DagRow) == [ROW]
     assert all(finding.ok for finding in store.check())
     assert DeltaTable(place).metadata().configuration[VERSION_PROPERTY] == str(SCHEMA_VERSION)
-    assert store.init() == []
+    assert not any(store.init())
 
 
 def test_managers_that_start_at_the_same_time_bring_it_up_to_date_together(tmp_path: Path) -> None:
@@ -60,7 +70,7 @@ def test_managers_that_start_at_the_same_time_bring_it_up_to_date_together(tmp_p
         made.alter.set_table_properties({VERSION_PROPERTY: "2"}, raise_if_not_exists=False)
     with ThreadPoolExecutor(4) as managers:
         changed = list(managers.map(lambda _: DeltaRsStore(str(tmp_path)).init(), range(4)))
-    assert {name for names in changed for name in names} == set(TABLES)
+    assert {name for one in changed for name in one.upgraded} == set(TABLES)
     assert all(finding.ok for finding in store.check())
 
 
@@ -77,9 +87,9 @@ def test_so_are_they_in_a_metastore(spark: SparkSession, spark_state: DeltaSpark
     spark.sql(f"INSERT INTO {table} VALUES ('examples', 'jobs', 'standard', 'abc', TIMESTAMP'2026-01-01 00:00:00')")
 
     store = DeltaSparkStore(spark_state.root, spark)
-    assert store.init() == ["bundle"]
+    assert store.init() == ([], ["bundle"])
     assert [(row.name, row.commit_id) for row in store.read(BundleRow)] == [("examples", None)]
-    assert store.init() == []
+    assert not any(store.init())
 
 
 def test_a_state_of_version_4_gets_the_columns_of_errors_and_its_refusals_keep_their_message(tmp_path: Path) -> None:
@@ -99,9 +109,29 @@ def test_a_state_of_version_4_gets_the_columns_of_errors_and_its_refusals_keep_t
     write_deltalake(place, arrow_table(Response, [refused]).drop_columns(sorted(added)), mode="append")
 
     store = DeltaRsStore(str(tmp_path))
-    assert store.init() == ["response"]
+    assert store.init() == ([], ["response"])
     assert store.read(Response) == [refused]
     assert str(refusal(refused)) == "--from is after --to"
+
+
+def test_a_state_of_version_6_gets_the_columns_of_version_7_and_its_rows_stay(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    row = Backfill(
+        backfill_id="b1", dag_id="flights", state="queued", config_json="{}", reprocess="none", max_active_runs=1, priority=0,
+        pool="backfill", is_paused=False, created_at=ROW.updated_at, run_seq=1, window="20:00-06:00",
+    )  # fmt: skip
+    place = store.tables.location("backfill")
+    then = Schema([field for field in DeltaTable(place).schema().fields if field.name != "waits_until"])
+    DeltaTable.create(
+        place, schema=then, mode="overwrite", configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "6"},
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    write_deltalake(place, arrow_table(Backfill, [row]).drop_columns(["waits_until"]), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    assert store.init() == ([], ["backfill"])
+    assert store.read(Backfill) == [row]
 
 
 def test_a_state_of_version_5_gets_the_limits_of_pools_and_the_interpreters_of_versions(tmp_path: Path) -> None:
@@ -125,6 +155,6 @@ def test_a_state_of_version_5_gets_the_limits_of_pools_and_the_interpreters_of_v
     store = DeltaRsStore(str(tmp_path))
     with pytest.raises(StateError, match="has state version 5"):
         store.read(Pool)
-    assert sorted(store.init()) == ["dag_version", "pool"]
+    assert sorted(store.init().upgraded) == ["dag_version", "pool"]
     assert (store.read(Pool), store.read(DagVersion)) == ([pool], [version])
     assert all(finding.ok for finding in store.check())

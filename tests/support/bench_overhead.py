@@ -10,9 +10,9 @@ from __future__ import annotations
 import statistics
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +45,11 @@ def tiny():
 
 @contextmanager
 def running_manager(
-    dag_files: Mapping[str, str], pools: Sequence[Pool], spark: SparkSession | None = None
-) -> Iterator[tuple[Store, SparkSession]]:
+    dag_files: Mapping[str, str], pools: Sequence[Pool], spark: SparkSession | None = None,
+    beside: Callable[[Store], AbstractContextManager[None]] | None = None,
+) -> Iterator[tuple[Store, SparkSession]]:  # fmt: skip
     """Runs a manager in this process on a temporary state and yields a client's store and the Spark session. A session that
-    is passed in stays open; without one, a session on two cores is built and stopped."""
+    is passed in stays open; without one, a session on two cores is built and stopped. `beside` as for `run_manager`."""
     session = spark or build_session(pools=pools, app_name="benchmark", master="local[2]")
     try:
         with tempfile.TemporaryDirectory(prefix="bfm-bench-") as scratch:
@@ -68,7 +69,7 @@ def running_manager(
             ready, stop = threading.Event(), threading.Event()
             manager = threading.Thread(
                 target=run_manager, args=(settings,), name="manager",
-                kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": session},
+                kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": session, "beside": beside},
             )  # fmt: skip
             manager.start()
             try:

@@ -8,21 +8,30 @@ from __future__ import annotations
 import re
 import statistics
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
+from backfill_manager.api import server
+from backfill_manager.api.app import create_app
 from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager, Pool, TaskInstance, TaskLog
 from backfill_manager.requests.submit import submit
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.settings import Settings
 from backfill_manager.store.base import Condition, Store
 from support.bench_overhead import running_manager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+GETS = 100
 DAG_FILE = """
 from backfill_manager import dag, task
 
@@ -46,18 +55,26 @@ def burning():
 def measure_task_processes(tasks: int, burning: int, *, spark: SparkSession | None = None) -> dict[str, Any]:
     """No-op tasks: how many a second, sixteen at once, and the milliseconds from slot to first line, one after another. Then
     the seconds from a request to its task's start and the duration of ticks, first with nothing else, then beside `burning`
-    tasks that burn Python without end. And the memory of an idle process that is its own, in MB (Linux)."""
-    clock = SystemClock()
+    tasks that burn Python without end; and the time in which 95 of 100 GETs of the list of backfills are answered by the API that
+    runs beside the manager. And the memory of an idle process that is its own, in MB (Linux)."""
+    clock, bound = SystemClock(), server.listen("127.0.0.1", 0)
+    url = f"{server.url_of(bound)}/api/v1/backfills"
+
+    @contextmanager
+    def beside_it(store: Store) -> Iterator[None]:
+        with server.served_beside(create_app(Settings(), store, clock=clock), bound):
+            yield
+
     pools = [Pool(name=name, slots=16, weight=1, min_share=0) for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN)]
-    with running_manager({"processes.py": DAG_FILE}, pools, spark) as (store, _):
+    with running_manager({"processes.py": DAG_FILE}, pools, spark, beside_it) as (store, _):
         _run(store, clock, "idle", 16)  # warm-up
         rate = _run(store, clock, "idle", tasks)
         alone = [_one(store, clock) for _ in range(12)]
-        alone_tick_ms = _tick_ms(store)
+        alone_tick_ms, alone_get_ms = _tick_ms(store), _get_ms_p95(url)
         burners = _submit(store, clock, "burning", burning)
         _wait(lambda: len(_tasks(store, burners, (s.RUNNING,))) == burning)
         beside = [_one(store, clock) for _ in range(12)]
-        beside_tick_ms = _tick_ms(store)
+        beside_tick_ms, beside_get_ms = _tick_ms(store), _get_ms_p95(url)
         memory = _memory_of_idle_processes()
         submit(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": burners, "let_running_finish": False})
         _wait(lambda: not _tasks(store, burners, s.TASK_STARTED))
@@ -70,6 +87,8 @@ def measure_task_processes(tasks: int, burning: int, *, spark: SparkSession | No
         "ratio_request_to_start": round(median(b for b, _ in beside) / median(a for a, _ in alone), 2),
         "tick_ms_alone": alone_tick_ms,
         "tick_ms_beside": beside_tick_ms,
+        "get_ms_p95_alone": alone_get_ms,
+        "get_ms_p95_beside": beside_get_ms,
         "private_mb_of_an_idle_process": memory,
     }
 
@@ -112,6 +131,16 @@ def _one(store: Store, clock: SystemClock) -> tuple[float, float]:
 
 def _tick_ms(store: Store) -> float | None:
     return max(store.read(Manager), key=lambda row: row.term).tick_ms
+
+
+def _get_ms_p95(url: str) -> float:
+    took = []
+    with httpx.Client() as client:
+        for _ in range(GETS):
+            began = time.perf_counter()
+            client.get(url).raise_for_status()
+            took.append((time.perf_counter() - began) * 1000)
+    return round(statistics.quantiles(took, n=20)[-1], 1)
 
 
 def _memory_of_idle_processes() -> float | None:

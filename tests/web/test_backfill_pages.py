@@ -459,6 +459,22 @@ def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: Te
     assert (again["priority"], again["overrides"].split()) == ("7", ["clean.timeout=600", "retries=3"])
 
 
+def test_outside_its_window_it_says_until_when_it_waits(ground: InMemoryManager, browser: TestClient) -> None:
+    ground.clock.advance(hours=12)
+    one = ground.backfill("flights", days("2013-01-01", 4), window="20:00-06:00")
+    ground.drain()
+    page = page_of(browser, f"/backfills/{one}")
+    assert "Waits for its time window, 20:00-06:00, until 31 Jan 2024, 20:00" in text_of(page, "backfill-progress")
+    assert "waits for its time window, 20:00-06:00, until 31 Jan 2024" in text_of(
+        page_of(browser, "/backfills"), f"b-{one}"
+    )
+    form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
+    followed(browser, f"/backfills/{one}/settings", **{**form, "window": ""})
+    ground.drain()
+    page = page_of(browser, f"/backfills/{one}")
+    assert "Waits" not in text_of(page, "backfill-progress") and "any time" in text_of(page, "backfill-settings")
+
+
 def test_nothing_changed_asks_for_nothing(ground: InMemoryManager, browser: TestClient) -> None:
     one = ground.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")

@@ -53,6 +53,28 @@ def test_a_logical_date_is_as_short_as_it_can_be_in_its_zone(at: str, zone: str,
     assert filters.plain_day(at, zone) == text
 
 
+def test_what_runs_takes_time_until_it_ends() -> None:
+    running = {"state": "running", "started_at": "2024-01-31T11:58:54.5Z", "duration_s": None}
+    assert '<time datetime="2024-01-31T11:58:54.500000Z"' in (shown := filters.elapsed(running, NOON))
+    assert shown.endswith('class="elapsed">1 min 5 s</time>')
+    assert filters.elapsed({**running, "state": "success", "duration_s": 7.0}, NOON) == "7.0 s"
+    assert filters.elapsed({**running, "started_at": "2024-01-31T12:00:01Z"}, NOON).endswith(">0 s</time>")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "days"),
+    [
+        (None, None, ("2024-01-24", "2024-01-30")),
+        ("2024-01-28T05:00:00Z", None, ("2024-01-28", "2024-01-30")),
+        ("2013-01-01T05:00:00Z", "2013-12-31T05:00:00Z", ("2013-12-25", "2013-12-31")),
+        ("2025-03-01T05:00:00Z", None, ("2025-03-01", "2025-03-01")),
+    ],
+)
+def test_example_days_are_days_that_the_dag_has(start: str | None, end: str | None, days: tuple[str, str]) -> None:
+    dag = {"timezone": "America/New_York", "start_date": start, "end_date": end}
+    assert filters.example_days(NOON, dag) == days
+
+
 def test_an_instant_has_the_exact_one_as_its_title() -> None:
     shown = filters.instant("2013-01-05T05:00:00.250000Z", "America/New_York", seconds=True)
     assert shown == (

@@ -97,13 +97,21 @@ class LocalBackend:
         return runs.timeline(self.store, dag_id, limit)
 
     def runs(
-        self, *, dag_id: str | None, backfill_id: str | None, state: Sequence[str], limit: int | None
+        self,
+        *,
+        dag_id: str | None,
+        backfill_id: str | None,
+        state: Sequence[str],
+        run_type: str | None,
+        limit: int | None,
     ) -> list[Document]:
         if dag_id is not None:
             dags.known_dag(self.store, dag_id)
         if backfill_id is not None:
             backfill_id = backfills.find_backfill(self.store, backfill_id)["backfill_id"]
-        return runs.list_runs(self.store, dag_id=dag_id, backfill_id=backfill_id, in_states=state, limit=limit).items
+        return runs.list_runs(
+            self.store, dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, in_states=state, limit=limit
+        ).items
 
     def run(self, run_id: str, *, dag_id: str | None) -> Document:
         return runs.run_details(runs.find_run(self.store, run_id, dag_id=dag_id))

@@ -10,7 +10,7 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, first_line, seconds
-from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan
+from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, why
 from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, submit
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
@@ -97,7 +97,7 @@ def list_(
     columns = (
         "backfill_id", "dag_id", "state", Column("items", of=format_item_counts),
         Column("config", "range", format_config, optional=True), Column("created_at", "created", optional=True),
-        Column("reason", None, first_line, fold=True),
+        Column("reason", None, first_line, fold=True, of=why),
     )  # fmt: skip
     empty = "No such backfills." if states or dag else "No backfills yet: create one with `bfm backfill create`."
     context.out.print_rows(rows, columns, empty=empty, limit=limit)
@@ -179,15 +179,32 @@ def cancel(context: CliContext, values: Document, id: o.Backfill) -> None:
 
 
 @group.command("set", schema="BackfillSettings", show_defaults=False)
-def set_(context: CliContext, values: Document, id: o.Backfill) -> None:
+def set_(
+    context: CliContext,
+    values: Document,
+    id: o.Backfill,
+    no_window: bool = o.flag("--no-window", "Take its time window away: it works at any hour."),
+    no_tasks: bool = o.flag("--no-tasks", "Take --tasks away: it runs all tasks."),
+    no_stop_on_failure: bool = o.flag("--no-stop-on-failure", "Never pause after failed items."),
+) -> None:
     """Change a running backfill; options that are not named stay. Running tasks are not touched.
 
     Examples:
 
     [cyan]bfm backfill set latest --max-active-runs 4 --window 20:00-06:00[/]
 
+    [cyan]bfm backfill set latest --no-window[/]
+
     [cyan]bfm backfill set latest --set retries=3 --set clean.timeout=600[/]
     """
+    taken_away = {"window": no_window, "tasks": no_tasks, "stop_on_failure": no_stop_on_failure}
+    for name in (name for name, is_given in taken_away.items() if is_given):
+        if name in values:
+            option = name.replace("_", "-")
+            raise InvalidInput(f"--{option} and --no-{option} contradict each other; use one of them.")
+        values[name] = None
+    if no_tasks:  # these go with --tasks
+        values = {"with_upstream": True, "with_downstream": False, **values}
     if not values:
         raise InvalidInput(
             f"Nothing to change was named; the options are {', '.join(o.spellings('BackfillSettings'))}."

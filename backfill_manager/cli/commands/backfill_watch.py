@@ -16,8 +16,10 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.output import COLOURS, first_line, seconds
+from backfill_manager.cli.render.plan import why
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
+from backfill_manager.humanise import estimate, plural
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_ended, items_left
 
@@ -130,7 +132,7 @@ def _screen(context: CliContext) -> Iterator[tuple[Draw, Print]]:
 
     def draw(backfill: Document, tasks: list[Document], pace: ObservedPace) -> None:
         nonlocal last, last_at
-        now = (backfill["state"], backfill["reason"], *(backfill[state] for state in states.ITEM_STATES))
+        now = (backfill["state"], why(backfill), *(backfill[state] for state in states.ITEM_STATES))
         at = context.clock.monotonic()
         has_ended = backfill["state"] in states.BACKFILL_FINISHED  # the summary says it
         if now != last and not has_ended and (now[:2] != last[:2] or at - last_at >= MIN_LINE_INTERVAL_S):
@@ -147,13 +149,13 @@ def status_line(backfill: Mapping[str, Any], pace: ObservedPace) -> Text:
     if backfill["planned"]:
         text.append(f"  {backfill['planned'] - items_left(backfill)}/{backfill['planned']}", style="bold")
         text.append("  ").append_text(_counts(backfill))
-    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED:
+    if pace.per_minute and backfill["state"] not in states.BACKFILL_FINISHED and not backfill.get("waits_until"):
         text.append(f"  {pace.per_minute:.1f}/min")
         text.append(f"  {seconds(pace.seconds_left(items_left(backfill)) or 0)} left")
     elif backfill["state"] == states.RUNNING and backfill.get("time_left_s") is not None:
-        text.append(f"  about {seconds(backfill['time_left_s'])} left")
-    if backfill["reason"]:
-        text.append(f"  ({backfill['reason']})", style="yellow")
+        text.append(f"  {estimate(backfill['time_left_s'], padded=True)} left")
+    if reason := why(backfill):
+        text.append(f"  ({reason})", style="yellow")
     return text
 
 
@@ -202,7 +204,7 @@ def summary_line(backfill: Mapping[str, Any]) -> Text:
     text = Text.assemble(
         f"Backfill {backfill['backfill_id']} of {backfill['dag_id']}: ", (state, COLOURS.get(state, ""))
     )
-    text.append(f", {backfill['planned']} items")
+    text.append(f", {plural(backfill['planned'], 'item')}")
     if counts := _counts(backfill):
         text.append(": ").append_text(counts)
     if backfill["started_at"] and backfill["completed_at"]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
-from backfill_manager.cli.commands.runs import TASK_COLUMNS
+from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, flag, option
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
@@ -184,7 +184,7 @@ def test(
     if context.out.is_table:
         context.out.print_fields(result["run"])
         context.out.print_line("")
-        context.out.print_rows(result["tasks"], TASK_COLUMNS)
+        context.out.print_rows(result["tasks"], task_columns(context.clock.now()))
         for line in result.get("logs", ()):
             context.out.print_line(line)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
@@ -10,6 +12,8 @@ from backfill_manager.cli.render.output import Column
 from backfill_manager.cli.render.response import submit
 from backfill_manager.errors import InvalidInput
 from backfill_manager.schemas.kinds import POOL_SET
+
+_OPTIONAL: Final = ("free", "weight", "min_share", "memory_mb", "nice")  # where the screen is too narrow for all
 
 group = Group("pools", "Pools: how many tasks may run at once, and how Spark shares its cores.")
 
@@ -22,7 +26,7 @@ def list_(context: CliContext) -> None:
     Example: [cyan]bfm pools list[/]
     """
     numbers = ("slots", "used", "free", "queued", "running", "weight", "min_share", "memory_mb", "nice")
-    columns = [Column("name"), *(Column(name, right=True) for name in numbers)]
+    columns = [Column("name", whole=True), *(Column(name, right=True, optional=name in _OPTIONAL) for name in numbers)]
     empty = "No pools yet: the manager creates them when it starts (`bfm manager start`)."
     context.out.print_rows(context.backend.pools(), columns, empty=empty)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Literal, cast
 
 from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
@@ -11,25 +13,43 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import DEFAULT_LIMIT, Column, first_line, seconds, shortened
 from backfill_manager.cli.render.response import submit
+from backfill_manager.clock import parse_instant
 from backfill_manager.model import states as s
 from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK
 
 group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark.")
-TASK_COLUMNS = (
-    "task_id", "state", Column("try_number", "try", right=True), Column("pool", optional=True),
-    Column("started_at", "started"),
-    Column("duration_s", "duration", seconds, right=True), Column("spark_jobs", "spark jobs", shortened, optional=True),
-    Column("error", None, first_line, fold=True),
-)  # fmt: skip
 _GLYPHS: Final = {
     s.QUEUED: "◌", s.RUNNING: "◐", s.SUCCESS: "●", s.FAILED: "✗", s.CANCELLED: "⊘", s.OVERRIDDEN: "○",
 }  # fmt: skip
 _TASKS = Column("is_partial", "tasks", lambda is_partial: "partial" if is_partial else "all", optional=True)
-_RUN_COLUMNS = (
-    "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, Column("started_at", "started"),
-    Column("duration_s", "duration", seconds, right=True), Column("backfill_id", "backfill", optional=True),
-    Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
-)  # fmt: skip
+
+
+def task_columns(now: datetime) -> tuple[Column | str, ...]:
+    return (
+        "task_id", "state", Column("try_number", "try", right=True), Column("pool", optional=True),
+        Column("started_at", "started"), _duration(now), Column("spark_jobs", "spark jobs", shortened, optional=True),
+        Column("error", None, first_line, fold=True),
+    )  # fmt: skip
+
+
+def _run_columns(now: datetime) -> tuple[Column | str, ...]:
+    return (
+        "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, Column("started_at", "started"),
+        _duration(now), Column("backfill_id", "backfill", optional=True),
+        Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
+    )  # fmt: skip
+
+
+def _duration(now: datetime) -> Column:
+    return Column("duration_s", "duration", seconds, right=True, of=partial(_seconds_so_far, now=now))
+
+
+def _seconds_so_far(row: Document, now: datetime) -> float | None:
+    """How long a run or task took; of one that runs, until `now`."""
+    if row["state"] != s.RUNNING or row["started_at"] is None:
+        return cast("float | None", row["duration_s"])
+    started = row["started_at"]
+    return max(0.0, (now - (parse_instant(started) if isinstance(started, str) else started)).total_seconds())
 
 
 @group.command("list")
@@ -38,6 +58,9 @@ def list_(
     dag: str | None = o.DAG_FILTER,
     backfill: str | None = o.option("--backfill", "Only of this backfill (its id or a prefix of it).", metavar="ID"),
     state: list[str] | None = o.RUN_STATE,
+    run_type: Literal["scheduled", "backfill", "manual", "external"] | None = o.option(
+        "--type", "Only of this type.", show_default=False
+    ),
     limit: int | None = o.LIMIT,
 ) -> None:
     """List runs, newest first. Times are UTC.
@@ -46,9 +69,11 @@ def list_(
     """
     states = o.chosen_states("runs list", "run", state, s.RUN_STATES)
     limit = context.out.limit(limit)
-    rows = context.backend.runs(dag_id=dag or None, backfill_id=backfill or None, state=states, limit=limit)
+    rows = context.backend.runs(
+        dag_id=dag or None, backfill_id=backfill or None, state=states, run_type=run_type, limit=limit
+    )
     some_are_partial = any(run["is_partial"] for run in rows)
-    columns = [one for one in _RUN_COLUMNS if one is not _TASKS or some_are_partial]
+    columns = [one for one in _run_columns(context.clock.now()) if one is not _TASKS or some_are_partial]
     context.out.print_rows(rows, columns, empty="No runs.", limit=limit)
 
 
@@ -64,9 +89,11 @@ def show(context: CliContext, run: o.Run, dag: str | None = o.DAG_OF_RUN) -> Non
     if not context.out.is_table:
         context.out.print_document({**document, **run_tasks, "tasks": tasks})
         return
-    context.out.print_fields(document)
+    now = context.clock.now()
+    took = _seconds_so_far(document, now)
+    context.out.print_fields({**document, "duration_s": None if took is None else seconds(took)})
     context.out.print_line("")
-    context.out.print_rows(tasks, TASK_COLUMNS, empty="It has no tasks yet.")
+    context.out.print_rows(tasks, task_columns(now), empty="It has no tasks yet.")
 
 
 def with_spark_jobs(run_tasks: Document) -> list[Document]:

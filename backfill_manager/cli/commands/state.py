@@ -25,14 +25,20 @@ group = Group("state", "The state tables (Delta): create, check, compact, query.
 
 @group.command("init")
 def init(context: CliContext) -> None:
-    """Create the state tables that are missing. Harmless when repeated; `bfm manager start` does it too.
+    """Create the state tables that are missing, and upgrade those of an older release. Harmless when repeated;
+    `bfm manager start` does it too.
 
     Example: [cyan]bfm --state ./state state init[/]
     """
     store = context.local_backend().any_store
-    created = store.init()
-    what = f"Created {plural(len(created), 'table')}" if created else "All tables exist"
-    document = {"state": store.root, "engine": store.engine, "made": created}
+    created, upgraded = store.init()
+    done = [
+        f"{verb} {plural(len(names), 'table')}"
+        for verb, names in (("created", created), ("upgraded", upgraded))
+        if names
+    ]
+    what = " and ".join(done).capitalize() or "All tables exist"
+    document = {"state": store.root, "engine": store.engine, "made": created, "upgraded": upgraded}
     context.out.print_result(document, f"{what} at {store.root}.")
 
 

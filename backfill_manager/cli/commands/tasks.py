@@ -11,7 +11,7 @@ from backfill_manager.cli.airflow_aliases import OF_TASKS_CLEAR
 from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.dags import WAITS_FOR
-from backfill_manager.cli.commands.runs import TASK_COLUMNS, with_spark_jobs
+from backfill_manager.cli.commands.runs import task_columns, with_spark_jobs
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, option
 from backfill_manager.cli.render.output import Column, seconds
@@ -53,7 +53,7 @@ def states(context: CliContext, dag: Dag, run: RunOfDag) -> None:
     """
     document = _run(context, dag, run)
     tasks = with_spark_jobs(context.backend.run_tasks(document))
-    context.out.print_rows(tasks, TASK_COLUMNS, empty=f"{document['run_id']} has no tasks yet.")
+    context.out.print_rows(tasks, task_columns(context.clock.now()), empty=f"{document['run_id']} has no tasks yet.")
 
 
 @group.command("logs")

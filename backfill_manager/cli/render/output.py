@@ -52,6 +52,7 @@ class Column:
     right: bool = False
     fold: bool = False  # long text: may be broken over lines
     optional: bool = False  # left out where the screen is too narrow; `show` and JSON have it
+    whole: bool = False  # never broken over lines, as states, ids and numbers
     of: Callable[[Any], Any] | None = None  # makes the value from the whole row
 
     def value(self, row: Mapping[str, Any]) -> Any:
@@ -151,7 +152,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console
             column.heading if column.heading is not None else column.field.replace("_", " "),
             justify="right" if column.right else "left",
             # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
-            no_wrap=column.right or column.field in _NEVER_WRAPPED,
+            no_wrap=column.right or column.whole or column.field in _NEVER_WRAPPED,
             overflow="fold",
             max_width=_MAX_TEXT_WIDTH if column.fold and console.is_terminal else None,
         )

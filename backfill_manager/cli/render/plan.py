@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from backfill_manager import humanise
 from backfill_manager.cli.render.output import Column, Output, seconds
 from backfill_manager.humanise import plural, size
 from backfill_manager.model.states import ITEM_STATES
@@ -23,8 +24,7 @@ def format_config(config: Any) -> str:
     options = ", newest first" if config.get("run_backwards") else ""
     options += ", also intervals that have not ended" if config.get("allow_future") else ""
     if kind in {"dates", "partitions"}:
-        number = config.get("total", len(config.get(kind, ())))
-        return f"{number} {kind if number != 1 else kind[:-1]}{options}"
+        return plural(config.get("total", len(config.get(kind, ()))), kind[:-1]) + options
     end = config.get("end_date") or "the last complete interval"  # left out, and the manager has not planned it yet
     return f"{kind} {config.get('start_date') or ''} .. {end}{options}"
 
@@ -33,6 +33,14 @@ def format_item_counts(backfill: Mapping[str, Any]) -> str:
     """`31: 4 success, 1 failed, 26 pending`"""
     counts = [f"{backfill[state]} {state}" for state in ITEM_STATES if backfill[state]]
     return f"{backfill['planned']}: {', '.join(counts)}" if counts else ""
+
+
+def why(backfill: Mapping[str, Any]) -> str | None:
+    """Why a backfill is in its state, or what it waits for and until when."""
+    if backfill.get("waits_until"):  # a server of an older release does not say it
+        return f"waits for {backfill['waits_for']}, until {backfill['waits_until']}"
+    reason: str | None = backfill["reason"]
+    return reason
 
 
 def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column | str]:
@@ -60,7 +68,7 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     out.print_line(f"{plan_counts(summary)}.")
     if (tasks := summary.get("tasks")) is not None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
-    for line in estimate_lines(summary.get("estimate") or {}):
+    for line in estimate_lines(summary.get("estimate") or {}) if summary["pending"] else ():
         out.print_line(line)
     if plan.get("downstream"):
         out.print_line("")
@@ -123,14 +131,14 @@ def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
     if estimate.get("rows") is not None:
         files = "" if estimate.get("files") is None else f" in {plural(estimate['files'], 'file')}"
         volume = "" if estimate.get("bytes") is None else f", {size(estimate['bytes'])}"
-        yield f"They will read about {estimate['rows']:,} rows{files}{volume}."
+        yield f"They will read about {plural(estimate['rows'], 'row')}{files}{volume}."
     item = estimate.get("run_s") or {}  # per item, also where several make one run
     if item.get("median") is not None:
         span = f" ({seconds(item['shortest'])} to {seconds(item['longest'])} so far)" if "shortest" in item else ""
         total = estimate.get("total_s")
         end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
-        whole = "" if total is None else f"; full range about {seconds(total)}{end}"
-        yield f"An item takes about {seconds(item['median'])}{span}{whole}."
+        whole = "" if total is None else f"; full range {humanise.estimate(total, padded=True)}{end}"
+        yield f"An item takes {humanise.estimate(item['median'], padded=True)}{span}{whole}."
     if unknown := estimate.get("unknown"):
         yield f"Unknown size: {', '.join(unknown)}."
 
@@ -157,7 +165,7 @@ def _branches(dag_id: str, below: Mapping[str, Sequence[Mapping[str, Any]]], ind
 
 def _counts_and_time(summary: Mapping[str, Any]) -> str:
     total = (summary.get("estimate") or {}).get("total_s")
-    return plan_counts(summary) + ("" if total is None else f", about {seconds(total)}")
+    return plan_counts(summary) + (f", {humanise.estimate(total, padded=True)}" if total and summary["pending"] else "")
 
 
 def _names(waits_for: Any) -> list[str]:
@@ -182,7 +190,9 @@ def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
     runs = plan["runs"]
     out.print_rows(runs[:MAX_RUNS_SHOWN], _CLEAR_COLUMNS)
     if len(runs) > MAX_RUNS_SHOWN:
-        out.print_line(f"… and {len(runs) - MAX_RUNS_SHOWN} more runs; `--dry-run --output json` lists them all.")
+        out.print_line(
+            f"… and {plural(len(runs) - MAX_RUNS_SHOWN, 'more run')}; `--dry-run --output json` lists them all."
+        )
     out.print_line("")
     out.print_line(f"{clear_summary(plan['summary']).capitalize()}.")
     if running := plan["summary"]["running"]:

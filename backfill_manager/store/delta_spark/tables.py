@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Record
+from backfill_manager.store.base import ChangedTables
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
@@ -137,7 +138,7 @@ class DeltaSparkTables(DeltaTables):
             rows = pa.RecordBatchReader.from_stream(arrow_table(record, rows)).read_all()
         return session.createDataFrame(rows, schema=spark_schema(record))
 
-    def create_missing(self) -> list[str]:
+    def create_missing(self) -> ChangedTables:
         with self.translate_errors(RECORDS[0].TABLE, "made"):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}.{self._schema}")
         return super().create_missing()

@@ -170,7 +170,7 @@ async function refreshStatusBar() {
   }
 }
 
-// Ages (`3 min ago`) are kept current by the server's clock: the client's may be wrong.
+// Ages (`3 min ago`) and the time that something takes so far are kept current by the server's clock: the client's may be wrong.
 const clockSkew = Date.parse(document.querySelector('meta[name="now"]')?.content) - Date.now() || 0;
 
 function ago(at) {
@@ -182,11 +182,22 @@ function ago(at) {
   return "now";
 }
 
+function elapsed(since) {
+  const whole = Math.max(Math.floor((Date.now() + clockSkew - since) / 1000), 0);
+  for (const [unit, length, smallUnit, small] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+    const rest = Math.floor((whole % length) / small);
+    if (whole >= length) return `${Math.floor(whole / length)} ${unit}${rest ? ` ${rest} ${smallUnit}` : ""}`;
+  }
+  return `${whole} s`;
+}
+
 function updateAges(page = document) {
-  page.querySelectorAll("time.ago").forEach((time) => {
-    const text = ago(Date.parse(time.dateTime));
-    if (time.textContent !== text) time.textContent = text;
-  });
+  for (const [kind, write] of [["ago", ago], ["elapsed", elapsed]]) {
+    page.querySelectorAll(`time.${kind}`).forEach((time) => {
+      const text = write(Date.parse(time.dateTime));
+      if (time.textContent !== text) time.textContent = text;
+    });
+  }
 }
 
 document.addEventListener("htmx:configRequest", (event) => {
@@ -234,6 +245,11 @@ window.addEventListener("pageshow", () => document.querySelectorAll("form[data-s
   form.removeAttribute("aria-busy");
 }));
 
+// On a narrow screen the current page or tab may be out of sight in its row.
+document.querySelectorAll(".main [aria-current], .tabs [aria-current]").forEach((link) => {
+  const row = link.closest("nav");
+  row.scrollLeft = link.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
+});
 // The newest runs are at the right end.
 document.querySelectorAll("[data-scroll-end]").forEach((element) => {
   element.scrollLeft = element.scrollWidth;
