@@ -123,6 +123,11 @@ def _column_of_run(call: str, launch: TaskLaunch, time_column: str | None, parti
                 "the column that holds the key (or mode='append'; mode='overwrite' replaces the whole table)"
             )
         return partition_column
+    if launch.interval is not None and launch.interval.start == launch.interval.end:
+        raise InvalidInput(
+            f"{call}: run {run.run_id} has an empty interval, as its DAG has no schedule, so no rows are its own; "
+            "mode='overwrite' replaces the whole table (or mode='append', or ctx.merge)"
+        )
     if launch.interval is not None:
         if time_column is None:
             raise InvalidInput(

@@ -46,10 +46,12 @@ def operations(spark: SparkSession, table: str) -> list[str]:
     return [row["operation"] for row in history.collect()]
 
 
-EVERY_KIND: list[dict[str, Any]] = [{}, {"interval": None}, {"interval": None, "partition": "north"}]
+EVERY_KIND: list[dict[str, Any]] = [
+    {}, {"interval": (day(1), day(1))}, {"interval": (day(1), day(300))}, {"interval": None, "partition": "north"}
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("run", EVERY_KIND, ids=["interval", "neither", "partition"])
+@pytest.mark.parametrize("run", EVERY_KIND, ids=["scheduled", "by hand", "single", "partition"])
 def test_overwrite_replaces_the_whole_table_whatever_run_it_is(stage: Stage, table: str, run: dict[str, Any]) -> None:
     assert stage.play(a_launch(interval=(day(5), day(6))), overwrites(table, (1, "a"), (2, "b"))) == Succeeded("2")
     launch = a_launch(run_id="this one", **run)
@@ -290,6 +292,16 @@ def test_a_wrong_call_is_told_in_one_line_and_nothing_is_written(
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert complaint in outcome.error and "\n" not in outcome.error
     assert rows_of(stage.spark, table) == [(1, "a")]
+
+
+@pytest.mark.parametrize("how", [{}, {"time_column": "id"}])
+def test_a_run_by_hand_of_a_dag_without_a_schedule_is_told_of_overwrite(
+    stage: Stage, table: str, how: dict[str, Any]
+) -> None:
+    by_hand = a_launch(interval=(day(1), day(1)))
+    outcome = stage.play(by_hand, lambda ctx: ctx.write(frame(ctx, (1, "a")), table, **how))
+    assert isinstance(outcome, Failed) and "mode='overwrite' replaces the whole table" in outcome.error
+    assert stage.play(again(by_hand), overwrites(table, (1, "a"))) == Succeeded("1")
 
 
 def test_a_wrong_column_makes_no_table(stage: Stage, table: str) -> None:
