@@ -1,6 +1,6 @@
 """A Spark-native backfill and job manager with its state in Delta tables.
 
-What a DAG file needs is here: `from backfill_manager import dag, task, sql`. The names are looked up when they are
+What a DAG file needs is here: `from backfill_manager import Param, dag, task, sql`. The names are looked up when they are
 first used, so that `import backfill_manager` (which every command pays for) costs nothing.
 """
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from backfill_manager.dags.authoring import dag as dag
     from backfill_manager.dags.authoring import sql as sql
     from backfill_manager.dags.authoring import task as task
+    from backfill_manager.schemas.params import Param as Param
 
 __version__ = "0.1.0"
 
-__all__ = ["Dag", "__version__", "dag", "sql", "task"]
+__all__ = ["Dag", "Param", "__version__", "dag", "sql", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -138,13 +138,15 @@ class Client(AbstractContextManager["Client"]):
         return self._submit(_path("dags", dag_id, "deactivate"), wait)
 
     def trigger(
-        self, dag_id: str, *, logical_date: Date | None = None, conf: Mapping[str, Any] | None = None,
-        allow_future: bool = False, wait: float = 0.0, idempotency_key: str | None = None,
+        self, dag_id: str, *, logical_date: Date | None = None, partition_key: str | None = None,
+        conf: Mapping[str, Any] | None = None, allow_future: bool = False, wait: float = 0.0,
+        idempotency_key: str | None = None,
     ) -> r.RequestDetails:  # fmt: skip
-        """Triggers a manual run; its id is `object_id` of the answer. Without a date: of the latest complete interval. A
-        date in the future is refused, unless `allow_future`."""
-        future = {"allow_future": True} if allow_future else {}
-        body = {"logical_date": logical_date, "conf": conf or {}, **future}
+        """Triggers a manual run; its id is `object_id` of the answer. Without a date or partition: of the latest complete
+        interval. A date in the future is refused, unless `allow_future`."""
+        more: dict[str, Any] = {"allow_future": True} if allow_future else {}
+        more |= {} if partition_key is None else {"partition_key": partition_key}
+        body = {"logical_date": logical_date, "conf": conf or {}, **more}
         return self._submit(_path("dags", dag_id, "runs"), wait, body, key=idempotency_key)
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[r.Interval]:

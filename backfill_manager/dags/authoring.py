@@ -36,6 +36,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
+from backfill_manager.schemas.params import Param as Param
+from backfill_manager.schemas.params import split_params
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -319,6 +321,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         checked["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
     if "reads" in checked:
         checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
+    checked |= split_params(checked.pop("params", {}))
     callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
     parse_times(checked, who)
 

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
 from backfill_manager.model.states import TRIGGER_RULES
+from backfill_manager.schemas.params import ParamSpec
 
 TaskKind = Literal["python", "executor", "sql"]
 CallsBack = Literal["success", "failed"]
@@ -94,7 +95,8 @@ class DagSpec:
     lookback: int = 0  # intervals before that each scheduled run re-does, for late data
     reads: tuple[TableRead, ...] = ()
     writes: tuple[str, ...] = ()
-    params: dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)  # the defaults; a required param has none
+    declared_params: dict[str, ParamSpec] = field(default_factory=dict)  # those that are more than a default
     tags: tuple[str, ...] = ()
     description: str = ""
     owner: str = ""
@@ -160,10 +162,14 @@ class DagSpec:
         return tuple(task.task_id for task in self.work if task.task_id not in waited_for)
 
     def check(self) -> None:
-        """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, or no task at all."""
+        """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, no task at all, or a schedule
+        whose runs would lack a param."""
         dag, ids = f"DAG {self.dag_id!r}", [task.task_id for task in self.tasks]
         if not self.work:
             raise InvalidDag(f"{dag} has no task")
+        required = [name for name, declared in self.declared_params.items() if declared.is_required]
+        if required and self.schedule is not None:
+            raise InvalidDag(f"{dag} has a schedule, whose runs set no params: give {', '.join(required)} a default")
         self._check_callbacks()
         self._check_text()
         for task in self.tasks:
@@ -208,7 +214,7 @@ class DagSpec:
 
     def to_json(self) -> str:
         """Stable text: equal definitions give equal text, so that it can be hashed. Fields that came later are left out where
-        they say nothing, those of callbacks and limits: such a DAG has the text that it had before there were any."""
+        they say nothing, those of callbacks, limits and params: such a DAG has the text that it had before there were any."""
         plain = dataclasses.asdict(self)
         for task in plain["tasks"]:
             if task["calls_back"] is None:
@@ -216,6 +222,8 @@ class DagSpec:
             for name in ("memory", "nice"):
                 if task[name] is None:
                     del task[name]
+        if not plain["declared_params"]:
+            del plain["declared_params"]
         plain["start_date"] = format_instant(self.start_date)
         plain["end_date"] = format_instant(self.end_date)
         return json.dumps(plain, sort_keys=True, ensure_ascii=False)
@@ -227,6 +235,10 @@ class DagSpec:
         plain["tags"] = tuple(plain["tags"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
         plain["writes"] = tuple(plain.get("writes", ()))
+        declared = plain.get("declared_params", {})
+        plain["declared_params"] = {
+            name: ParamSpec(**{**spec, "choices": tuple(spec["choices"])}) for name, spec in declared.items()
+        }
         for name in ("start_date", "end_date"):
             plain[name] = parse_instant(plain[name]) if plain[name] else None
         return cls(**plain)

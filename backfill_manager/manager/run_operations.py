@@ -34,7 +34,8 @@ from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
-from backfill_manager.requests.validation import check_logical_date
+from backfill_manager.requests.run_params import check_conf
+from backfill_manager.requests.validation import check_logical_date, check_place
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.commands import Command
 from backfill_manager.store.base import Store, matching
@@ -77,22 +78,28 @@ class RunOperations:
     # -- new runs -----------------------------------------------------------------------------------------------------
     def _trigger(self, command: commands.TriggerDag, call: Call) -> Answer:
         dag, spec = self._state.active_dag(command.dag_id), self._state.current_spec(command.dag_id)
-        start, end = manual_interval(spec, command.logical_date, call.now)
-        timeline = TimelineWindow.of(timeline_around(dag.dag_id, [start], [], self._store))
-        key = timeline_key(start, None)
+        check_place(command.logical_date, command.partition_key)
+        partition = command.partition_key
+        interval = None if partition is not None else manual_interval(spec, command.logical_date, call.now)
+        dates, keys = ([interval[0]], []) if interval else ([], [partition or ""])
+        timeline = TimelineWindow.of(timeline_around(dag.dag_id, dates, keys, self._store))
+        key = timeline_key(interval[0] if interval else None, partition)
         current = timeline.current_at(key)
         if current is not None and current.request_id == call.id:
             return current.run_id, f"run {current.run_id} exists already"
+        check_conf(command.conf, spec)
         check_logical_date(command.logical_date, call.now, allow_future=command.allow_future)
         if current is not None and current.state in s.RUN_LIVE:
             raise errors.RUN_IS_LIVE(run_id=current.run_id, state=current.state)
         run_id, conf = timeline.next_run_id(s.MANUAL_RUN, key), json.dumps(command.conf)
-        row = _new_run(call, dag, s.MANUAL_RUN, run_id, start, end).evolve(conf_json=conf)
+        row = _new_run(call, dag, s.MANUAL_RUN, run_id, interval).evolve(conf_json=conf, partition_key=partition)
         make_run(self._state, row, spec, timeline, [current] if current else [])
-        text = f"run {row.run_id} from {format_instant(start)} to {format_instant(end)}"
+        text = f"run {row.run_id}"
+        if interval:
+            text += f" from {format_instant(interval[0])} to {format_instant(interval[1])}"
         if current:
             text += f"; it overrides {current.run_id}"
-        if end > max(start, call.now):
+        if interval and interval[1] > max(interval[0], call.now):
             text += "; its interval has not ended: the schedule does it over when it has"
         return row.run_id, text
 
@@ -109,8 +116,8 @@ class RunOperations:
         for run in existing:
             if run.request_id == call.id:
                 return run.run_id, f"run {run.run_id} exists already"
-        start, end = manual_interval(spec, command.logical_date, call.now)
-        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, start, end)
+        interval = manual_interval(spec, command.logical_date, call.now)
+        row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, interval)
         make_run(self._state, row, spec, TimelineWindow(), selected=[task_id])
         return row.run_id, f"task {task_id} runs in {row.run_id}"
 
@@ -315,7 +322,11 @@ class RunOperations:
         return found.live or reopen_run(self._state, found.row, found.loaded)
 
 
-def _new_run(call: Call, dag: DagRow, run_type: str, run_id: str, start: datetime, end: datetime) -> DagRun:
+def _new_run(
+    call: Call, dag: DagRow, run_type: str, run_id: str, interval: tuple[datetime, datetime] | None
+) -> DagRun:  # fmt: skip
+    """`interval`: None for a run of a partition."""
+    start, end = interval or (None, None)
     return DagRun(
         dag_id=dag.dag_id, run_id=run_id, run_type=run_type, state=s.QUEUED, dag_version=dag.current_version,
         run_seq=call.tick.next_seq(1), created_at=call.now, request_id=call.id, logical_date=start,

@@ -6,6 +6,7 @@ state is a new one each time, so what a test has written is written again by the
 
 from __future__ import annotations
 
+import json
 import tempfile
 import threading
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.errors import NotFound, SparkGone
@@ -28,13 +30,16 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, ImportProblem, RunKey, TaskInstance, TaskLog
+from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
+from backfill_manager.requests.run_params import check_conf
+from backfill_manager.requests.validation import check_place
 from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import check_sizes
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
 
@@ -46,9 +51,10 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 def run_dag_once(
-    settings: Settings, dag_id: str, logical_date: datetime | None, *, spark: SparkSession | None = None
-) -> dict[str, Any]:
-    """Run `dag_id` once for the interval that starts at `logical_date` (default: the DAG's first interval). Returns
+    settings: Settings, dag_id: str, logical_date: datetime | None, *, partition_key: str | None = None,
+    conf: dict[str, Any] | None = None, spark: SparkSession | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Run `dag_id` once for a partition, or for the interval that starts at `logical_date` (default: its first). Returns
     `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `spark` is left running; without one, a
     session is built and stopped again."""
     clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
@@ -57,11 +63,23 @@ def run_dag_once(
     assert leader is not None
     add_configured_pools(state, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
+        check_sizes(conf=conf or {})
         _load_dags(state, settings, Path(scratch), clock.now())
         if dag_id not in state.catalog.dags:
             problems = _import_problems(state.catalog.problems.values(), dag_id)
             raise NotFound("DAG", dag_id, state.catalog.dags, more=problems)
-        key = _make_manual_run(state, dag_id, logical_date, clock.now(), leader.next_seq(1))
+        spec = state.current_spec(dag_id)
+        check_place(logical_date, partition_key)
+        check_conf(conf or {}, spec)
+        interval = None if partition_key is not None else _interval(spec, logical_date, clock.now())
+        start, end = interval or (None, None)
+        row = DagRun(
+            dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(start, partition_key)), run_type=s.MANUAL_RUN,
+            state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=leader.next_seq(1),
+            created_at=clock.now(), logical_date=start, interval_start=start, interval_end=end,
+            partition_key=partition_key, conf_json=json.dumps(conf or {}),
+        )  # fmt: skip
+        key = make_run(state, row, spec, TimelineWindow()).key
         events, has_ended, gone = EventQueue(), threading.Event(), list[str]()
 
         def on_spark_gone(reason: str) -> None:
@@ -116,19 +134,10 @@ def _import_problems(problems: Iterable[ImportProblem], dag_id: str) -> str:
     return f". Files that could not be loaded: {'; '.join(shown[:MAX_PROBLEMS_SHOWN])}{more}"
 
 
-def _make_manual_run(
-    state: ManagerState, dag_id: str, logical_date: datetime | None, now: datetime, run_seq: int
-) -> RunKey:
-    """Adds a manual run for the interval of the DAG's schedule that begins at `logical_date` or next after it."""
-    spec = state.current_spec(dag_id)
+def _interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """Of the DAG's schedule, the one that begins at `logical_date` or next after it."""
     at = logical_date or spec.start_date
     if at is None:
-        raise errors.NO_DATE_TO_TEST(dag_id=dag_id)
+        raise errors.NO_DATE_TO_TEST(dag_id=spec.dag_id)
     first = at if spec.schedule is None else timetable_of(spec, at).first_at_or_after(at) or at
-    start, end = manual_interval(spec, first, now)
-    row = DagRun(
-        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(start, None)), run_type=s.MANUAL_RUN,
-        state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq, created_at=now,
-        logical_date=start, interval_start=start, interval_end=end,
-    )  # fmt: skip
-    return make_run(state, row, spec, TimelineWindow()).key
+    return manual_interval(spec, first, now)

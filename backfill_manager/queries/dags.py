@@ -82,6 +82,10 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
         **document(_DETAILS, spec),
+        "declared_params": {
+            name: document(resources.DeclaredParam.model_fields, one, choices=list(one.choices))
+            for name, one in spec.declared_params.items()
+        },
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
     }

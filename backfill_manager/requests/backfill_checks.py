@@ -21,6 +21,7 @@ from backfill_manager.humanise import name_list
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
+from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.backfill_row import option_of
@@ -63,6 +64,7 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     if command.window is not None:
         TimeWindow.parse(command.window)
     _check_failed_tasks(command, command.reprocess, command.dag_id)
+    check_conf(command.conf, dag)
     dag = with_overrides(dag, command.overrides)
     _check_with_dag(command, dag, runs_backwards=command.run_backwards)
     if command.batch != 1 and command.kind in ("single", "partitions"):
@@ -107,6 +109,8 @@ def check_changes_for_dag(
     check_changes(changes)
     settings = commands.changed_settings({**current, **changes})
     _check_failed_tasks(settings, reprocess, dag.dag_id)
+    if "conf" in changes:
+        check_conf(settings.conf, dag)
     dag = with_overrides(dag, settings.overrides)
     if settings.tasks is None:  # whether some are selected is not said here
         settings = settings.evolve(with_upstream=True, with_downstream=False)
@@ -175,10 +179,15 @@ def _check_listed(command: commands.CreateBackfill) -> None:
     if command.start_date or command.end_date or (command.dates and command.partitions):
         raise errors.ONLY_DATES() if kind == "dates" else errors.ONLY_PARTITIONS()
     for key in command.partitions:
-        if not key.strip() or len(key) > commands.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
-            raise errors.BAD_PARTITION(key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
+        check_partition(key, "partitions")
     if len(listed) > MAX_ITEMS:
         raise errors.TOO_MANY_LISTED(field=kind, count=f"{len(listed):,}", listed=kind, max=f"{MAX_ITEMS:,}")
+
+
+def check_partition(key: str, field: str) -> None:
+    """`InvalidInput` for what can't be a partition key."""
+    if not key.strip() or len(key) > commands.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
+        raise errors.BAD_PARTITION(field=field, key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
 
 
 def _check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:

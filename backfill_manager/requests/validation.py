@@ -20,6 +20,7 @@ from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
 from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
+from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, check_sizes
 from backfill_manager.settings import Settings
@@ -87,15 +88,27 @@ def known_bundle(store: Store, settings: Settings, name: str) -> str:
 
 def triggered_dag(
     store: Store, dag_id: str, logical_date: str | None, conf: dict[str, Any], now: datetime, *,
-    allow_future: bool = False,
+    partition_key: str | None = None, allow_future: bool = False,
 ) -> Payload:  # fmt: skip
-    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval."""
+    """`logical_date` as a person writes it, in the DAG's zone; None: the manager chooses the latest complete interval, unless
+    the run is of a partition."""
     _, spec = current_dag(store, dag_id)
     at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="logical_date")
     check_sizes(conf=conf)
+    check_place(at, partition_key)
+    check_conf(conf, spec)
     check_logical_date(at, now, allow_future=allow_future)
-    payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+    payload: Payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
+    payload |= {} if partition_key is None else {"partition_key": partition_key}
     return {**payload, "allow_future": True} if allow_future else payload
+
+
+def check_place(logical_date: datetime | None, partition_key: str | None) -> None:
+    """`InvalidInput` for a run of a date and of a partition at once, or of what is no partition key."""
+    if partition_key is not None:
+        if logical_date is not None:
+            raise errors.DATE_AND_PARTITION()
+        backfill_checks.check_partition(partition_key, "partition_key")
 
 
 def check_logical_date(at: datetime | None, now: datetime, *, allow_future: bool) -> None:

@@ -384,6 +384,10 @@ class TriggerInput(Command):
     logical_date: DateText | None = option(
         None, "In the DAG's zone, unless it has an offset.", metavar="T", none="the latest complete interval"
     )
+    partition_key: str | None = option(
+        None, "A key that is no date: a region, a customer. Such a run has no date and no interval.", "--partition",
+        metavar="KEY", label="Partition", none="a run of a date",
+    )  # fmt: skip
     conf: JsonObject = option(
         {}, "Parameters of the run, as a JSON object (64 kB at most).", "--conf", "-c", label="Run parameters", metavar="JSON"
     )  # fmt: skip
@@ -391,9 +395,10 @@ class TriggerInput(Command):
 
 
 class TriggerDag(_OfDag, kind=kinds.DAG_TRIGGER):
-    """Null as the logical date: the manager chooses the latest complete interval."""
+    """Null as the logical date, without a partition: the manager chooses the latest complete interval."""
 
     logical_date: Instant | None
+    partition_key: str | None = None
     conf: JsonObject = Field(title="Run parameters")
     allow_future: bool = False
 
@@ -538,7 +543,7 @@ class CompactState(Command, kind=kinds.STATE_COMPACT): ...
 
 
 # Of a payload: fields that older releases don't write.
-MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice"})
+MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice", "partition_key"})
 
 
 def find_field(name: str) -> DeclaredField | None:

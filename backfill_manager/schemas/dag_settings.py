@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Annotated, Any, Final, cast, get_args
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, WithJsonSchema, with_config
 from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
@@ -22,6 +21,7 @@ from typing_extensions import TypedDict, get_type_hints
 
 from backfill_manager.errors import nearest
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule
+from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
     MAX_NICE,
@@ -109,15 +109,6 @@ def _as_reads(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _params(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"must be a dict with texts as keys, not {value!r}")
-    try:
-        return cast(dict[str, Any], json.loads(json.dumps(dict(value), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"must be JSON values all through: {error}") from None
-
-
 def _callback(value: Any) -> Any:
     """A function, or a `functools.partial` of one. How its argument is named, and where it stands, doesn't matter."""
     if value is None:
@@ -174,7 +165,22 @@ Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[str, ...]), BeforeValida
 Names = Annotated[
     list[str] | tuple[str, ...], _As(tuple[Text, ...]), BeforeValidator(_as_tuple), AfterValidator(_unique)
 ]
-Params = Annotated[dict[str, Any], PlainValidator(_params), WithJsonSchema({"type": "object"})]
+Params = Annotated[dict[str, Any], PlainValidator(read_params)]
+_PARAM: Final[dict[str, Any]] = {
+    "type": "object", "additionalProperties": False, "required": ["type"],
+    "properties": {
+        "type": {"enum": list(PARAM_TYPES)}, "default": True, "choices": {"type": "array", "minItems": 1},
+        "description": {"type": "string"},
+    },
+}  # fmt: skip
+_PLAIN_DEFAULT: Final = {
+    "not": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(PARAM_TYPES)}}}
+}
+_PARAMS_SCHEMA: Final = {"type": "object", "additionalProperties": {"anyOf": [_PARAM, _PLAIN_DEFAULT]}}
+YamlParams = Annotated[
+    dict[str, Any], PlainValidator(read_yaml_params),
+    WithJsonSchema({**_PARAMS_SCHEMA, "examples": [{"region": {"type": "string", "choices": ["eu", "us"], "default": "eu"}}]}),
+]  # fmt: skip
 Function = Annotated[Callback | None, PlainValidator(_callback)]
 _REFERENCE: Final = {"type": "string", "pattern": "^[^\\s:]+:[^\\s:]+$", "examples": ["helpers:clean"]}
 _as_reference = _checked("module:function, such as helpers:clean", _is_reference, str)
@@ -213,6 +219,12 @@ _MEMORY_HELP: Final = (
 _NICE_HELP: Final = (
     "How far its process stands back when cores are short, 0 to 19; null: its pool's, else 5, and 10 in a backfill. Without "
     "effect on SQL."
+)
+
+
+_PARAMS_HELP: Final = (
+    "Parameters of its runs: each a default value, or declared with type, default, choices and description (Param). A run may "
+    "set these and no others."
 )
 
 
@@ -277,7 +289,6 @@ class _OfDag(TypedDict, total=False):
     lookback: Annotated[Count, _help("Intervals before that each scheduled run repeats, for late data.")]
     reads: Annotated[Reads, _help("Tables that it reads: a list, or each with the column that has a row's time.")]
     writes: Annotated[Names, _help("Tables that it writes; DAGs that read them are downstream.")]
-    params: Annotated[Params, _help("Parameters of its runs with their defaults; a run may set others.")]
     tags: Annotated[Tags, _help("Words to find it by.")]
     description: Annotated[str, _help("What it is for, in a line.")]
     owner: Annotated[str, _help("Who to ask about it.")]
@@ -285,6 +296,7 @@ class _OfDag(TypedDict, total=False):
 
 @with_config(_CONFIG)
 class DagSettings(_OfDag, total=False):
+    params: Annotated[Params, _help(_PARAMS_HELP)]
     default_args: Annotated[DefaultArgs, BeforeValidator(lambda v: dict(v) if isinstance(v, Mapping) else v)]
     on_success: Function
     on_failure: Function
@@ -324,6 +336,7 @@ class YamlTask(YamlDefaultArgs, _OfSql, total=False):
 class YamlDag(_OfDag, total=False):
     """One document of a *.dag.yaml file in a bundle."""
 
+    params: Annotated[YamlParams, _help(_PARAMS_HELP)]
     default_args: YamlDefaultArgs
     on_success: Annotated[Reference | None, _help("Called with `ctx` when a run has succeeded.")]
     on_failure: Annotated[Reference | None, _help("Called with `ctx` when a run has failed.")]

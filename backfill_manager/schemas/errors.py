@@ -57,7 +57,7 @@ ONLY_PARTITIONS = _error(
     "[kind] partitions takes [partitions] only, neither [start_date] and [end_date] nor [dates]", "partitions"
 )
 ONLY_RANGE = _error("[kind] {kind} takes [start_date] and [end_date], neither [dates] nor [partitions]")
-BAD_PARTITION = _error("[partitions] {key!r} must be a text of 1 to {max} printable characters")
+BAD_PARTITION = _error("[field] {key!r} must be a text of 1 to {max} printable characters")
 TOO_MANY_LISTED = _error("{count} {listed} are more than one backfill holds ({max}); ask for fewer at once")
 TOO_MANY_INTERVALS = _error(
     "the range holds about {count} intervals, more than one backfill may ({max}); ask for a shorter one", "end_date"
@@ -88,6 +88,11 @@ NO_INTERVAL = _error(
 FUTURE_DATE = _error(
     "[logical_date] {date} lies in the future (it is {now} now); to run it before its time, add [allow_future]"
 )
+DATE_AND_PARTITION = _error("[logical_date] and [partition_key] don't go together: a run of a partition has no date")
+# -- run parameters ---------------------------------------------------------------------------------------------------
+UNKNOWN_PARAM = _error("[conf] {name!r} is no parameter of DAG {dag_id!r}{nearest}")
+WRONG_PARAM = _error("[conf] {name!r} {problem}, not {given}")
+MISSING_PARAM = _error("[conf] must set {name!r} ({what}): DAG {dag_id!r} has no default for it")
 # -- options of a backfill --------------------------------------------------------------------------------------------
 KIND_IMPLIES_REPROCESS = _error(
     "[kind] {kind} says by itself what is done again; leave [reprocess] {reprocess} out", "reprocess"

@@ -228,6 +228,14 @@ class Dag(Resource):
     inactive_reason: str | None = Field(description="What has become of its file, or who deactivated it.")
 
 
+class DeclaredParam(Resource):
+    type: Literal["string", "integer", "number", "boolean", "array", "object"] | None = Field(description="Null: any.")
+    choices: tuple[Any, ...] = Field(description="The values that it may have; none: all of its type.")
+    description: str
+    is_required: bool = Field(description="It has no default, so every run must set it.")
+    is_nullable: bool
+
+
 class DagDetails(Dag):
     start_date: Instant | None
     end_date: Instant | None
@@ -235,7 +243,8 @@ class DagDetails(Dag):
     max_active_runs: int
     max_active_tasks: int
     batchable: bool
-    params: dict[str, Any]
+    params: dict[str, Any] = Field(description="Parameters of its runs with their defaults.")
+    declared_params: dict[str, DeclaredParam] = Field(description="What those that are declared may be.")
     tasks: tuple[DagTask, ...]
     runs: dict[str, int] = Field(description="How many it has, by state.")
 

@@ -14,8 +14,9 @@ from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, Pool, Request
 from backfill_manager.requests import submit
+from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.base import Condition
-from backfill_manager.testing import dag_spec
+from backfill_manager.testing import dag_spec, days
 
 JANUARY = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-31"}
 
@@ -384,6 +385,43 @@ def test_a_dag_is_paused_and_goes_on(api: ApiFixture) -> None:
         api.call("PATCH", "/dags/flights?wait=30", json={"is_paused": is_paused}, meanwhile=api.manager.tick)
         assert api.call.get("/dags/flights")["is_paused"] is is_paused
     assert [row.is_paused for row in api.store.read(DagRow)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/backfills", JANUARY | {"dag_id": "copy"}),
+        ("POST", "/backfills/dry_run", JANUARY | {"dag_id": "copy"}),
+        ("PATCH", "/backfills/{backfill_id}", {}),
+        ("POST", "/dags/copy/runs", {}),
+        ("POST", "/dags/copy/runs", {"partition_key": "north"}),
+    ],
+)
+def test_params_that_do_not_fit_are_refused(api: ApiFixture, method: str, path: str, body: dict[str, Any]) -> None:
+    api.manager.add_dag(
+        dag_spec("copy", "a", params={"region": "eu"}, declared_params={"region": ParamSpec(None, ("eu", "us"))})
+    )
+    address = path.format(backfill_id=api.manager.backfill("copy", days("2013-01-01", 3)))
+    api.manager.tick()
+    asked = len(api.requests())
+    unknown = api.call(method, address, json={**body, "conf": {"regoin": "eu"}})
+    assert (unknown.status_code, unknown.json()["code"], unknown.json()["field"]) == (422, "unknown_param", "conf")
+    assert "did you mean 'region'?" in unknown.json()["detail"]
+    wrong = api.call(method, address, json={**body, "conf": {"region": "uk"}})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "wrong_param")
+    assert "'us'" in wrong.json()["detail"]
+    assert len(api.requests()) == asked
+    assert api.call("GET", "/dags/copy").json()["declared_params"]["region"]["choices"] == ["eu", "us"]
+
+
+def test_a_run_of_a_partition_is_made_by_hand(api: ApiFixture) -> None:
+    body = {"partition_key": "north"}
+    made = api.call("POST", "/dags/flights/runs?wait=30", json=body, meanwhile=api.manager.tick)
+    assert made.status_code == 201, made.text
+    run = api.call.get(made.headers["location"])
+    assert (run["run_id"], run["partition_key"], run["logical_date"]) == ("manual__north", "north", None)
+    both = api.call("POST", "/dags/flights/runs", json={**body, "logical_date": "2013-01-05"})
+    assert (both.status_code, both.json()["code"]) == (422, "date_and_partition")
 
 
 def test_a_run_by_hand_is_made_marked_and_cleared(api: ApiFixture) -> None:

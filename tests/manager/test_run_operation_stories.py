@@ -31,6 +31,7 @@ from backfill_manager.model.records import DagRun, Record, Response, TaskInstanc
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -614,6 +615,32 @@ def test_trigger_of_a_given_date_takes_its_place_in_the_timeline() -> None:
     first, manual, last = timeline(ground, "d")
     assert (manual.logical_date, manual.interval_end) == (at("2013-01-02T06:00"), at("2013-01-03"))
     assert (manual.previous_run_id, last.previous_run_id) == (first.run_id, manual.run_id)
+
+
+def test_trigger_of_a_partition_makes_a_run_without_a_date() -> None:
+    ground = InMemoryManager(THREE)
+    for again in ("", "__2"):
+        answer = accepted(ground, "dag.trigger", dag_id="d", logical_date=None, conf={}, partition_key="north")
+        nothing_hangs(ground)
+        assert answer.object_id == f"manual__north{again}"
+    old, new = ground.runs("d")
+    assert (old.state, old.overridden_by, new.state) == (s.OVERRIDDEN, new.run_id, s.SUCCESS)
+    assert (new.partition_key, new.logical_date, new.interval_start, new.interval_end) == ("north", None, None, None)
+    both = {"logical_date": "2024-01-01T00:00:00Z", "partition_key": "north"}
+    assert "don't go together" in refused(ground, "dag.trigger", dag_id="d", conf={}, **both)
+    blank = {"logical_date": None, "partition_key": ""}
+    assert "must be a text of" in refused(ground, "dag.trigger", dag_id="d", conf={}, **blank)
+
+
+def test_the_manager_refuses_params_that_do_not_fit() -> None:
+    spec = dag_spec("d", "a", params={"full": False}, declared_params={"full": ParamSpec("boolean")})
+    ground = InMemoryManager(spec, script=never)
+    message = refused(ground, "dag.trigger", dag_id="d", logical_date=None, conf={"fulll": True})
+    assert "conf 'fulll' is no parameter of DAG 'd'; did you mean 'full'?" in message
+    backfill = ground.backfill("d", [JANUARY[0]])
+    ground.drain()
+    change = {"backfill_id": backfill, "changes": {"conf": {"full": 1}}}
+    assert "conf 'full' must be of type boolean, not 1" in refused(ground, "backfill.set", **change)
 
 
 def test_trigger_of_a_finished_date_makes_a_new_run_and_overrides_the_old_one() -> None:

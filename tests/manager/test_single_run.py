@@ -36,11 +36,25 @@ def counting():
     count() >> picky()
 """
 
+BY_REGION = """
+from backfill_manager import Param, dag, task
+
+
+@dag(params={"scale": Param(1), "region": Param("eu", choices=["eu", "us"])})
+def by_region():
+    @task
+    def tell(ctx):
+        ctx.log.info("%s of %s, %s", ctx.partition_key, ctx.params["region"], ctx.params["scale"])
+
+    tell()
+"""
+
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "counting.py").write_text(DAG_FILE)
+    (tmp_path / "bundle" / "by_region.py").write_text(BY_REGION)
     (tmp_path / "bundle" / "broken.py").write_text("from backfill_manager import dag\nnonsense\n")
     return Settings(
         state=str(tmp_path / "state"),
@@ -62,6 +76,15 @@ def test_a_run_that_fails_says_which_task_and_why(settings: Settings, spark: Spa
     assert result["run"]["state"] == "failed"
     (picky,) = [ti for ti in result["tasks"] if ti["task_id"] == "picky"]
     assert "not on the third" in picky["error"]
+
+
+def test_a_run_of_a_partition_with_params_is_tried_out(settings: Settings, spark: SparkSession) -> None:
+    conf = {"region": "us"}
+    result = single_run.run_dag_once(settings, "by_region", None, partition_key="north", conf=conf, spark=spark)
+    run = result["run"]
+    assert (run["state"], run["run_id"], run["conf"]) == ("success", "manual__north", conf)
+    assert (run["partition_key"], run["logical_date"]) == ("north", None)
+    assert any("north of us, 1" in line for line in result["logs"])
 
 
 def test_an_unknown_dag_is_told_with_the_files_that_could_not_be_loaded(

@@ -39,7 +39,7 @@ SPECS = (
     dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]}, batchable=True, description="Flights of a day",
              start_date=datetime(2013, 1, 1, 5, tzinfo=UTC), end_date=datetime(2013, 12, 31, 5, tzinfo=UTC),
              timezone="America/New_York", schedule="@daily"),
-    dag_spec("regions", "load", schedule=None),
+    dag_spec("regions", "load", schedule=None, params={"full": False}),
 )  # fmt: skip
 
 
@@ -680,6 +680,7 @@ class Hand:
         return {"items": items, "summary": summary, "downstream": []}
 
 
+REGION = {"dag": "regions", "kind": "partitions", "partitions": "emea", "start_date": "", "end_date": ""}
 FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", "start_date": "2013-01-01",
         "end_date": "2013-01-31", "once": "abc"}  # fmt: skip
 
@@ -862,6 +863,7 @@ def test_each_kind_reads_its_own_fields(
         ({"batch": "many"}, "batch", "must be a whole number"),
         ({"max_active_runs": "99999999999"}, "max_active_runs", "or less, not 99999999999"),
         ({"conf": "[1]"}, "conf", "must be a JSON object"),
+        ({**REGION, "conf": '{"ful": 1}'}, "conf", "'ful' is no parameter of DAG 'regions'; did you mean 'full'?"),
         ({"tasks": "nothing"}, "tasks", "matches no task"),
         ({"pool": "scheduled"}, "pool", "is for scheduled runs"),
         ({"overrides": "clean.pool=scheduled"}, "overrides", "is for scheduled runs"),

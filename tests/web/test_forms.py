@@ -11,8 +11,9 @@ from fastapi.testclient import TestClient
 from support.page_checks import Page, wrongs
 
 from backfill_manager.model.records import DagRow, Request
+from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.base import Condition
-from backfill_manager.testing import InMemoryManager, days
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 FAILED_RUN = "/dags/shop/runs/backfill__2024-01-19T00:00:00Z"
@@ -34,6 +35,10 @@ def last_asked(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
             {"dag_id": "shop", "logical_date": "2024-01-24T23:00:00Z", "conf": {"full": True}},
         ),
         ("/dags/shop/trigger", {}, "dag.trigger", {"dag_id": "shop", "logical_date": None, "conf": {}}),
+        (
+            "/dags/shop/trigger", {"partition_key": " north "}, "dag.trigger",
+            {"dag_id": "shop", "logical_date": None, "conf": {}, "partition_key": "north"},
+        ),
         (
             f"{RUN}/mark", {"state": "failed"}, "run.mark",
             {"dag_id": "shop", "run_id": "backfill__2024-01-13T00:00:00Z", "state": "failed"},
@@ -173,6 +178,13 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
         ("/dags/shop/trigger", {"logical_date": "someday"}, "someday"),
         ("/dags/shop/trigger", {"conf": "{"}, "not JSON"),
         ("/dags/shop/trigger", {"conf": "[1]"}, "must be a JSON object"),
+        (
+            "/dags/quiet/trigger",
+            {"conf": '{"ful": true}'},
+            "'ful' is no parameter of DAG 'quiet'; did you mean 'full'?",
+        ),
+        ("/dags/quiet/trigger", {"conf": '{"full": "yes"}'}, 'must be of type boolean, not "yes"'),
+        ("/dags/shop/trigger", {"partition_key": "a", "logical_date": "2024-01-25"}, "don't go together"),
         ("/dags/shop/clear", {"start": "1999-01-01", "end": "1999-01-02"}, "1999"),
         ("/dags/shop/clear", {"tasks": "nope"}, "matches no task"),
     ],
@@ -180,6 +192,9 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
 def test_a_wrong_value_brings_the_form_back_as_it_was(
     browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], shown: str
 ) -> None:
+    declared = {"full": ParamSpec("boolean", description="all of it")}
+    ground.add_dag(dag_spec("quiet", "only", schedule="@monthly", params={"full": False}, declared_params=declared))
+    ground.tick()
     submitted = len(ground.store.read(Request))
     answer = browser.post(address, data=form)
     page = Page(answer.text)
@@ -189,6 +204,8 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
         one.text for one in page.root.find("textarea")
     ]
     assert set(form.values()) <= set(kept)
+    if "quiet" in address:
+        assert "all of it" in page.root.whole_text, "the page shows what is declared"
     assert len(ground.store.read(Request)) == submitted
 
 

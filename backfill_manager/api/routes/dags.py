@@ -90,8 +90,8 @@ def get_next_intervals(
 
 @router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)
 async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
-    """Triggers a manual run: of the interval that starts at `logical_date`, or of the latest complete one. The schedule is
-    not affected. A date in the future is refused, unless `allow_future`."""
+    """Triggers a manual run: of the interval that starts at `logical_date`, of a partition (`partition_key`), or of the latest
+    complete interval. The schedule is not affected. A date in the future is refused, unless `allow_future`."""
     run = (body or NewRun()).model_dump()
 
     def payload(_: str) -> Payload:

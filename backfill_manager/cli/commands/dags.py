@@ -21,6 +21,7 @@ from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
+from backfill_manager.schemas.params import list_params
 
 if TYPE_CHECKING:
     from backfill_manager.store.base import Store
@@ -75,7 +76,9 @@ def show(context: CliContext, dag: Dag) -> None:
     Example: [cyan]bfm dags show flights[/]
     """
     document = context.backend.dag(dag)
-    other = {"tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason"}
+    other = {
+        "tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason", "declared_params",
+    }  # fmt: skip
     fields = [(name, value) for name, value in document.items() if name not in other]
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
@@ -86,6 +89,9 @@ def show(context: CliContext, dag: Dag) -> None:
     if context.out.is_table:
         context.out.print_line("")
         context.out.print_rows(document["tasks"], columns)
+        if params := list_params(document["params"], document["declared_params"]):
+            context.out.print_line("")
+            context.out.print_rows(params, ("param", "default", "type", "choices", Column("description", fold=True)))
 
 
 @group.command("next")
@@ -169,18 +175,23 @@ def test(
     context: CliContext,
     dag: Dag,
     logical_date: str | None = option("--logical-date", "In the DAG's zone, unless it has an offset.", metavar="T"),
+    partition: str | None = option(
+        "--partition", "A key that is no date: such a run has no date and no interval.", metavar="KEY"
+    ),
+    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
 ) -> int:
     """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
     the state. Its output tables are the real ones, and each test writes them anew. Exit code 1 when it failed.
 
-    Example: [cyan]bfm dags test flights --logical-date 2013-01-05[/]
+    Example: [cyan]bfm dags test flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
     # Not a command of the backend: nothing is submitted, the run exists in this process alone.
     backend = context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
     at = None if logical_date is None else _instant(backend.any_store, dag, logical_date)
     from backfill_manager.manager.single_run import run_dag_once
+    from backfill_manager.requests.json_input import parse_conf
 
-    result = run_dag_once(context.settings, dag, at)
+    result = run_dag_once(context.settings, dag, at, partition_key=partition, conf=parse_conf(conf))
     if context.out.is_table:
         context.out.print_fields(result["run"])
         context.out.print_line("")

@@ -112,6 +112,8 @@ class _Reader:
         valid = self._validated(value, who)
         # All functions are imported before the DAG is begun: a module may make DAGs of its own when it is imported.
         settings = self._with_callbacks(value, (), who)
+        if "params" in value:
+            settings["params"] = valid["params"]  # declarations as `Param`
         if "default_args" in value:
             at: Loc = ("default_args",)
             settings["default_args"] = self._with_callbacks(value["default_args"], at, f"{who}: default_args")

@@ -26,6 +26,7 @@ from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
+from backfill_manager.schemas.params import list_params
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
@@ -52,7 +53,8 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
     hidden |= {"trigger"} if not dag["is_active"] else set()
     shown = [name for name in TABS if name not in hidden]
     tabs = [(name, to("dags", dag_id, *([name] if name != "grid" else [])), name.capitalize()) for name in shown]
-    return context.page(f"dag_{tab}.html", status=status, dag=dag, tab=tab, tabs=tabs, **values)
+    params = list_params(dag["params"], dag["declared_params"])
+    return context.page(f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, **values)
 
 
 @router.get("/dags/{dag_id}")
@@ -177,6 +179,7 @@ def code_tab(context: ViewerContext, dag_id: PathId, version: VersionNumber = No
 
 class TriggerForm(BaseModel):
     logical_date: Line = ""
+    partition_key: Annotated[str, Field(max_length=2000)] = ""
     conf: Annotated[str, Field(max_length=100_000)] = ""
     allow_future: bool = False
 
@@ -222,7 +225,10 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
     def payload(_: str) -> dict[str, Any]:
         logical_date, conf = form.logical_date.strip() or None, parse_conf(form.conf.strip() or None)
         now = context.app.clock.now()
-        return triggered_dag(context.store, dag_id, logical_date, conf, now, allow_future=form.allow_future)
+        return triggered_dag(
+            context.store, dag_id, logical_date, conf, now, partition_key=form.partition_key.strip() or None,
+            allow_future=form.allow_future,
+        )  # fmt: skip
 
     try:
         return await context.submit(DAG_TRIGGER, payload, back=to("dags", dag_id, order="made"))
