@@ -40,6 +40,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.planning.next_run import manual_interval
+from backfill_manager.requests.run_params import check_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +96,7 @@ def _write_context(
     known = [task.task_id for task in spec.tasks]
     if task_id not in known:
         raise InvalidInput(f"DAG {spec.dag_id!r} has no task {task_id!r}; it has {', '.join(known)}")
+    check_conf(params or {}, spec)
     start = end = None
     if logical_date is not None:
         at = logical_date.isoformat() if isinstance(logical_date, datetime) else logical_date
