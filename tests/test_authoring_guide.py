@@ -42,7 +42,7 @@ def test_the_tests_of_the_guide_pass(project: Path) -> None:
     assert f"{written} passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", re.findall(r"`bfm (bundles parse [^`]+)`", PAGE))
+@pytest.mark.parametrize("command", re.findall(r"^\$ bfm (bundles parse .+)$", PAGE, re.MULTILINE))
 def test_the_files_of_the_guide_load(project: Path, command: str) -> None:
     done = in_project(project, "-m", "backfill_manager", *command.split())
     assert done.returncode == 0, done.stdout + done.stderr
