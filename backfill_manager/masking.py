@@ -1,45 +1,134 @@
-"""Removes secrets from what is printed, logged or stored: values by their key, URLs, texts, the process's environment."""
+"""Removes secrets from what is printed, logged or shown: values under names that look secret, passwords in URLs, and the values
+of such variables of the environment.
+
+Texts (log lines, errors, reasons) are stored masked. Values that a task works with (`conf`, params, results) are stored as they
+are and masked wherever they are shown; `unmask` takes such a value back from whoever was shown it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import quote
 
 MASK: Final = "***"
-_SECRET_KEY: Final = re.compile(
-    r"passw|secret|token|credential|authorization|sha256|private|(api|access|account)[._-]?key|sas\b", re.IGNORECASE
+# What may follow in a name that is then about a secret, and holds none: `token_count`, `password_file`, `TokenError`.
+_HARMLESS: Final = (
+    "count", "counts", "length", "size", "limit", "type", "kind", "name", "file", "path", "dir", "url", "uri", "endpoint", "ttl",
+    "expiry", "expires", "expired", "expires_in", "expires_at", "seconds", "scope", "provider", "policy", "version", "column",
+    "field", "izer", "used", "usage", "budget", "required", "enabled", "arn", "error", "exception", "warning",
+)  # fmt: skip
+# Every part is bounded, so that a long text of somebody else's choice is read once, and not again from each of its words.
+_NAME: Final = (
+    r"(?i:passw(?:or)?ds?|passphrases?|passcodes?|secrets?|tokens?|credentials?|authorization"
+    r"|(?:api|access|account|private|secret|shared|signing|encryption|master)[_.-]?keys?"
+    r"|(?<![a-z0-9])(?:pwd|sas)|(?<=[_-])pass)(?![a-z])[\w.-]{0,100}(?![\w.-])"
+    + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
-_SECRET_VARIABLE: Final = re.compile(r"PASSW|PASSPHRASE|_(PASS|PWD)$|SECRET|TOKEN|KEY|CREDENTIAL", re.IGNORECASE)
-_SECRET_IN_TEXT: Final = re.compile(
-    # Bounded, so that a long text of somebody else's choice (an address) is read once and not again from each word.
-    r"(?i)((?:passw(?:or)?d|secret|token|api_?key|credential)[\w.-]{0,100}\s{0,9}[=:]\s{0,9}|\bbearer\s{1,9})[^\s,;&'\"]+"
+_SECRET_NAME: Final = re.compile(_NAME)
+_HINTS: Final = (
+    "pass",
+    "secret",
+    "token",
+    "credential",
+    "authorization",
+    "key",
+    "pwd",
+    "sas",
+    "bearer",
+)  # one is in each such name
+_QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
+_VALUE: Final = (
+    rf"""{_QUOTED}|\\{{1,8}}(?P<escaped>["'])[^"'\\\n]{{0,4000}}\\{{1,8}}(?P=escaped)|["'][^\s"']+"""
+    r"""|\[[^\[\]]{0,2000}\]|\{[^{}]{0,2000}\}|[^\s,;&'"]*[^\s,;&'")\]}]"""
 )
-_USER_AND_PASSWORD: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
+_NAMED: Final = re.compile(
+    rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:)[ \t]{{0,9}}"""
+    rf"(?:(?i:bearer|basic|token)[ \t]{{1,9}})?)(?P<value>{_VALUE})"
+)
+_NAMED_LITERAL: Final = re.compile(
+    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}})(?P<value>{_QUOTED})"""
+)
+_BEARER: Final = re.compile(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
+_NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
+_NUMBER: Final = re.compile(r"[\d.,_]+")
+_COUNTS: Final = re.compile(
+    r"(?i)(?:tokens|(?:^|[_-])pass)\W*$"
+)  # names that may also be of a number that is no secret
+_WORKING_DIRECTORY: Final = re.compile(r"\bPWD\W*$")
+_CALL: Final = re.compile(r"[A-Za-z_][\w.]*[(\[]")  # a line of a traceback: `token = fetch(url)`
+_USER_AND_PASSWORD: Final = re.compile(r"(?<=://)[^/\s:@\"']*:[^/\s\"']+(?=@)")
 _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
+_USER_OF_HTTP: Final = re.compile(r"(?i)(\bhttps?://)[^/\s:@\"']+(?=@)")
+_SIGNATURE: Final = re.compile(r"(?i)([?&](?:sig|signature|x-amz-signature)=)[^\s&'\"]+")
 _PASSWORD: Final = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
 _WEBHOOK: Final = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
+_KEY_VARIABLE: Final = re.compile(r"(?i)(?<!public_)(?<!partition_)(?<!primary_)(?<!foreign_)(?<!sort_)key(?:_id)?$")
 _MIN_SECRET_LENGTH: Final = 6  # a shorter value would be found all over a text that has nothing to do with it
+_WORDS: Final = frozenset({"default", "disabled", "enabled", "password", "secret", "optional", "required"})
 
 
-def is_secret(key: str) -> bool:
-    """Whether a value under this key is masked."""
-    return _SECRET_KEY.search(key) is not None
+@lru_cache(maxsize=4096)
+def is_secret(name: str) -> bool:
+    """Whether a value under this name is masked."""
+    return _SECRET_NAME.search(name) is not None
 
 
-def mask_text(text: str) -> str:
-    """`s3://key:secret@host` -> `s3://***@host`, `password=x` -> `password=***`."""
-    return _SECRET_IN_TEXT.sub(rf"\1{MASK}", _USER_AND_PASSWORD.sub(MASK, text))
+def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
+    """`password=x` -> `password=***`, `"token": "x"` -> `"token": "***"`, `s3://key:secret@host` -> `s3://***@host`, and values
+    of secret variables of the environment (and these `more`) wherever they are."""
+    text = _without_known(text, more)
+    lower = text.lower()
+    if not any(one in lower for one in _HINTS):
+        return text
+    return _NAMED.sub(_hidden, _BEARER.sub(rf"\1{MASK}", text))
 
 
-def mask_environment(text: str) -> str:
-    """Masks the values of environment variables that are named like secrets, and passwords in URLs: for messages and
-    tracebacks of other people's code."""
-    values = {value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
-    spelled = {form for value in values for form in (value, repr(value)[1:-1]) if len(value) >= _MIN_SECRET_LENGTH}
-    for secret in sorted(spelled, key=len, reverse=True):  # the longest first: one may be a part of another
-        text = text.replace(secret, MASK)
-    return _USER_AND_PASSWORD.sub(MASK, text)
+def mask_code(code: str) -> str:
+    """The same for source code, where what stands behind a name is a secret only if it is a literal text."""
+    return _NAMED_LITERAL.sub(_hidden, _without_known(code))
+
+
+def mask_values(value: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
+    """Masks JSON values: whatever stands under a name that looks secret, and secrets in texts as `mask_text` does."""
+    return _masked(value, name, is_secret(name), more)
+
+
+def secrets_in(value: Any, name: str = "") -> tuple[str, ...]:
+    """The texts under names that look secret, for `more` of `mask_text`."""
+    return tuple(dict.fromkeys(_secrets_in(value, is_secret(name))))
+
+
+def unmask(value: Any, current: Any, name: str = "") -> Any:
+    """What was shown masked and comes back: where it is still as `current` is shown, it is `current`."""
+    if value == mask_values(current, name):
+        return current
+    if isinstance(value, dict) and isinstance(current, dict):
+        below = name if is_secret(name) else ""
+        return {key: unmask(one, current[key], below or key) if key in current else one for key, one in value.items()}
+    if isinstance(value, list) and isinstance(current, list) and len(value) == len(current):
+        return [unmask(one, other, name) for one, other in zip(value, current, strict=True)]
+    return value
+
+
+def mask_settings(value: Any, name: str = "") -> Any:
+    """Masks settings as JSON values, by their names: those that look secret, credentials in URLs, webhooks."""
+    if isinstance(value, dict):
+        return {key: mask_settings(one, str(key)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [mask_settings(one, name) for one in value]
+    if is_secret(name) or name == "sha256":
+        return MASK if value else value
+    if not isinstance(value, str):
+        return value
+    if name == "git":
+        return without_credentials(value)
+    shown = _PASSWORD.sub(rf"\1:{MASK}@", value)
+    return _WEBHOOK.sub(rf"\1{MASK}", shown) if name == "url" else shown
 
 
 def without_credentials(url: str) -> str:
@@ -47,17 +136,70 @@ def without_credentials(url: str) -> str:
     return _USER.sub("", url)
 
 
-def mask_values(value: Any, key: str = "") -> Any:
-    """Masks settings as JSON values, by their keys: those named like secrets, credentials in URLs, webhooks."""
+def _without_known(text: str, more: tuple[str, ...] = ()) -> str:
+    """Without what is a secret whatever it stands behind: known values, and what lets one in at a URL."""
+    values = _values_of_environment() + more
+    if values and (known := _any_of(values)):
+        text = known.sub(MASK, text)
+    if "://" in text:
+        text = _SIGNATURE.sub(rf"\1{MASK}", _USER_OF_HTTP.sub(rf"\1{MASK}", _USER_AND_PASSWORD.sub(MASK, text)))
+    return text
+
+
+def _masked(value: Any, name: str, hides: bool, more: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
-        return {name: mask_values(each, str(name)) for name, each in value.items()}
-    if isinstance(value, list):
-        return [mask_values(each, key) for each in value]
-    if is_secret(key):
-        return MASK if value else value
-    if not isinstance(value, str):
-        return value
-    if key == "git":
-        return without_credentials(value)
-    shown = _PASSWORD.sub(rf"\1:{MASK}@", value)
-    return _WEBHOOK.sub(rf"\1{MASK}", shown) if key == "url" else shown
+        return {key: _masked(one, str(key), hides or is_secret(str(key)), more) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(one, name, hides, more) for one in value]
+    if hides:
+        is_plain = value is None or isinstance(value, bool) or (isinstance(value, int | float) and _COUNTS.search(name))
+        return value if is_plain or value == "" else MASK
+    return mask_text(value, more) if isinstance(value, str) else value
+
+
+def _secrets_in(value: Any, hides: bool) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _secrets_in(one, hides or is_secret(str(key)))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _secrets_in(one, hides)
+    elif hides and isinstance(value, str):
+        yield value
+
+
+def _hidden(found: re.Match[str]) -> str:
+    before, value = found["before"], found["value"]
+    plain = found["quoted"] if found["quote"] else value
+    is_number = _NUMBER.fullmatch(value) and _COUNTS.search(before)
+    is_folder = value.startswith("/") and _WORKING_DIRECTORY.search(before)
+    if is_number or is_folder or _NOT_SECRET.fullmatch(plain) or (before.endswith(" = ") and _CALL.match(value)):
+        return found[0]
+    marks = re.match(r"""\\*["']""", value)
+    return f"{before}{marks[0]}{MASK}{marks[0]}" if marks else f"{before}{MASK}"
+
+
+def _values_of_environment() -> tuple[str, ...]:
+    return tuple(os.environ.get(name, "") for name in os.environ if _is_secret_variable(name))
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_variable(name: str) -> bool:
+    return name != "PWD" and (is_secret(name) or _KEY_VARIABLE.search(name) is not None)
+
+
+@lru_cache(maxsize=256)
+def _any_of(values: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Finds each of them as it is, and as Python, JSON and URLs write it. Left out are those that would hide what is no secret:
+    short ones, words, and paths of files. One of letters or digits alone has to stand for itself: it may be part of a word."""
+    spelled: set[str] = set()
+    for value in values:
+        if len(value) < _MIN_SECRET_LENGTH or value.lower() in _WORDS or (value[0] == "/" and os.path.exists(value)):
+            continue
+        spelled |= {value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe="")}
+    longest_first = sorted(spelled, key=lambda one: (-len(one), one))  # one may be a part of another
+    parts = [
+        rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])" if one.isalpha() or one.isdigit() else re.escape(one)
+        for one in longest_first
+    ]
+    return re.compile("|".join(parts)) if parts else None

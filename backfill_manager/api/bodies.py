@@ -46,10 +46,14 @@ def _body_of(command: type[BaseModel], *, without: Collection[str] = (), nullabl
 
 
 class NewBackfill(commands.BackfillInput, Body):
-    dates: Annotated[tuple[commands.DateText, ...], Field(max_length=MAX_LISTED, strict=False)] = ()
+    """A backfill to be created, or to be planned only."""
+
+    dates: Annotated[
+        tuple[commands.DateText, ...], Field(max_length=MAX_LISTED, strict=False, description="Logical dates.")
+    ] = ()
     partitions: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=commands.MAX_PARTITION_KEY_LENGTH)], ...],
-        Field(max_length=MAX_LISTED, strict=False),
+        Field(max_length=MAX_LISTED, strict=False, description="Keys that are no dates: a region, a customer."),
     ] = ()
 
 
@@ -76,17 +80,23 @@ class BackfillChanges(ExpectedSettings):
 
 
 class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # type: ignore[misc]
+    """How a backfill is cancelled."""
+
+
+class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"})):  # type: ignore[misc]
     pass
 
 
 class DagChanges(Body):
+    """Settings of a DAG that change."""
+
     model_config = _example(is_paused=True)
 
-    is_paused: bool
+    is_paused: bool = Field(description="Create no scheduled runs.")
 
 
 class NewRun(commands.TriggerInput, Body):
-    pass
+    """A run by hand."""
 
 
 class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # type: ignore[misc]
@@ -95,12 +105,15 @@ class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # t
     model_config = _example(dry_run=True, start_date="2013-01-05", only_failed=True)
 
     run_ids: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...], Field(max_length=1000, strict=False)
+        tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...],
+        Field(max_length=1000, strict=False, description="Only these runs, of any kind."),
     ] = ()
     dry_run: bool = Field(default=False, description="Only return what would be cleared.")
 
 
 class MarkRun(Body):
+    """The state that a run, or a task of it, is set to."""
+
     model_config = _example(state="success")
 
     state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
@@ -114,6 +127,8 @@ class MarkRun(Body):
 
 
 class PoolChanges(_body_of(commands.SetPool, without={"name"}, nullable=True)):  # type: ignore[misc]
+    """Settings of a pool that change."""
+
     model_config = _example(slots=32)
 
 
@@ -122,4 +137,9 @@ class Parse(_body_of(commands.ParseBundle, without={"bundle"})):  # type: ignore
 
 
 class Deactivate(Body):
-    subpath: Annotated[commands.Subpath, Field(min_length=1, max_length=1000, examples=["old_reports"])]
+    """Which DAGs of a bundle become inactive."""
+
+    subpath: Annotated[
+        commands.Subpath,
+        Field(min_length=1, max_length=1000, examples=["old_reports"], description="A file or folder of the bundle."),
+    ]

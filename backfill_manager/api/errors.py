@@ -45,7 +45,7 @@ class FieldProblem(BaseModel):
     """One value that does not fit."""
 
     field: str = Field(description="Where it is: `body.max_active_runs`, `query.limit`.", examples=["query.limit"])
-    message: str = Field(examples=["Input should be less than or equal to 1000"])
+    message: str = Field(description="What is wrong with it.", examples=["Input should be less than or equal to 1000"])
 
 
 class Problem(BaseModel):

@@ -60,7 +60,11 @@ READS: Final[Responses] = {
 }
 PLANS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503)
 CHANGES: Final[Responses] = {
-    200: {"description": "Accepted by the manager within `wait` seconds.", "headers": _LOCATION},
+    200: {
+        "model": RequestDetails,
+        "description": "Accepted by the manager within `wait` seconds.",
+        "headers": _LOCATION,
+    },
     202: {"description": "Submitted, without an answer yet.", "headers": _LOCATION},
     **PLANS,
 }

@@ -24,7 +24,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of 
 Cursor = Annotated[
     str | None, Query(max_length=4000, description="`next_cursor` of the page before; left out: the first page.")
 ]
-Bound = Annotated[str | None, Query(max_length=40)]  # an instant, see `instant_of`
+Bound = Annotated[str | None, Query(max_length=40, description="An instant: only what begins then or later.")]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def paged(*orders: str, limit: int = 200) -> Any:
     def paging(limit: Limit = limit, cursor: Cursor = None, order_by: Any = orders[0]) -> Paging:
         return Paging(limit, cursor, order_by)
 
-    paging.__annotations__["order_by"] = Literal.__getitem__(orders)
+    order = Query(description="A column; with `-` the highest value first.")
+    paging.__annotations__["order_by"] = Annotated[Literal.__getitem__(orders), order]
     return Depends(paging)
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from fastapi import Path, Request
+from fastapi import Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator
 from starlette.types import Receive, Scope, Send
@@ -35,6 +35,9 @@ else:  # filters of lists; a literal of a tuple is beyond type checkers
     ItemState = Literal[states.ITEM_STATES]
     RunState = Literal[states.RUN_STATES]
     RunType = Literal[states.RUN_TYPES]
+IN_STATES: Final = Query(max_length=10, description="Only in this state; may be given several times.")
+OfDag = Annotated[str | None, Query(max_length=200, description="Only of this DAG.")]
+OfType = Annotated[RunType | None, Query(description="Only of this type.")]
 MAX_REPORTED: Final = 5
 MAX_REPORTED_LENGTH: Final = 100  # characters of a name
 
@@ -52,7 +55,8 @@ class KeepSlashes(Middleware):
 
 
 _DECODED = AfterValidator(lambda text: text.replace("%2F", "/").replace("%25", "%"))
-Id = Annotated[str, Path(min_length=1, max_length=200), _DECODED]
+_ID = "Its id; of a backfill or request also a beginning of it, or `latest`."
+Id = Annotated[str, Path(min_length=1, max_length=200, description=_ID), _DECODED]
 _RUN_ID = "Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run."
 _RUN_ID_OF_DAG = "Its id, a beginning of it, its logical date in the DAG's zone, or `latest`."
 RunId = Annotated[str, Path(min_length=1, max_length=4000, description=_RUN_ID), _DECODED]

@@ -65,15 +65,17 @@ def options_of(model: str, without: Sequence[str] = (), show_defaults: bool = Tr
 
 def typed_values(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were typed, by field; JSON and NAME=VALUE are parsed."""
-    from backfill_manager.requests.json_input import parse_conf, parse_overrides
+    from backfill_manager.requests.json_input import parse_object, parse_overrides
 
-    fields = _fields(model)
-    parse = {"JSON": parse_conf, "NAME=VALUE": parse_overrides}
-    return {
-        name: parse[fields[name].option.metavar or ""](value) if fields[name].type is dict else value
-        for name, value in values.items()
-        if value not in (None, [])
-    }
+    def parsed(name: str, value: Any) -> Any:
+        match _fields(model)[name].option.metavar:
+            case "JSON":
+                return parse_object(name, value)
+            case "NAME=VALUE":
+                return parse_overrides(value)
+        return value
+
+    return {name: parsed(name, value) for name, value in values.items() if value not in (None, [])}
 
 
 def spellings(model: str) -> list[str]:
@@ -91,7 +93,7 @@ def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
     from backfill_manager.schemas.commands import UPDATABLE_FIELDS
 
     metavar, spellings, help = field.option.metavar, list(field.spellings), field.help
-    is_text = field.type is dict or field.option.as_text
+    is_text = metavar in ("JSON", "NAME=VALUE") or field.option.as_text
     kind: Any = Literal[field.choices] if field.choices else str if is_text else field.type
     if field.type is bool and (field.default or field.name in UPDATABLE_FIELDS):
         spellings[0] += f"/--no-{spellings[0].removeprefix('--')}"

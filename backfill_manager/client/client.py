@@ -109,8 +109,13 @@ class Client(AbstractContextManager["Client"]):
     ) -> r.RequestDetails:
         return self._submit(_path("backfills", backfill_id, "cancel"), wait, {"let_running_finish": let_running_finish})
 
-    def retry_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
-        return self._submit(_path("backfills", backfill_id, "retry"), wait)
+    def retry_backfill(
+        self, backfill_id: str, *, latest_version: bool = False, downstream: bool = False, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """`latest_version`: with the DAG's current version, not the one that it has; `downstream`: also the backfills downstream
+        of it that failed."""
+        how = {"latest_version": latest_version, "downstream": downstream}
+        return self._submit(_path("backfills", backfill_id, "retry"), wait, how)
 
     def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Cancels an unfinished backfill, and hides it from lists."""

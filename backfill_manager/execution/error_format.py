@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.errors import BackfillManagerError, error_message
-from backfill_manager.masking import mask_environment
+from backfill_manager.masking import mask_text
 
 MAX_ERROR_CHARS: Final = 500
 _HERE: Final = str(Path(__file__).parent)
@@ -15,7 +15,7 @@ _HERE: Final = str(Path(__file__).parent)
 
 def one_line(error: BaseException) -> str:
     """`ValueError: no flights on this day`: the type and the first line of the message."""
-    lines = [line.strip() for line in mask_environment(error_message(error)).splitlines() if line.strip()]
+    lines = [line.strip() for line in mask_text(error_message(error)).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
     parts = [] if isinstance(error, BackfillManagerError) and lines else [type(error).__name__]
@@ -31,4 +31,4 @@ def traceback_text(error: BaseException) -> str:
         if not file.startswith(_HERE) and "/tenacity/" not in file:
             break
         frames = frames.tb_next
-    return mask_environment("".join(traceback.format_exception(type(error), error, frames))).rstrip()
+    return mask_text("".join(traceback.format_exception(type(error), error, frames))).rstrip()

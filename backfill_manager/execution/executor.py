@@ -287,7 +287,7 @@ class Executor:
         elif isinstance(outcome, m.Lost):  # its fork server has ended, and took others along
             with self._changed:
                 outcome = m.Lost(outcome.reason, alone=sum(1 for other in self._tries.values() if other.weight) == 1)
-        self._end(it, outcome)
+        self._end(it, it.lines.without_secrets(outcome))
 
     def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:
         with self._changed:

@@ -19,7 +19,7 @@ from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
-from backfill_manager.masking import mask_environment
+from backfill_manager.masking import mask_text
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
     try:
         return run()
     except TaskSkipped as skipped:
-        return Skipped(mask_environment(skipped.reason))
+        return Skipped(mask_text(skipped.reason))
     except AbandonedTry as refused:
         log("WARNING", str(refused))
         return Failed(one_line(refused), retryable=False)
@@ -83,7 +83,7 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
         log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
     except ExecutorTaskFailed as failed:
-        return Failed(mask_environment(str(failed)))
+        return Failed(mask_text(str(failed)))
     except MemoryError as error:
         lift_memory_limit()
         log("ERROR", traceback_text(error))

@@ -2,8 +2,7 @@
 
 Lines are collected and handed over in batches (the executor flushes about once a second, and before it reports the end of a
 try). `ctx.log` takes everything from INFO up. Beside it, whatever other loggers of a task's process let through (a bundle's own
-modules, a library's warnings) and what it prints land in the same log. Values of environment variables that are named like
-secrets, and passwords in URLs, are not shown.
+modules, a library's warnings) and what it prints land in the same log. Secrets are masked, those of the task's params too.
 
 A loop that logs must not fill the state: of a long log the first lines are kept, and at the end of the try the last ones and
 errors between. Of a long line its two ends are kept: that of a traceback says what went wrong.
@@ -15,12 +14,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.masking import mask_environment
+from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, TaskLaunch
+from backfill_manager.masking import mask_text, secrets_in
 from backfill_manager.model.records import TaskLog
 
 HEAD_LINES: Final = 8_000  # of one try
@@ -52,6 +52,7 @@ class LogLines:
 
     def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
+        self._secrets = secrets_in(launch.params)
         self._lock = threading.Lock()
         self._waiting: list[TaskLog] = []
         self._tail: deque[_Line] = deque()  # not masked yet: most of a flood is thrown away
@@ -84,7 +85,21 @@ class LogLines:
     def has_error(self, error: str) -> bool:
         """Whether the last error that was logged says this, maybe among other things."""
         with self._lock:
-            return error in self._last_error
+            return error in self.masked(self._last_error)
+
+    def masked(self, text: str) -> str:
+        """Without secrets: with the environment of the manager, as the task may have taken one out of that of its process."""
+        return mask_text(text, self._secrets)
+
+    def without_secrets(self, outcome: Outcome) -> Outcome:
+        """An outcome whose words are masked; what the task returned is stored as it is, for those that come after it."""
+        match outcome:
+            case Failed(error=error):
+                return replace(outcome, error=self.masked(error))
+            case Skipped(reason=reason) | Postponed(reason=reason):
+                return replace(outcome, reason=self.masked(reason))
+            case _:
+                return outcome
 
     def take(self) -> tuple[TaskLog, ...]:
         """The lines since the last time."""
@@ -114,7 +129,7 @@ class LogLines:
         ti = self._ti
         row = TaskLog(
             dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
-            line=line.number, at=line.at, level=line.level, message=shorten_middle(mask_environment(line.message)),
+            line=line.number, at=line.at, level=line.level, message=shorten_middle(self.masked(line.message)),
             run_seq=ti.run_seq,
         )  # fmt: skip
         self._waiting.append(row)

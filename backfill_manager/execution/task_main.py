@@ -33,7 +33,7 @@ from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.masking import mask_environment
+from backfill_manager.masking import mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.limits import apply_in_child
 
@@ -132,7 +132,7 @@ class _Manager:
         threading.Thread(target=self._listen, name="bfm replies", daemon=True).start()
 
     def log(self, level: str, message: str) -> None:
-        self.send({"level": level, "line": shorten_middle(mask_environment(message))})
+        self.send({"level": level, "line": shorten_middle(mask_text(message))})
 
     def request(self, what: str, **more: Any) -> dict[str, Any]:
         """Waits for the reply."""

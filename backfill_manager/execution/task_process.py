@@ -34,7 +34,6 @@ from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
-from backfill_manager.masking import mask_environment
 from backfill_manager.processes.channel import Channel, MessageBuffer
 from backfill_manager.processes.limits import went_over
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
@@ -411,9 +410,6 @@ class TaskProcesses:
                 turn.release()
         else:
             kind = message.pop("outcome")
-            for text in ("error", "reason"):  # for the task may have taken a secret out of its environment
-                if text in message:
-                    message[text] = mask_environment(str(message[text]))
             task.jobs_may_run = bool(message.pop("jobs_may_run"))
             task.outcome = _OUTCOMES[kind].validate_python(message)
 

@@ -18,6 +18,7 @@ from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, ParseRequest, PlanRequest, Tick
+from backfill_manager.masking import mask_text
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response
@@ -105,7 +106,7 @@ class RequestHandler:
         payload_json: str | None, **error: str | None,
     ) -> None:  # fmt: skip
         self._planning.pop(request_id, None)
-        message = shorten(message, MAX_MESSAGE_CHARS)
+        message = shorten(mask_text(message), MAX_MESSAGE_CHARS)
         row = Response(request_id, kind, outcome, object_id, message, payload_json, at, self._term, **error)
         self._state.changes.put(row)
 

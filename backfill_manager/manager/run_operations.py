@@ -21,9 +21,9 @@ from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused
 from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import make_run, selected_of
-from backfill_manager.manager.items import reopen_failed
 from backfill_manager.manager.prefetch import timeline_around
-from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_run, version_spec
+from backfill_manager.manager.reopen import LoadedRows, reopen_run, version_spec
+from backfill_manager.manager.retry_backfill import retry_backfill
 from backfill_manager.manager.runs import cancel_tasks
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
@@ -286,21 +286,7 @@ class RunOperations:
 
     # -- retry of a backfill ------------------------------------------------------------------------------------------
     def _retry(self, command: commands.RetryBackfill, call: Call) -> Answer:
-        backfill_id = command.backfill_id
-        live = self._state.backfills.get(backfill_id)
-        if live is not None:
-            if live.row.changed_by == call.id:
-                return backfill_id, f"backfill {backfill_id} runs its failed items again"
-            raise Refused(f"Backfill {backfill_id} is {live.row.state}; failed items can be retried when it has ended.")
-        rows = self._store.read(Backfill, matching(backfill_id=backfill_id))
-        if not rows:
-            raise NotFound("backfill", backfill_id, self._state.backfills)
-        live = load_backfill(self._state, self._store, rows[0])
-        if not live.counts[s.FAILED] and not live.counts[s.PENDING]:  # pending: a crash came in the middle of this
-            raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
-        self._state.backfills[backfill_id] = live
-        self._state.put(c.backfill_reopened(live.row).evolve(is_cancelled=False, reason=None, changed_by=call.id))
-        return backfill_id, f"backfill {backfill_id} runs {plural(reopen_failed(call.tick, live), 'failed item')} again"
+        return retry_backfill(self._state, self._store, command, call)
 
     # -- shared -------------------------------------------------------------------------------------------------------
     def _load(self, keys: Iterable[RunKey]) -> LoadedRows:

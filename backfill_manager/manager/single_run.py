@@ -109,7 +109,7 @@ def run_dag_once(
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
     return {
         "run": run_details(run),
-        "tasks": [task_view(ti) for ti in store.read(TaskInstance, order_by=["started_at"])],
+        "tasks": [task_view(ti, run) for ti in store.read(TaskInstance, order_by=["started_at"])],
         "logs": [f"{line.task_id}: {line.level} {line.message}" for line in lines],
     }
 

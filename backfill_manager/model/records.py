@@ -321,10 +321,11 @@ class Manager(Record, table="manager", key=("term",)):
 RECORDS: tuple[type[Record], ...] = tuple(TABLES.values())
 
 # The order in which a tick commits its tables: children before parents, so that whatever a crash leaves half-done can
-# be derived again from what is there; what was made but has no parent yet is swept away at the next take-over.
+# be derived again from what is there; what was made but has no parent yet is swept away at the next take-over. Versions
+# come first: a run or backfill must never name one that is not there.
 COMMIT_ORDER: tuple[str, ...] = (
-    "task_instance", "task_try", "task_log", "dag_run", "backfill_item", "backfill",
-    "dag_version", "dag", "import_error", "bundle", "pool", "response",
+    "dag_version", "task_instance", "task_try", "task_log", "dag_run", "backfill_item", "backfill",
+    "dag", "import_error", "bundle", "pool", "response",
 )  # fmt: skip
 
 

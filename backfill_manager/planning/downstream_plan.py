@@ -26,6 +26,7 @@ from backfill_manager.model import states
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import MAX_ITEMS, with_defaults
 from backfill_manager.planning.interval_overlap import Spans, micros_of
+from backfill_manager.planning.stale import as_stale_sees
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CreateBackfill
 
@@ -48,7 +49,10 @@ def plan_with_downstream(
 
     def plan_one(command: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
         command = with_defaults(command, dag, now)
-        return plan_backfill(spark, command, dag, dag_version, existing_runs(store, command, dag), now)
+        existing = existing_runs(store, command, dag)
+        if command.kind == "stale":
+            existing = as_stale_sees(existing, store, dag, dag_version)
+        return plan_backfill(spark, command, dag, dag_version, existing, now)
 
     plan = plan_one(command, with_overrides(dag, command.overrides), dag_version)
     return with_downstream(plan, others, plan_one) if command.downstream else plan

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from backfill_manager import __version__
 from backfill_manager.errors import InvalidInput, shorten
-from backfill_manager.masking import mask_environment
+from backfill_manager.masking import mask_text
 
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
 _OF_ONE_INTERPRETER: Final = frozenset(
@@ -107,5 +107,5 @@ def _ask(python: str, ours: dict[str, str]) -> dict[str, str | None]:
         if process.returncode == 0 and isinstance(answer, dict):
             return answer
     errors = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
-    why = shorten(mask_environment(errors[-1].strip()), 500)
+    why = shorten(mask_text(errors[-1].strip()), 500)
     raise InvalidInput(f"its interpreter {python} can't import what parsing and tasks need: {why}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.masking import mask_values, unmask
 from backfill_manager.model.records import Backfill, Request
 from backfill_manager.queries.requests import request_details
 from backfill_manager.schemas.backfill_row import option_of
@@ -30,9 +31,20 @@ class SettingsNow:
     last: dict[str, Any] | None
     waiting: tuple[dict[str, Any], ...]
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The values without secrets."""
+        return {**self.values, "conf": mask_values(self.values["conf"])}
+
     def differing(self, drawn: Mapping[str, Any]) -> list[str]:
-        """The names of the settings that are not any more what they were when a form was drawn."""
-        return [name for name in UPDATABLE_FIELDS if name in drawn and drawn[name] != self.values[name]]
+        """The names of the settings that are not any more what they were when a form was drawn (as `shown`)."""
+        shown = self.shown
+        return [name for name in UPDATABLE_FIELDS if name in drawn and drawn[name] != shown[name]]
+
+    def unmasked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings as somebody wrote them who was shown these: a secret that is still masked stays as it is."""
+        own = {"conf": unmask(changes["conf"], self.values["conf"])} if "conf" in changes else {}
+        return {**changes, **own}
 
 
 def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
@@ -42,6 +54,9 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     changed_by = row.changed_by if row else ""
     waiting = [one for one in store.unanswered() if one.kind == BACKFILL_SET and _is_of(one, backfill_id)]
     values = {name: option_of(row, name) if row else found[name] for name in UPDATABLE_FIELDS}
+    if row is None:  # as it was asked for: `found` has it masked
+        asked = store.first(Request, matching(request_id=found["request_id"]))
+        values["conf"] = parse_payload(asked.kind, asked.payload_json)["ask"]["conf"] if asked else {}
     for request in waiting:
         values |= json.loads(request.payload_json)["changes"]
     last = store.first(Request, matching(request_id=changed_by)) if changed_by else None

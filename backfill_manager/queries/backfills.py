@@ -13,12 +13,13 @@ from itertools import accumulate
 from typing import Any, Final
 
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
+from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
-from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of, options_of
+from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of, option_of, options_of
 from backfill_manager.schemas.commands import CreateBackfill, parse_payload
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching
@@ -193,6 +194,7 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
         **{
             "config": json.loads(row.config_json),
             **options_of(row),
+            "conf": mask_values(option_of(row, "conf")),
             "parents": json.loads(row.parents_json),
             "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`

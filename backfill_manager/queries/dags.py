@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
+from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.planning.recent_runs import recent_timelines
@@ -81,9 +82,9 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        **document(_DETAILS, spec),
+        **document(_DETAILS, spec, params=mask_values(spec.params)),
         "declared_params": {
-            name: document(resources.DeclaredParam.model_fields, one, choices=list(one.choices))
+            name: document(resources.DeclaredParam.model_fields, one, choices=mask_values(list(one.choices), name))
             for name, one in spec.declared_params.items()
         },
         "tasks": list_tasks(spec),

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, Final
 
+from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice, choose
@@ -61,8 +62,8 @@ def find_request(store: Store, id_or_prefix: str) -> dict[str, Any]:
 
 
 def request_details(row: Request, answer: Response | None) -> dict[str, Any]:
-    """With all that was asked, and what the manager answered beside words."""
-    asked = {"request_id": row.request_id, "kind": row.kind, "payload": _json(row.payload_json)}
+    """With all that was asked, its secrets masked, and what the manager answered beside words."""
+    asked = {"request_id": row.request_id, "kind": row.kind, "payload": mask_values(_json(row.payload_json))}
     return {**asked, **request_view(row, answer), "result": result_of(answer)}
 
 
@@ -76,7 +77,7 @@ def request_view(row: Request, answer: Response | None) -> dict[str, Any]:
 
 def result_of(answer: Response | None) -> Any:
     """What the manager answered beside its words: the plan of a dry run, what came of parsing a bundle."""
-    return None if answer is None or answer.payload_json is None else _json(answer.payload_json)
+    return None if answer is None or answer.payload_json is None else mask_values(_json(answer.payload_json))
 
 
 def _about(payload: Any) -> dict[str, str]:

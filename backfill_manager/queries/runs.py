@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
+from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.timeline import is_current, timeline_of
@@ -101,8 +102,8 @@ def run_view(row: DagRun) -> dict[str, Any]:
 
 
 def run_details(row: DagRun) -> dict[str, Any]:
-    """With its parameters."""
-    return {**run_view(row), "conf": json.loads(row.conf_json)}
+    """With its parameters, whose secrets are masked."""
+    return {**run_view(row), "conf": mask_values(json.loads(row.conf_json))}
 
 
 # The number is put in by `int`; nothing from outside is.

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import NotFound
+from backfill_manager.masking import mask_values, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance, TaskLog, TaskTry
 from backfill_manager.queries.documents import document, rounded, seconds_between
@@ -27,13 +28,13 @@ def list_task_instances(store: Store, run: DagRun, task_id: str | None = None) -
     """In the order in which they started; those that have not, last. Of several tasks (no `task_id`) large results are left
     out."""
     rows = store.read(TaskInstance, _of(run, task_id), order_by=("started_at", "task_id"))
-    return [task_view(row) if task_id is not None else listed_task(row) for row in rows]
+    return [task_view(row, run) if task_id is not None else listed_task(row, run) for row in rows]
 
 
-def listed_task(row: TaskInstance) -> dict[str, Any]:
+def listed_task(row: TaskInstance, run: DagRun) -> dict[str, Any]:
     """As `task_view`, but for a large result: it is None, and `result_chars` says how large it is."""
     chars = len(row.result_json or "")
-    shown = task_view(row.evolve(result_json=None) if chars > MAX_RESULT_LENGTH else row)
+    shown = task_view(row.evolve(result_json=None) if chars > MAX_RESULT_LENGTH else row, run)
     return {**shown, "result_chars": None if row.result_json is None else chars}
 
 
@@ -70,10 +71,13 @@ def list_log_lines(
     return [log_view(row) for row in rows]
 
 
-def task_view(row: TaskInstance) -> dict[str, Any]:
+def task_view(row: TaskInstance, run: DagRun) -> dict[str, Any]:
+    """Of its result the secrets are masked, those of the run's parameters too."""
+    result = None
+    if row.result_json is not None:
+        result = mask_values(json.loads(row.result_json), more=secrets_in(json.loads(run.conf_json)))
     return document(
-        resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s),
-        result=None if row.result_json is None else json.loads(row.result_json),
+        resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s), result=result,
         result_chars=None if row.result_json is None else len(row.result_json),
     )  # fmt: skip
 
@@ -99,12 +103,12 @@ def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> l
     runs = store.read(DagRun, of_it, without=NOT_LISTED)
     if not runs:
         return []
-    run_ids = [run.run_id for run in runs]
+    of_id = {run.run_id: run for run in runs}
     where = [
         Condition("run_seq", ">=", min(run.run_seq for run in runs)),
-        *matching(dag_id=backfill["dag_id"], run_id=run_ids, state=states.RUNNING),
+        *matching(dag_id=backfill["dag_id"], run_id=tuple(of_id), state=states.RUNNING),
     ]
     return [
-        {**listed_task(row), "for_s": seconds_between(row.started_at, now)}
+        {**listed_task(row, of_id[row.run_id]), "for_s": seconds_between(row.started_at, now)}
         for row in store.read(TaskInstance, where, order_by=("started_at",))
     ]

@@ -12,6 +12,7 @@ from backfill_manager.dags.bundles.files import read_snapshot
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import to_utf8
 from backfill_manager.errors import InvalidInput
+from backfill_manager.masking import mask_code, mask_values
 from backfill_manager.model.records import DagRow, DagVersion
 from backfill_manager.queries.dags import dag_row
 from backfill_manager.queries.documents import document
@@ -24,7 +25,7 @@ CONTEXT_LINES = 3
 def list_versions(store: Store, dag_id: str) -> list[dict[str, Any]]:
     """Newest first. `NotFound` for a DAG that never was."""
     row = dag_row(store, dag_id)
-    fields = (*resources.DagVersion.model_fields, "snapshot")
+    fields = resources.DagVersion.model_fields
     found = store.read(DagVersion, matching(dag_id=dag_id), order_by=("-version",))
     return [document(fields, one, is_current=one.version == row.current_version) for one in found]
 
@@ -69,7 +70,7 @@ def _version(store: Store, dag_id: str, number: int) -> DagVersion:
 def _settings(was: DagSpec | TaskSpec, now: DagSpec | TaskSpec, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     names = [field.name for field in dataclasses.fields(was) if field.name not in without]
     return [
-        {"name": name, "before": _plain(getattr(was, name)), "after": _plain(getattr(now, name))}
+        {"name": name, **mask_values({"before": _plain(getattr(was, name)), "after": _plain(getattr(now, name))})}
         for name in names
         if getattr(was, name) != getattr(now, name)
     ]
@@ -113,11 +114,12 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
 
 
 def _text(snapshot: Path, file: str) -> str | None:
-    """None for what can't be read, or leads out of the snapshot (`../../etc/passwd`, a link): that is nobody's DAG."""
+    """Without secrets. None for what can't be read, or leads out of the snapshot (`../../etc/passwd`, a link): that is
+    nobody's DAG."""
     try:
         path = (snapshot / file).resolve()
         if not path.is_relative_to(snapshot.resolve()) or not path.is_file():
             return None
-        return path.read_text(encoding="utf-8", errors="replace")
+        return mask_code(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RuntimeError):  # not allowed; no path at all (a null byte); links that go round
         return None

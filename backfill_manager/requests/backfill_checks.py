@@ -18,6 +18,7 @@ from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
 from backfill_manager.humanise import name_list
+from backfill_manager.masking import mask_values
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
 from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
@@ -25,19 +26,34 @@ from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.fields import fields_of
 from backfill_manager.schemas.regex import check_regex
 
 _ALLOWED_REPROCESS: Final = {"missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed")}  # by kind
 
 
 def read_backfill(values: commands.BackfillInput, dag: DagSpec) -> commands.CreateBackfill:
-    """The command that is meant: the kind inferred, dates read in the DAG's zone."""
+    """The command that is meant: `config` taken apart, the kind inferred, dates read in the DAG's zone."""
+    values = _without_config(values)
     kind = _kind_of(values)
-    options = values.model_dump(exclude={"kind", "start_date", "end_date", "dates"})
+    options = values.model_dump(exclude={"config", "kind", "start_date", "end_date", "dates"})
     dates = tuple(parse_date(text, dag.timezone, name="dates") for text in values.dates)
     return commands.CreateBackfill.parse(
         {**options, **read_range(dag, kind, values.start_date, values.end_date), "kind": kind, "dates": dates}
     )
+
+
+def _without_config(values: commands.BackfillInput) -> commands.BackfillInput:
+    if (config := values.config) is None:
+        return values
+    if config.total is not None:
+        raise errors.CONFIG_CUT_SHORT(total=config.total, listed=config.type)
+    covered = {"kind": config.type, **{name: value for name, value in config if name not in ("type", "total")}}
+    declared = fields_of(commands.BackfillInput)
+    for name in covered:
+        if getattr(values, name) != declared[name].default:
+            raise errors.CONFIG_AND_FIELD(field=name)
+    return values.evolve(config=None, **covered)
 
 
 def _kind_of(values: commands.BackfillInput) -> commands.Kind:
@@ -137,8 +153,8 @@ def check_not_changed_meanwhile(row: Backfill, changes: Mapping[str, Any], was: 
 
 
 def shown_value(value: Any) -> str:
-    """In a message: the beginning of what is long."""
-    return shorten(json.dumps(value, ensure_ascii=False), 100)
+    """In a message: the beginning of what is long, without secrets."""
+    return shorten(json.dumps(mask_values(value), ensure_ascii=False), 100)
 
 
 def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag_id: str) -> None:

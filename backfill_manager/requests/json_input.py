@@ -9,25 +9,33 @@ from typing import Any, Final
 
 from backfill_manager.schemas import errors
 
+_EXAMPLES: Final = {"conf": '{"full": true}', "config": '{"type": "dates", "dates": ["2013-01-31"]}'}
 _LOOKS_LIKE_A_FILE: Final = re.compile(r"[^{}\[\]\"]+\.ya?ml")
 
 
 def parse_conf(text: str | None) -> dict[str, Any]:
-    """A JSON object; None is an empty one. `InvalidInput` with the place of what is wrong in it."""
-    if text is None:
-        return {}
+    """Run parameters; None is an empty object."""
+    return {} if text is None else parse_object("conf", text)
+
+
+def parse_object(field: str, text: str) -> dict[str, Any]:
+    """The JSON object that is typed for a field. `InvalidInput` with the place of what is wrong in it."""
+
+    def refuse(constant: str) -> Any:
+        raise errors.NOT_JSON(field=field, problem=f"{constant} is not JSON; use a number, or null")
+
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
         around = repr(text[max(0, error.pos - 15) : error.pos + 15])
         problem = f"{error.msg} at line {error.lineno}, column {error.colno}: {around}"
         hint = "conf_is_no_file" if _LOOKS_LIKE_A_FILE.fullmatch(text) else None
-        raise errors.NOT_JSON(field="conf", problem=problem, hint=hint, text=text[:200]) from None
+        raise errors.NOT_JSON(field=field, problem=problem, hint=hint, text=text[:200]) from None
     except RecursionError:
-        raise errors.INVALID_VALUE(field="conf", problem="is nested too deeply to be read") from None
+        raise errors.INVALID_VALUE(field=field, problem="is nested too deeply to be read") from None
     if not isinstance(value, dict):
-        problem = f'must be a JSON object such as {{"full": true}}, not {json.dumps(value)[:60]}'
-        raise errors.INVALID_VALUE(field="conf", problem=problem)
+        problem = f"must be a JSON object such as {_EXAMPLES[field]}, not {json.dumps(value)[:60]}"
+        raise errors.INVALID_VALUE(field=field, problem=problem)
     return value
 
 
@@ -51,7 +59,3 @@ def _value(text: str) -> Any:
         return json.loads(text, parse_constant=lambda constant: constant)
     except (json.JSONDecodeError, RecursionError):
         return text
-
-
-def _refuse(constant: str) -> Any:
-    raise errors.NOT_JSON(field="conf", problem=f"{constant} is not JSON; use a number, or null")

@@ -12,9 +12,11 @@ from typing import Any
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound, RunOfSeveralDags
+from backfill_manager.masking import MASK
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.planning.backfill_range import with_settled_ends
+from backfill_manager.queries.backfill_settings import settings_now
 from backfill_manager.queries.bundles import find_bundle, list_bundles
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
 from backfill_manager.queries.runs import find_run
@@ -38,6 +40,7 @@ def new_backfill(store: Store, settings: Settings, command: CreateBackfill, back
     """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark."""
     _, dag = current_dag(store, command.dag_id)
     backfill_checks.check_backfill(command, dag, now)
+    _refuse_masked(command.conf)
     backfill_checks.check_pools(command.pool, command.overrides, _pools(store, settings))
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
 
@@ -51,6 +54,10 @@ def changed_backfill(
     check_not_ended(backfill, "change any more")
     backfill_checks.check_changes(changes)
     backfill_checks.check_expected(was or {}, changes)
+    if "conf" in changes:
+        settings_of_it = settings_now(store, backfill)
+        changes, was = settings_of_it.unmasked(changes), settings_of_it.unmasked(was) if was else was
+        _refuse_masked(changes["conf"])
     if backfill["dag_version"]:  # one that waits for its plan has none yet: the manager checks the rest
         spec = spec_reader(store)(backfill["dag_id"], backfill["dag_version"])
         current = {name: backfill[name] for name in CHECKED_TOGETHER}
@@ -61,6 +68,15 @@ def changed_backfill(
     backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
     payload = {"backfill_id": backfill["backfill_id"], "changes": changes}
     return {**payload, "was": was} if was else payload
+
+
+def _refuse_masked(conf: Any) -> None:
+    """`InvalidInput` where a parameter is what stands for a hidden one: it was copied from where parameters are shown."""
+    below = conf.values() if isinstance(conf, dict) else conf if isinstance(conf, list) else ()
+    if MASK in below:
+        raise errors.MASKED_VALUE(field="conf", mask=MASK)
+    for one in below:
+        _refuse_masked(one)
 
 
 def check_not_ended(backfill: Mapping[str, Any], action: str) -> Payload:
@@ -95,6 +111,7 @@ def triggered_dag(
     _, spec = current_dag(store, dag_id)
     at = None if logical_date is None else parse_date(logical_date, spec.timezone, name="logical_date")
     check_sizes(conf=conf)
+    _refuse_masked(conf)
     check_place(at, partition_key)
     check_conf(conf, spec)
     check_logical_date(at, now, allow_future=allow_future)

@@ -215,7 +215,8 @@ class PlanOptions(Command, Generic[Date]):
     kind: Kind | None = option(
         None,
         "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
-        "missing: intervals without a successful run; stale: those whose success is of an older version of the DAG.",
+        "missing: intervals without a successful run; stale: those whose success is of another definition or code than the DAG "
+        "has now.",
         none="schedule, or as dates or partitions say",
     )
     start_date: Date | None = option(
@@ -251,8 +252,28 @@ class PlanOptions(Command, Generic[Date]):
     )  # fmt: skip
 
 
+class BackfillConfig(Command):
+    """What a backfill covers, in one object, as it is shown: of its `type`, a range, or what is listed."""
+
+    type: Kind = Field(description="The backfill's kind.")
+    start_date: DateText | None = Field(None, description="The first interval starts here or after.")
+    end_date: DateText | None = Field(None, description="The last interval starts here or before (inclusive).")
+    dates: tuple[DateText, ...] = Field((), description="Logical dates, of the type `dates`.", strict=False)
+    partitions: tuple[str, ...] = Field((), description="Keys, of the type `partitions`.", strict=False)
+    run_backwards: bool = Field(False, description="Newest first.")
+    allow_future: bool = Field(False, description="Also run intervals that have not ended yet.")
+    total: Count | None = Field(
+        None, description="In a list of backfills, which has the first of many dates or partitions: how many there are."
+    )
+
+
 class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
     """A backfill as a person or a REST client writes it: dates are text, and `kind` may be left to what is listed."""
+
+    config: BackfillConfig | None = option(
+        None, "What it covers as one object, as another backfill shows it: in place of kind, dates, partitions and order.",
+        metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
+    )  # fmt: skip
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -339,6 +360,11 @@ class CancelBackfill(_OfBackfill, kind=kinds.BACKFILL_CANCEL):
 
 class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     """Runs its failed items once more."""
+
+    latest_version: bool = option(False, "Run them with the DAG's current version, not the one that the backfill has.")
+    downstream: bool = option(
+        False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
+    )
 
 
 class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
@@ -543,7 +569,9 @@ class CompactState(Command, kind=kinds.STATE_COMPACT): ...
 
 
 # Of a payload: fields that older releases don't write.
-MAY_BE_LEFT_OUT: Final = frozenset({"was", "allow_future", "memory_mb", "nice", "partition_key"})
+MAY_BE_LEFT_OUT: Final = frozenset(
+    {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream"}
+)
 
 
 def find_field(name: str) -> DeclaredField | None:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from backfill_manager import errors
 from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest
+from backfill_manager.masking import mask_text
 from backfill_manager.value_rules import describe_error
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+    from pydantic_core import ErrorDetails
 
     from backfill_manager.model.records import Response
 
@@ -31,6 +33,7 @@ INVALID_VALUE = _error("[field] {problem}")
 INVALID_DATE = _error("[field]: {problem}")
 MISSING_FIELD = _error("the field {name!r} is missing")
 UNKNOWN_FIELD = _error("unknown field {name!r}{nearest}")
+MASKED_VALUE = _error("[field] holds {mask!r}, which is how a secret is shown; give the value itself")
 NOT_JSON = _error("[field] is not JSON: {problem}")
 REGEX_TOO_LONG = _error("[field] holds {length} characters; a regular expression may have {max}")
 NOT_A_REGEX = _error("[field] {pattern!r} is not a regular expression: {reason}")
@@ -50,6 +53,10 @@ DATES_AND_PARTITIONS = _error("[dates] and [partitions] don't go together: a bac
 LISTED_WITH_OTHER_KIND = _error("[field] is for [kind] {listed}, not for [kind] {kind}")
 LISTED_WITH_RANGE = _error(
     "[start_date] and [end_date] don't go with [field]: name the {listed} or the range, not both"
+)
+CONFIG_AND_FIELD = _error("[config] says what is covered; leave [field] out, or [config]")
+CONFIG_CUT_SHORT = _error(
+    "[config] has a part of {total} {listed} only, as lists show it: take the one of the backfill itself", "config"
 )
 NOTHING_LISTED = _error("[kind] {kind} needs [field], at least once")
 ONLY_DATES = _error("[kind] dates takes [dates] only, neither [start_date] and [end_date] nor [partitions]", "dates")
@@ -137,6 +144,10 @@ CHANGED_MEANWHILE = _refused(
 BACKFILL_ENDED = _refused("Backfill {backfill_id} has ended ({state}): there is nothing to {action}.")
 BACKFILL_NOT_ENDED = _refused(
     "Backfill {backfill_id} is {state}: only one that has ended is retried.", hint="watch_backfill"
+)
+RETRY_IN_PLACE = _refused(
+    "Backfill {backfill_id} runs the failed tasks of runs again, which keep their version; clear these tasks with "
+    "[latest_version] instead."
 )
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
@@ -237,8 +248,9 @@ def error_columns(error: BackfillManagerError | str) -> dict[str, str | None]:
     """An error as columns of the response table; nothing but a message has none."""
     if isinstance(error, str):
         return {}
-    params = json.dumps(error.params, default=str, sort_keys=True) if error.params else None
-    return {"error_code": error.code, "error_field": error.field, "error_params": params}
+    params = {name: mask_text(value) if isinstance(value, str) else value for name, value in error.params.items()}
+    text = json.dumps(params, default=str, sort_keys=True) if params else None
+    return {"error_code": error.code, "error_field": error.field, "error_params": text}
 
 
 def refusal(response: Response) -> Refused:
@@ -260,9 +272,15 @@ _PROBLEMS: Final = {  # of values that came as JSON
 
 
 def invalid_input(error: ValidationError, model: type[BaseModel]) -> BackfillManagerError:
-    """The first of pydantic's errors as one of ours: the field, and what would be right."""
+    """The first of pydantic's errors as one of ours: the field, and what would be right; of `config` its part, too."""
     first = error.errors(include_url=False)[0]
     path = [part for part in first["loc"] if isinstance(part, str) and "[" not in part]
+    if path[:1] == ["config"] and len(path) > 1:
+        return _invalid_field(first, path, model).prefixed("config: ")
+    return _invalid_field(first, path, model)
+
+
+def _invalid_field(first: ErrorDetails, path: list[str], model: type[BaseModel]) -> BackfillManagerError:
     field = path[-1] if path else ""
     if first["type"] == "missing":
         return MISSING_FIELD(field=field, name=field)

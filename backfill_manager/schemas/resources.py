@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
+from pydantic_core import core_schema
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
-from backfill_manager.schemas.commands import LargeUpdatableOptions, UpdatableOptions
+from backfill_manager.schemas.commands import BackfillConfig, LargeUpdatableOptions, UpdatableOptions
 
 Document = dict[str, Any]
 Instant = Annotated[
@@ -30,6 +31,18 @@ Reprocess = Annotated[str, Field(json_schema_extra={"enum": ["none", "failed", "
 T = TypeVar("T")
 
 
+class _AsDescribedBy:
+    """Has a plain document's JSON schema be that of a model."""
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self._model = model
+
+    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        # As an item of a list it is a reference: by itself it would be written out in every model that has it.
+        reference: dict[str, Any] = handler(core_schema.list_schema(self._model.__pydantic_core_schema__))["items"]
+        return reference
+
+
 class Resource(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="allow", strict=False, defer_build=True, json_schema_serialization_defaults_required=True
@@ -41,44 +54,50 @@ class Resource(BaseModel):
 
 
 class Page(Resource, Generic[T]):
-    items: tuple[T, ...]
+    """One page of a list."""
+
+    items: tuple[T, ...] = Field(description="Of this page.")
     next_cursor: str | None = Field(description="`cursor` of the next page; null on the last one.")
 
 
 class Backfill(Resource, UpdatableOptions):
     """A backfill with its settings; its items are counted by state."""
 
-    backfill_id: str
-    dag_id: str
-    state: BackfillState
-    config: dict[str, Any] = Field(
+    backfill_id: str = Field(description="Its id.")
+    dag_id: str = Field(description="The DAG that it runs.")
+    state: BackfillState = Field(description="`queued` until its first run begins.")
+    config: Annotated[Document, _AsDescribedBy(BackfillConfig)] = Field(
         description="What was asked for: `type`, dates or partitions, `run_backwards`, and `allow_future` where it was. Of "
         "many dates or partitions a list has the first ones, and `total`."
     )
-    reprocess: Reprocess
-    is_paused: bool
-    created_at: Instant
-    started_at: Instant | None
-    completed_at: Instant | None
+    reprocess: Reprocess = Field(description="What is done with dates that have a run already.")
+    is_paused: bool = Field(description="It starts no new runs.")
+    created_at: Instant = Field(
+        description="When the manager created it; of one that waits for that, when it was requested."
+    )
+    started_at: Instant | None = Field(description="When its first run began.")
+    completed_at: Instant | None = Field(description="When its last run ended.")
     planned: int = Field(description="Items of any state.")
-    pending: int
-    running: int
-    success: int
-    failed: int
-    cancelled: int
-    skipped: int
-    reason: str | None
-    is_cancelling: bool
-    dag_version: int | None
-    ignore_first_depends_on_past: bool
+    pending: int = Field(description="Items that have no run yet.")
+    running: int = Field(description="Items whose run has not ended.")
+    success: int = Field(description="Items that succeeded.")
+    failed: int = Field(description="Items that failed.")
+    cancelled: int = Field(description="Items that were cancelled.")
+    skipped: int = Field(description="Items that were planned and left out, each with its reason.")
+    reason: str | None = Field(description="Why it is in its state, where there is more to say.")
+    is_cancelling: bool = Field(description="It was cancelled, together with what ran.")
+    dag_version: int | None = Field(description="Version of the DAG that it runs; null until it is created.")
+    ignore_first_depends_on_past: bool = Field(description="Its first item does not wait for the run before it.")
     parents: tuple[str, ...] = Field(description="Backfills that it waits for.")
-    time_left_s: float | None
-    finishes_at: Instant | None
+    time_left_s: float | None = Field(
+        description="Estimated seconds until it ends; null in lists, and where nothing can be said."
+    )
+    finishes_at: Instant | None = Field(description="When that will be.")
     waits_for: str | None = Field(description="What its pending items wait for until `waits_until`: its time window.")
-    waits_until: Instant | None
-    created_by: str
-    request_id: str
-    hidden_at: Instant | None
+    waits_until: Instant | None = Field(description="When its time window opens.")
+    created_by: str = Field(description="Who requested it.")
+    request_id: str = Field(description="The request that created it.")
+    hidden_at: Instant | None = Field(description="When it was deleted: lists leave it out since then.")
 
     @property
     def has_ended(self) -> bool:
@@ -90,43 +109,51 @@ class BackfillDetails(Backfill, LargeUpdatableOptions):
 
 
 class PlannedItem(Resource):
+    """An interval or partition of a backfill, before it is created."""
+
     ordinal: int = Field(description="From 1, the order of making.")
-    logical_date: Instant | None
-    interval_start: Instant | None
-    interval_end: Instant | None
-    partition_key: str | None
-    state: ItemState
-    reason: str | None
+    logical_date: Instant | None = Field(description="The date that it stands for; null of a partition.")
+    interval_start: Instant | None = Field(description="Where its data interval begins.")
+    interval_end: Instant | None = Field(description="Where its data interval ends (exclusive).")
+    partition_key: str | None = Field(description="Null of a date.")
+    state: ItemState = Field(description="`skipped` where it will not run.")
+    reason: str | None = Field(description="Why it is skipped, failed or cancelled.")
 
 
 class Item(PlannedItem):
-    run_id: str | None
-    batch: int | None
+    """An interval or partition of a backfill, with its run."""
+
+    run_id: str | None = Field(description="The run that last took it.")
+    batch: int | None = Field(description="Items with the same number share a run.")
 
 
 class Run(Resource):
-    run_id: str
-    dag_id: str
-    run_type: RunType
-    state: RunState
-    logical_date: Instant | None
-    interval_start: Instant | None
-    interval_end: Instant | None
-    partition_key: str | None
-    previous_run_id: str | None
-    overridden_by: str | None
-    backfill_id: str | None
-    dag_version: int
-    started_at: Instant | None
-    ended_at: Instant | None
-    duration_s: float | None
-    reason: str | None
-    ordinal: int | None
+    """A DAG run of any type."""
+
+    run_id: str = Field(description="Its id, unique within its DAG.")
+    dag_id: str = Field(description="Its DAG.")
+    run_type: RunType = Field(description="What created it.")
+    state: RunState = Field(description="`overridden`: another run has taken its place.")
+    logical_date: Instant | None = Field(description="The date that it stands for; null of a partition.")
+    interval_start: Instant | None = Field(description="Where its data interval begins.")
+    interval_end: Instant | None = Field(description="Where its data interval ends (exclusive).")
+    partition_key: str | None = Field(description="Null of a date.")
+    previous_run_id: str | None = Field(
+        description="The run before it in the timeline, which `depends_on_past` waits for."
+    )
+    overridden_by: str | None = Field(description="The run that has taken its place.")
+    backfill_id: str | None = Field(description="The backfill that created it.")
+    dag_version: int = Field(description="Version of the DAG that it runs.")
+    started_at: Instant | None = Field(description="When its first task began.")
+    ended_at: Instant | None = Field(description="When its last task ended.")
+    duration_s: float | None = Field(description="Seconds between the two.")
+    reason: str | None = Field(description="Why it is in its state, where there is more to say.")
+    ordinal: int | None = Field(description="Of its item in the backfill; of several, the first one's.")
     items: int = Field(description="Intervals that it takes together.")
     is_partial: bool | None = Field(
         description="Tasks were left out by choice: a whole backfill takes its date for missing. Null: made by an older release."
     )
-    created_at: Instant
+    created_at: Instant = Field(description="When the manager created it.")
 
 
 class RunDetails(Run):
@@ -136,44 +163,52 @@ class RunDetails(Run):
 
 
 class TimelineRun(Run):
+    """A run that stands in the timeline of its DAG."""
+
     overridden: tuple[TimelineRun, ...] = Field(description="Runs that it took the place of, newest first.")
 
 
 class TaskInstance(Resource):
-    dag_id: str
-    run_id: str
-    task_id: str
-    state: TaskState
-    try_number: int
-    pool: str | None
-    started_at: Instant | None
-    ended_at: Instant | None
-    duration_s: float | None
-    error: str | None
+    """A task of a run."""
+
+    dag_id: str = Field(description="The DAG of its run.")
+    run_id: str = Field(description="Its run.")
+    task_id: str = Field(description="Its task.")
+    state: TaskState = Field(description="`none` until it may start.")
+    try_number: int = Field(description="1 from the first start; a crash of the manager does not raise it.")
+    pool: str | None = Field(description="Pool whose slot it takes.")
+    started_at: Instant | None = Field(description="When its last try began.")
+    ended_at: Instant | None = Field(description="When its last try ended.")
+    duration_s: float | None = Field(description="Seconds that its last try took.")
+    error: str | None = Field(description="Of its last failed try.")
     rows_written: int | None = Field(description="Into tables, by `ctx.write`, when it last succeeded.")
-    priority: int
-    failures: int
-    queued_at: Instant | None
-    retry_at: Instant | None
+    priority: int = Field(description="Higher goes first.")
+    failures: int = Field(description="Tries that failed since it was last cleared.")
+    queued_at: Instant | None = Field(description="When it was handed to the executor.")
+    retry_at: Instant | None = Field(description="When it is tried again, while it is `up_for_retry`.")
     result: Any = Field(description="What it returned; null in lists when it is large.")
     result_chars: int | None = Field(description="Length of the result as JSON.")
 
 
 class RunningTask(TaskInstance):
+    """A task instance that runs."""
+
     for_s: float | None = Field(description="Seconds since it began.")
 
 
 class Try(Resource):
-    task_id: str
-    try_number: int
-    launch: int
+    """One start of a task that has ended."""
+
+    task_id: str = Field(description="Its task.")
+    try_number: int = Field(description="A try that was lost in a crash and its repetition share it.")
+    launch: int = Field(description="Every start has its own.")
     term: int = Field(description="Of the manager that ran it.")
-    state: TryState
-    pool: str | None
-    started_at: Instant | None
-    ended_at: Instant | None
-    duration_s: float | None
-    error: str | None
+    state: TryState = Field(description="How it ended; `lost` with the manager that ran it.")
+    pool: str | None = Field(description="Pool whose slot it took.")
+    started_at: Instant | None = Field(description="When it began.")
+    ended_at: Instant | None = Field(description="When it ended.")
+    duration_s: float | None = Field(description="Seconds between the two.")
+    error: str | None = Field(description="Why it failed.")
     spark_jobs: tuple[int, ...] = Field(
         description="Ids within the Spark application of that term; those that are known."
     )
@@ -182,178 +217,237 @@ class Try(Resource):
 class RunTasks(Page[TaskInstance]):
     """All of a run's tasks on one page: `next_cursor` is always null."""
 
-    tries: tuple[Try, ...]
+    tries: tuple[Try, ...] = Field(description="Every start that has ended, in the order of their starts.")
 
 
 class LogLine(Resource):
-    at: Instant
-    level: str
-    message: str
-    try_number: int
-    launch: int
-    line: int
+    """One line of a task's log."""
+
+    at: Instant = Field(description="When it was written.")
+    level: str = Field(description="`INFO`, `WARNING`, ...")
+    message: str = Field(description="Its text; secrets are masked.")
+    try_number: int = Field(description="The try that wrote it.")
+    launch: int = Field(description="The start that wrote it.")
+    line: int = Field(description="Its number in that start, from 0.")
 
 
 class Log(Resource):
+    """Lines of a task's log."""
+
     state: TaskState = Field(description="Of the task.")
     is_whole: bool = Field(description="True when nothing will be added any more, unless it is cleared.")
-    lines: tuple[LogLine, ...]
+    lines: tuple[LogLine, ...] = Field(description="Oldest first.")
     after: str | None = Field(description="`after` of the next call, to go on behind the last line.")
 
 
 class DagTask(Resource):
-    task_id: str
-    kind: str
-    upstream: tuple[str, ...]
-    downstream: tuple[str, ...]
+    """A task of a DAG's current version."""
+
+    task_id: str = Field(description="Its id, unique within the DAG.")
+    kind: str = Field(description="What runs: `python` or `sql`.")
+    upstream: tuple[str, ...] = Field(description="Ids of the tasks that it waits for.")
+    downstream: tuple[str, ...] = Field(description="Ids of the tasks that wait for it.")
+    trigger_rule: str | None = Field(description="When it starts, by the states of those upstream; null of a callback.")
+    calls_back: str | None = Field(description="Of a callback: on what.")
+    watches: str | None = Field(description="Of a callback: the task whose ends it tells of; null: the whole run's.")
+    retries: int = Field(description="Tries after the first.")
+    retry_delay_s: float = Field(description="Seconds before the second try.")
+    timeout_s: float | None = Field(description="Seconds that a try may take.")
+    depends_on_past: bool = Field(description="It waits for the same task of the run before.")
+    pool: str | None = Field(description="Pool whose slots it takes; null: that of its run.")
+    priority: int = Field(description="Higher goes first.")
+    weight: int = Field(description="Slots that it takes.")
+    max_active_tis: int | None = Field(description="Instances of it that run at once.")
 
 
 class Dag(Resource):
-    dag_id: str
-    description: str | None
-    schedule: str | dict[str, Any] | None
-    schedule_in_words: str | None
-    timezone: str
-    is_paused: bool
-    is_active: bool
-    version: int
-    bundle: str
-    file: str
-    owner: str | None
-    tags: tuple[str, ...]
-    next_logical_date: Instant | None
-    next_due_at: Instant | None
-    updated_at: Instant
+    """A DAG, as its current version defines it."""
+
+    dag_id: str = Field(description="Its id.")
+    description: str | None = Field(description="As its author wrote it; lists shorten a long one.")
+    schedule: str | dict[str, Any] | None = Field(
+        description="As its author wrote it; null: it runs by hand and in backfills only."
+    )
+    schedule_in_words: str | None = Field(description="The schedule as a sentence.")
+    timezone: str = Field(description="IANA name of the zone of its dates.")
+    is_paused: bool = Field(description="No scheduled runs are created.")
+    is_active: bool = Field(description="A file defines it.")
+    version: int = Field(description="The current one.")
+    bundle: str = Field(description="The bundle that defines it.")
+    file: str = Field(description="Its file in the bundle.")
+    owner: str | None = Field(description="As its author wrote it.")
+    tags: tuple[str, ...] = Field(description="As its author wrote them.")
+    next_logical_date: Instant | None = Field(description="Logical date of the next scheduled run.")
+    next_due_at: Instant | None = Field(description="When that run is created: at the end of its interval.")
+    updated_at: Instant = Field(description="When its current version or its settings last changed.")
     inactive_since: Instant | None = Field(description="Of a DAG that is not active: nothing new can be asked of it.")
     inactive_reason: str | None = Field(description="What has become of its file, or who deactivated it.")
 
 
 class DeclaredParam(Resource):
+    """What a param of a DAG may be."""
+
     type: Literal["string", "integer", "number", "boolean", "array", "object"] | None = Field(description="Null: any.")
     choices: tuple[Any, ...] = Field(description="The values that it may have; none: all of its type.")
-    description: str
+    description: str = Field(description="As its author wrote it.")
     is_required: bool = Field(description="It has no default, so every run must set it.")
-    is_nullable: bool
+    is_nullable: bool = Field(description="It may be null.")
 
 
 class DagDetails(Dag):
-    start_date: Instant | None
-    end_date: Instant | None
-    catchup: bool
-    max_active_runs: int
-    max_active_tasks: int
-    batchable: bool
-    params: dict[str, Any] = Field(description="Parameters of its runs with their defaults.")
+    """With what lists leave out."""
+
+    start_date: Instant | None = Field(description="No scheduled run has an earlier date.")
+    end_date: Instant | None = Field(description="No scheduled run has a later date.")
+    catchup: bool = Field(description="Missed intervals are scheduled, too.")
+    max_active_runs: int = Field(description="Runs at once.")
+    max_active_tasks: int = Field(description="Running tasks at once, of all its runs.")
+    batchable: bool = Field(description="Its tasks work on an interval of any length.")
+    params: dict[str, Any] = Field(description="Defaults of its run parameters.")
     declared_params: dict[str, DeclaredParam] = Field(description="What those that are declared may be.")
-    tasks: tuple[DagTask, ...]
+    tasks: tuple[DagTask, ...] = Field(description="Each after those that it waits for; callbacks come last.")
     runs: dict[str, int] = Field(description="How many it has, by state.")
 
 
 class Cell(Resource):
-    state: TaskState
-    try_number: int
-    started_at: Instant | None
-    duration_s: float | None
+    """A task in one run."""
+
+    state: TaskState = Field(description="Of the task in the run.")
+    try_number: int = Field(description="0 before the first start.")
+    started_at: Instant | None = Field(description="When its last try began.")
+    duration_s: float | None = Field(description="Seconds that its last try took.")
 
 
 class GridRun(Run):
+    """A run with the state of each of its tasks."""
+
     cells: dict[str, Cell] = Field(description="By task id.")
 
 
 class GridTask(Resource):
-    task_id: str
-    is_current: bool
+    """A row of the grid."""
+
+    task_id: str = Field(description="Its id.")
+    is_current: bool = Field(description="The current version of the DAG has it.")
 
 
 class Grid(Resource):
-    order: Literal["date", "made"]
+    """Runs of a DAG and their tasks."""
+
+    order: Literal["date", "made"] = Field(description="By logical date, or by creation.")
     runs: tuple[GridRun, ...] = Field(description="Oldest first.")
-    tasks: tuple[GridTask, ...]
+    tasks: tuple[GridTask, ...] = Field(
+        description="Those of the current version in its order, then those that only older runs had."
+    )
     next_cursor: str | None = Field(description="`cursor` of the page of older runs; null when there are none.")
 
 
 class DagVersion(Resource):
-    dag_id: str
-    version: int
-    is_current: bool
-    created_at: Instant
-    bundle: str
-    file: str
-    commit_id: str | None
-    content_hash: str
+    """A version of a DAG."""
+
+    dag_id: str = Field(description="Its DAG.")
+    version: int = Field(description="From 1.")
+    is_current: bool = Field(description="New runs use it.")
+    created_at: Instant = Field(description="When the manager first saw it.")
+    bundle: str = Field(description="The bundle that defined it.")
+    file: str = Field(description="Its file in the bundle.")
+    commit_id: str | None = Field(description="Of a git bundle.")
+    content_hash: str = Field(description="Of its definition and its code: two versions with the same one do the same.")
+    snapshot: str = Field(description="Folder with the bundle's files as they were.")
 
 
 class VersionDiff(Resource):
-    dag_id: str
-    before: int
-    after: int
-    settings: tuple[dict[str, Any], ...]
-    tasks: tuple[dict[str, Any], ...]
-    files: tuple[dict[str, Any], ...] | None
+    """What differs between two versions of a DAG."""
+
+    dag_id: str = Field(description="The DAG.")
+    before: int = Field(description="The version that is compared.")
+    after: int = Field(description="The version that it is compared with.")
+    settings: tuple[dict[str, Any], ...] = Field(description="Each with `name`, `before` and `after`.")
+    tasks: tuple[dict[str, Any], ...] = Field(
+        description="Each with `task_id`, `change` (`added`, `removed`, `changed`) and its `settings`."
+    )
+    files: tuple[dict[str, Any], ...] | None = Field(
+        description="Each with `file`, `change` and `diff`; null when one of the snapshots can't be seen by the server."
+    )
 
 
 class Interval(Resource):
-    logical_date: Instant
-    interval_start: Instant
-    interval_end: Instant
-    due_at: Instant
+    """An interval that will be scheduled."""
+
+    logical_date: Instant = Field(description="The date that it stands for.")
+    interval_start: Instant = Field(description="Where it begins.")
+    interval_end: Instant = Field(description="Where it ends (exclusive).")
+    due_at: Instant = Field(description="When its run is created.")
 
 
 class ImportProblem(Resource):
-    bundle: str
-    file: str
-    line: int | None
-    message: str
-    traceback: str
-    first_seen_at: Instant
-    last_seen_at: Instant
+    """A file that could not be imported."""
+
+    bundle: str = Field(description="Its bundle.")
+    file: str = Field(description="Its path in the bundle.")
+    line: int | None = Field(description="Where in the file, if that is known.")
+    message: str = Field(description="What is wrong.")
+    traceback: str = Field(description="Of Python; empty where there is none.")
+    first_seen_at: Instant = Field(description="When it was first read with this error.")
+    last_seen_at: Instant = Field(description="When it was last read with this error.")
 
 
 class BundleInfo(Resource):
-    name: str
-    parser: str
-    dags: int
-    errors: int
-    commit_id: str | None
+    """A source of DAGs."""
+
+    name: str = Field(description="Its name.")
+    parser: str = Field(description="What reads its files.")
+    dags: int = Field(description="Active DAGs of it.")
+    errors: int = Field(description="Files of it that could not be imported.")
+    commit_id: str | None = Field(description="Of a git bundle: what was last read.")
     parsed_at: Instant | None = Field(description="When files of it were last read, whether or not they had changed.")
     settings: dict[str, Any] | None = Field(description="How it is read: configuration and manifest together.")
+    path: str = Field(description="Where it is.")
+    is_configured: bool = Field(description="The server's configuration has it.")
+    content_hash: str | None = Field(description="Of all of its files.")
+    refreshed_at: Instant | None = Field(description="When its files last changed.")
 
 
 class Pool(Resource):
-    name: str
-    slots: int
-    weight: int
-    min_share: int
+    """A limit of the number of running tasks."""
+
+    name: str = Field(description="Its name.")
+    slots: int = Field(description="Tasks at once.")
+    weight: int = Field(description="Its share of the cores.")
+    min_share: int = Field(description="Cores that it comes first for.")
     memory_mb: int | None = Field(description="That the process of each of its tasks may take; null: no limit.")
     nice: int | None = Field(description="Of its tasks' processes; null: 5, and 10 in a backfill.")
     used: int = Field(description="Slots that are taken.")
-    free: int
+    free: int = Field(description="Slots that are not taken.")
     queued: int = Field(description="Task instances that wait.")
-    running: int
+    running: int = Field(description="Task instances that run.")
 
 
 class Response(Resource):
-    outcome: Literal["accepted", "refused"]
+    """The manager's answer to a request."""
+
+    outcome: Literal["accepted", "refused"] = Field(description="Whether it was carried out.")
     object_id: str | None = Field(description="The id of what was made or touched.")
-    message: str
-    answered_at: Instant
+    message: str = Field(description="What was done, or why not.")
+    answered_at: Instant = Field(description="When the manager answered.")
 
 
 class Request(Resource):
     """What was asked, by whom, from where, and what the manager answered."""
 
-    request_id: str
-    kind: str = Field(examples=["backfill.create"])
-    state: Literal["waiting", "accepted", "refused"]
+    request_id: str = Field(description="Its id.")
+    kind: str = Field(description="What is asked for.", examples=["backfill.create"])
+    state: Literal["waiting", "accepted", "refused"] = Field(description="`waiting` until the manager has answered.")
     about: dict[str, str] = Field(description="Ids and names that it speaks of.", examples=[{"dag_id": "flights"}])
-    requested_by: str
-    requested_at: Instant
-    source: str = Field(examples=["api"])
-    requested_from: str | None
-    object_id: str | None
-    message: str | None
-    answered_at: Instant | None
-    answer: Response | None
+    requested_by: str = Field(description="Name of the token, or of the user of the command line.")
+    requested_at: Instant = Field(description="When it was submitted.")
+    source: str = Field(description="The interface: `cli`, `api` or `ui`.", examples=["api"])
+    requested_from: str | None = Field(description="The address that it came from, of `api` and `ui`.")
+    object_id: str | None = Field(description="The id of what was made or touched.")
+    message: str | None = Field(description="What was done, or why not; null while it waits.")
+    answered_at: Instant | None = Field(description="When the manager answered.")
+    answer: Response | None = Field(description="The same as one object; null while it waits.")
+    outcome: Literal["waiting", "accepted", "refused"] = Field(description="The same as `state`.")
 
     @property
     def is_answered(self) -> bool:
@@ -363,45 +457,84 @@ class Request(Resource):
 class RequestDetails(Request):
     """With all that was asked, which lists leave out, as it may be large."""
 
-    payload: Any
+    payload: Any = Field(description="All that was asked: the fields depend on `kind`.")
     result: Any = Field(default=None, description="What it gave beside words.")
 
 
 class Plan(Resource):
-    items: tuple[PlannedItem, ...]
-    summary: dict[str, Any]
+    """What a backfill would do."""
 
-
-class ClearedTask(Resource):
-    task_id: str
-    state: TaskState
-
-
-class ClearedRun(Resource):
-    dag_id: str
-    run_id: str
-    state: RunState
-    tasks: tuple[ClearedTask, ...]
-    stays: tuple[str, ...] = Field(
-        description="Tasks after them that stay `upstream_failed`: `downstream` clears them, too."
+    items: tuple[PlannedItem, ...] = Field(description="What would be planned, in the order of the runs.")
+    summary: dict[str, Any] = Field(description="Numbers of items, runs and days, by state and reason.")
+    downstream: tuple[dict[str, Any], ...] = Field(
+        (), description="With `downstream`: the same of each such DAG, with its `dag_id` and which ones it `waits_for`."
     )
 
 
+class ClearedTask(Resource):
+    """A task instance that is cleared."""
+
+    task_id: str = Field(description="Its id.")
+    state: TaskState = Field(description="That it has now.")
+
+
+class ClearedRun(Resource):
+    """A run of which tasks are cleared."""
+
+    dag_id: str = Field(description="Its DAG.")
+    run_id: str = Field(description="Its id.")
+    state: RunState = Field(description="That it has now.")
+    tasks: tuple[ClearedTask, ...] = Field(description="Those that are cleared.")
+    stays: tuple[str, ...] = Field(
+        description="Tasks after them that stay `upstream_failed`: `downstream` clears them, too."
+    )
+    run_type: RunType = Field(description="What created it.")
+    logical_date: Instant | None = Field(description="The date that it stands for; null of a partition.")
+    partition_key: str | None = Field(description="Null of a date.")
+    dag_version: int = Field(description="Version of the DAG that it has.")
+    to_version: int | None = Field(description="Version that it moves to; null: it keeps the one it has.")
+
+
 class ClearPlan(Resource):
-    runs: tuple[ClearedRun, ...]
-    summary: dict[str, int]
+    """What a clear would touch."""
+
+    runs: tuple[ClearedRun, ...] = Field(description="By DAG and logical date.")
+    summary: dict[str, int] = Field(
+        description="How many runs and tasks are cleared, stopped first, or stay as they are."
+    )
 
 
 class ManagerStatus(Resource):
-    leading: bool
-    term: int | None
-    state: str | None
-    advice: str | None
+    """The manager of a term."""
+
+    leading: bool = Field(description="It is running.")
+    term: int | None = Field(description="Counts managers: every new leader has the next one.")
+    state: str | None = Field(description="`leading`, or `stopped`.")
+    advice: str | None = Field(description="What to do when it is not running.")
+    manager_id: str = Field(description="Its id.")
+    host: str = Field(description="Where it runs.")
+    pid: int = Field(description="Its process.")
+    started_at: Instant = Field(description="When it became the leader.")
+    heartbeat_at: Instant = Field(description="Its last heartbeat.")
+    heartbeat_age_s: float = Field(description="Seconds since then.")
+    lease_s: int = Field(description="Seconds without a heartbeat after which another one may lead.")
+    ended_at: Instant | None = Field(description="When it stopped.")
+    version: str = Field(description="Of its package.")
+    application_id: str | None = Field(description="Of its Spark application.")
+    spark_ui: str | None = Field(description="Address of Spark's own pages.")
+    ticks: int | None = Field(description="Of this term.")
+    commits: int | None = Field(description="Of this term.")
+    tick_ms: float | None = Field(description="Median of the last hundred ticks.")
+    commit_ms: float | None = Field(description="Median of the last hundred commits.")
 
 
 class Health(Resource):
+    """Whether the server and the manager work."""
+
     status: Literal["ok"] = Field(description="The state can be read.")
-    manager: Literal["leading", "none"]
+    manager: Literal["leading", "none"] = Field(description="Whether a manager is running.")
     detail: str | None = Field(description="What to do when something is not as it should be.")
-    leader: ManagerStatus | None
-    version: str
+    leader: ManagerStatus | None = Field(
+        description="The manager of the last term; null for who has no token, and before the first one."
+    )
+    version: str = Field(description="Of the server.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from backfill_manager.masking import mask_values, without_credentials
+from backfill_manager.masking import mask_settings, without_credentials
 from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MIN_MEMORY_MB, check_name, read_memory
 
 PARSERS: Final = ("standard", "single_pass", "event")
@@ -243,7 +243,7 @@ class BundleRules(_Section):
     def shown(self) -> dict[str, Any]:
         """These rules as JSON values, for people: options that are named like secrets are masked."""
         plain = self.model_dump(mode="json", include=set(BundleRules.model_fields))
-        return {**plain, "options": mask_values(plain["options"])}
+        return {**plain, "options": mask_settings(plain["options"])}
 
 
 class BundleSettings(BundleRules, _Environment, _Origin):  # in this order its origin is printed first

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.masking import mask_code, mask_values
 from backfill_manager.model.states import RUNNING
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -90,7 +91,8 @@ def state_label(state: str) -> str:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, default=str)
+    """A JSON value as a page shows it: in lines, and without secrets."""
+    return json.dumps(mask_values(value), indent=2, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def inline_code(text: str) -> Markup:
@@ -124,5 +126,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "number": number, "duration": duration, "instant": instant, "clock_time": clock_time, "day": day, "ago": ago,
     "elapsed": elapsed,
     "estimate": humanise.estimate, "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural,
-    "size": humanise.size, "memory": humanise.memory, "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
+    "size": humanise.size, "memory": humanise.memory, "as_json": as_json, "mask_code": mask_code,
+    "short_run": short_run, "inline_code": inline_code,
 }  # fmt: skip

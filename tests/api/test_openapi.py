@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import jsonschema
 import pytest
 from support.api_server import ApiFixture, bearer, system_app, with_tokens
 
@@ -63,6 +64,55 @@ def test_every_route_has_a_name_a_group_an_answer_and_problems(document: Any) ->
                 if int(status) >= 400:
                     assert list(response["content"]) == [PROBLEM_JSON], where
     assert len(set(ids)) == len(ids)
+
+
+def test_every_answer_has_a_schema_and_every_property_and_parameter_its_description(document: Any) -> None:
+    undescribed = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, one in schema.get("properties", {}).items()
+        if not one.get("description")
+    ]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            undescribed += [
+                f"{where} {one['name']}" for one in operation.get("parameters", ()) if not one.get("description")
+            ]
+            for status, response in operation["responses"].items():
+                if status != "304":  # which has no body
+                    assert any(one.get("schema") for one in response.get("content", {}).values()), f"{where} {status}"
+    assert undescribed == []
+
+
+def test_an_answer_has_only_what_its_schema_declares() -> None:
+    api = ApiFixture()
+    backfill_id = api.backfill(2)
+    for _ in range(3):
+        api.manager.tick()
+    document = api.app.openapi()
+    names = {
+        "backfill_id": backfill_id, "dag_id": "flights", "task_id": "clean",
+        "run_id": api.call.get("/runs")["items"][0]["run_id"],
+        "request_id": api.call("POST", f"/backfills/{backfill_id}/pause").json()["request_id"],
+    }  # fmt: skip
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        if "properties" in schema:
+            schema["additionalProperties"] = False
+    validator = jsonschema.Draft202012Validator({"components": {"schemas": schemas}})
+    read = 0
+    for path, operations in document["paths"].items():
+        if "get" not in operations or path.endswith(("/events", "/diff", "/metrics")):
+            continue
+        schema = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        answer = api.call.get(path.format(**names))
+        problems = [
+            error.message for error in validator.evolve(schema={**validator.schema, **schema}).iter_errors(answer)
+        ]
+        assert problems == [], path
+        read += 1
+    assert read > 20
 
 
 def test_every_reference_of_the_document_leads_somewhere(document: Any) -> None:

@@ -138,6 +138,62 @@ def test_an_end_is_its_whole_day_may_be_left_out_and_lie_in_the_future(api: ApiF
     assert (future["allow_future"], future["first_waits"]) == (True, True)
 
 
+@pytest.mark.parametrize(
+    "covered",
+    [
+        {"start_date": "2013-01-01", "end_date": "2013-01-31"},
+        {"start_date": "2013-01-01"},
+        {"kind": "missing", "start_date": "2013-01-01", "end_date": "2013-01-31", "run_backwards": True},
+        {"kind": "single", "start_date": "2013-01-01", "end_date": "2013-01-31"},
+        {"start_date": "2013-01-01", "end_date": "2030-01-01", "allow_future": True},
+        {"dates": ["2013-01-05", "2013-02-07"], "run_backwards": True},
+        {"partitions": ["emea", "apac"]},
+    ],
+    ids=lambda covered: "-".join(covered),
+)
+def test_the_config_that_is_shown_makes_another_backfill_that_covers_the_same(
+    api: ApiFixture, covered: dict[str, Any]
+) -> None:
+    def shown(**fields: Any) -> Any:
+        response = api.call("POST", "/backfills", json={"dag_id": "flights", **fields})
+        assert response.status_code == 202, response.text
+        return api.call.get(f"/backfills/{response.json()['payload']['backfill_id']}")
+
+    first = shown(**covered)
+    second = shown(config=first["config"], priority=3)
+
+    assert second["backfill_id"] != first["backfill_id"]
+    assert (second["config"], second["priority"]) == (first["config"], 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"config": {"type": "schedule"}, "start_date": "2013-01-01"}, "leave start_date out, or config"),
+        ({"config": {"type": "single"}, "kind": "single"}, "leave kind out, or config"),
+        ({"config": {"type": "dates"}}, "kind dates needs dates"),
+        ({"config": {"type": "dates", "partitions": ["x"]}}, "partitions is for kind partitions, not for kind dates"),
+        ({"config": {"type": "dates", "dates": ["2013-01-05"], "total": 101}}, "has a part of 101 dates only"),
+        ({"config": {"start_date": "2013-01-05"}}, "body.config.type: Field required"),
+        ({"config": {"type": "schedule", "strat_date": "2013-01-05"}}, "body.config.strat_date: Extra inputs"),
+        ({"config": [1]}, "body.config: Input should be"),
+    ],
+)
+def test_a_config_that_is_none_or_is_contradicted_is_refused(api: ApiFixture, body: dict[str, Any], words: str) -> None:
+    response = api.call("POST", "/backfills", json={"dag_id": "flights", **body})
+    assert response.status_code == 422
+    assert words in response.json()["detail"]
+    assert api.requests() == []
+
+
+def test_a_list_shortens_a_config_in_a_way_that_can_not_be_taken_for_the_whole(api: ApiFixture) -> None:
+    dates = [f"2013-{day // 28 + 1:02}-{day % 28 + 1:02}" for day in range(120)]
+    api.call("POST", "/backfills", json={"dag_id": "flights", "dates": dates})
+    [listed] = api.call.get("/backfills")["items"]
+    again = api.call("POST", "/backfills", json={"dag_id": "flights", "config": listed["config"]})
+    assert (again.status_code, "a part of 120 dates only" in again.text) == (422, True)
+
+
 def test_overrides_of_a_backfill_that_runs_are_looked_at_as_those_of_a_new_one(api: ApiFixture) -> None:
     backfill_id = api.backfill()
     for overrides, word in (

@@ -65,6 +65,13 @@ def test_every_option_arrives(bfm: Bfm, filled: FilledState) -> None:
     )  # fmt: skip
 
 
+def test_the_config_of_one_backfill_makes_another(bfm: Bfm, filled: FilledState) -> None:
+    created = bfm("backfill", "create", *JANUARY, "-B", "--request-id", "first", "--output", "json").document
+    again = bfm("backfill", "create", "flights", "--config", json.dumps(created["config"]), "--output", "json").document
+    assert again["backfill_id"] != created["backfill_id"]
+    assert again["config"] == created["config"]
+
+
 def test_the_future_is_asked_for_and_the_first_item_waits_when_it_is_told_to(bfm: Bfm, filled: FilledState) -> None:
     assert bfm("backfill", "create", *JANUARY, "-I", "--request-id", "plain").code == 0
     shown = bfm(
@@ -200,6 +207,13 @@ WRONG = {
     "a number JSON lacks": ((*JANUARY, "-c", '{"a": NaN}'), 2, "NaN is not JSON"),
     "a configuration file as run parameters": ((*JANUARY, "-c", "m.yaml"), 2, "`bfm --conf m.yaml backfill create"),
     "JSON without an end": ((*JANUARY, "-c", "[" * 100_000), 2, "--conf"),
+    "a config that is no JSON": (("flights", "--config", "{"), 2, "--config is not JSON"),
+    "a config that is no object": (("flights", "--config", "[]"), 2, "--config must be a JSON object such as"),
+    "a config beside options": ((*JANUARY, "--config", '{"type": "schedule"}'), 2, "leave --from out, or --config"),
+    "a config without a type": (("flights", "--config", '{"dates": []}'), 2, "config: the field 'type' is missing"),
+    "a config with a slip": (("flights", "--config", '{"type": "dates", "date": []}'), 2, "config: unknown field 'date'"),
+    "a config of an unknown type": (("flights", "--config", '{"type": "date"}'), 2, "config: type must be"),
+    "a configuration file as config": (("flights", "--config", "m.yaml"), 2, "`bfm --conf m.yaml backfill create"),
     "a broken regular expression": ((*JANUARY, "-t", "cle(an"), 2, "cle(an"),
     "a regular expression that fits no task": ((*JANUARY, "-t", "^nothing$"), 2, "nothing"),
     "backwards over depends_on_past": (("rolling", *JANUARY[1:], "-B"), 2, "'sum'"),

@@ -346,6 +346,26 @@ def test_a_state_of_an_older_release_is_upgraded_and_not_called_created(bfm: Bfm
     assert bfm("state", "sql", "SELECT * FROM dag_rum").code == 2
 
 
+def test_no_command_prints_a_secret_of_parameters(bfm: Bfm, state: FilledState) -> None:
+    state.dag(params={"api_key": "dag-secret", "db_password": "", "full": True})
+    conf = '{"db_password": "conf-secret", "full": true}'
+    run_id = state.run("2013-01-05", run_type="manual", conf_json=conf)
+    state.backfill("b1", {"running": 1}, conf_json=conf)
+    printed = [bfm("dags", "trigger", "flights", "--logical-date", "2013-01-06", "--conf", conf, "--output", "json")]
+    printed += [bfm("backfill", "set", "b1", "--conf", conf.replace("true", "false"), "--output", "json")]
+    for args in (
+        ("dags", "show", "flights"), ("runs", "show", f"flights/{run_id}"), ("backfill", "show", "b1"),
+        ("requests", "show", "latest"), ("state", "sql", "SELECT payload_json FROM request"),
+        ("state", "sql", "SELECT conf_json AS c FROM dag_run"), ("state", "sql", "SELECT definition_json FROM dag_version"),
+    ):  # fmt: skip
+        printed += [bfm(*args), bfm(*args, "--output", "json")]
+    for one in printed:
+        assert one.code == 0 and "-secret" not in one.out + one.err
+    assert "".join(one.out for one in printed).count("***") >= len(printed) - 2  # these show no parameters to people
+    stored = "".join(row.payload_json for row in state.store.read(Request))
+    assert stored.count("conf-secret") == 2, "the manager gets it as it is"
+
+
 def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> None:
     state.store.append_request(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
 

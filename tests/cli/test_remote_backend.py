@@ -229,6 +229,7 @@ ASKING = [
     (("backfill", "unpause", "b1"), "backfill.unpause"),
     (("backfill", "cancel", "b1", "--let-running-finish"), "backfill.cancel"),
     (("backfill", "retry", "b2"), "backfill.retry"),
+    (("backfill", "retry", "b2", "--latest-version", "--downstream"), "backfill.retry"),
     (("backfill", "set", "b1", "--max-active-runs", "4", "--set", "retries=3"), "backfill.set"),
     (("dags", "pause", "flights"), "dag.pause"),
     (("dags", "unpause", "hourly"), "dag.unpause"),

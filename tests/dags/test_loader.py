@@ -423,6 +423,13 @@ def test_what_a_file_prints_is_kept_nowhere_and_secrets_are_hidden(
                 assert "ValueError: *** is wrong" in failure.traceback
 
 
+def test_secrets_in_an_import_error_are_hidden_by_their_names(loader: DagLoader, bundle: BundleFolder) -> None:
+    bundle.write_dag("f.py", "d", top="raise ValueError('can not connect with password=abc, token_count=5')")
+    failure = only_failure(loader, bundle)
+    assert failure.message == "ValueError: can not connect with password=***, token_count=5"
+    assert "abc" not in failure.traceback and "password=***" in failure.traceback
+
+
 def test_an_error_of_any_length_is_kept_as_a_short_one(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write_dag("f.py", "d", top="raise ValueError('long ' * 100_000)")
     failure = only_failure(loader, bundle)

@@ -270,6 +270,25 @@ def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(stage: Stage) 
     assert stage.play(a_launch("skips"), lambda ctx: ctx.skip(f"no {password()} today")) == Skipped("no *** today")
 
 
+def test_secrets_are_hidden_by_their_names_and_those_of_params_wherever_they_are(stage: Stage) -> None:
+    params = {"api": {"token": "of-the-conf"}, "depth": 3}
+
+    def fails(ctx: Any) -> None:
+        ctx.log.info(f"with token={ctx.params['depth']}x and AWS_SECRET_ACCESS_KEY=abc, token_count=5")
+        ctx.log.info(f"{ctx.params} says {ctx.params['api']['token']}")
+        raise ValueError(f"password=abc, {ctx.params['api']['token']} is refused")
+
+    launch = a_launch(params=params)
+    assert stage.play(launch, fails) == Failed("ValueError: password=***, *** is refused")
+    output = stage.log_of(launch)
+    assert output.startswith(
+        "with token=*** and AWS_SECRET_ACCESS_KEY=***, token_count=5\n{'api': {'token': '***'}, 'depth': 3} says ***\n"
+    )
+    assert output.endswith("ValueError: password=***, *** is refused") and "of-the-conf" not in output
+    returns = stage.play(a_launch("returns", params=params), lambda ctx: {"token": ctx.params["api"]["token"]})
+    assert returns == Succeeded('{"token": "of-the-conf"}'), "for the tasks after it; it is masked where it is shown"
+
+
 def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(stage: Stage) -> None:
     class Odd(Exception):
         def __str__(self) -> str:

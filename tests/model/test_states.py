@@ -74,3 +74,4 @@ def test_every_table_that_a_tick_writes_has_its_place_in_the_order() -> None:
     assert set(COMMIT_ORDER) == set(TABLES) - {"request", "manager"}
     order = [t for t in COMMIT_ORDER if t in ("task_instance", "dag_run", "backfill_item", "backfill")]
     assert order == ["task_instance", "dag_run", "backfill_item", "backfill"], "children before parents"
+    assert COMMIT_ORDER[0] == "dag_version", "none of them names a version that is not there"

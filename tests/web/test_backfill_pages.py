@@ -256,7 +256,10 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert text_of(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
     where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
-    assert queued_request(ground) == ("backfill.retry", {"backfill_id": one})
+    assert queued_request(ground) == (
+        "backfill.retry",
+        {"backfill_id": one, "latest_version": False, "downstream": False},
+    )
     assert where.startswith(f"/backfills/{one}?request_id=")
     assert "Submitted, waiting for the manager" in back.root.whole_text
 
@@ -325,6 +328,26 @@ def test_the_buttons_ask_the_manager(
     one = ground.backfill("flights", days("2013-01-01", 4))
     followed(browser, f"/backfills/{one}/{verb}", **form)
     assert queued_request(ground) == (kind, {"backfill_id": one, **payload})
+
+
+def test_a_retry_offers_the_current_version_and_the_backfills_below_that_failed(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    one = run_some(ground, n=2, failing=1)
+    below = ground.backfill("regions", keys=["north"], parents_json=json.dumps([one]))
+    ground.add_dag(dag_spec("flights", "fixed"))
+    ground.drain()
+    put(ground.leader, ground.row(below).evolve(state="failed"))
+    page = page_of(browser, f"/backfills/{one}")
+    version = ground.row(one).dag_version
+    assert f"with version {version} of flights" in text_of(page, "retry")
+    assert f"With version {version + 1}, the current one" in text_of(page, "retry")
+    assert "Downstream backfills that failed, too: regions" in text_of(page, "retry")
+    followed(browser, f"/backfills/{one}/retry", latest_version="true", downstream="true")
+    assert queued_request(ground) == (
+        "backfill.retry",
+        {"backfill_id": one, "latest_version": True, "downstream": True},
+    )
 
 
 def test_paused_and_resumed_it_says_so(ground: InMemoryManager, browser: TestClient) -> None:

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
-from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill
+from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill, Retry
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
-from backfill_manager.api.parameters import BackfillState, Id, ItemState
+from backfill_manager.api.parameters import IN_STATES, BackfillState, Id, ItemState, OfDag
 from backfill_manager.api.submit import ApiSubmit, ApiSubmitter, Payload, submits
 from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
@@ -41,8 +41,9 @@ BackfillPaging = Annotated[
 @router.get("", operation_id="list_backfills", **reads(r.Page[r.Backfill]))
 @read_from(*TABLES)
 def list_backfills(
-    reader: Reader, paging: BackfillPaging, dag_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: Annotated[list[BackfillState] | None, Query(max_length=10)] = None, kind: Kind | None = None,
+    reader: Reader, paging: BackfillPaging, dag_id: OfDag = None,
+    state: Annotated[list[BackfillState] | None, IN_STATES] = None,
+    kind: Annotated[Kind | None, Query(description="Only of this kind.")] = None,
 ) -> Any:  # fmt: skip
     """Backfills, those that wait for the manager first. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
@@ -109,7 +110,7 @@ def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
 @read_from(*TABLES)
 def list_items(
     backfill_id: Id, reader: Reader, paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
-    state: Annotated[list[ItemState] | None, Query(max_length=10)] = None,
+    state: Annotated[list[ItemState] | None, IN_STATES] = None,
 ) -> Any:  # fmt: skip
     """Its intervals (or partitions) in the order in which they were planned, each with its run."""
     order = paging.order("ordinal")
@@ -157,9 +158,9 @@ def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) ->
 
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
 @submits(kinds.BACKFILL_RETRY)
-def retry(backfill_id: Id, submitter: ApiSubmit) -> Payload:
-    """Runs its failed items again."""
-    return retried_backfill(find_backfill(submitter.store, backfill_id))
+def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> Payload:
+    """Runs its failed items again, with the version of the DAG that it has or the current one."""
+    return {**retried_backfill(find_backfill(submitter.store, backfill_id)), **(body or Retry()).model_dump()}
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from backfill_manager.api.bodies import Clear, DagChanges, Deactivate, NewRun, P
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
 from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
-from backfill_manager.api.parameters import Id, RunState, RunType
+from backfill_manager.api.parameters import IN_STATES, Id, OfType, RunState
 from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
 from backfill_manager.api.submit import ApiSubmit, Payload, Submitter, submits
 from backfill_manager.model.records import DagRun
@@ -34,15 +34,16 @@ bundles_router = APIRouter(tags=["dags"])
 SPEC_TABLES: Final = ("dag", "dag_version")
 TABLES: Final = (*SPEC_TABLES, "dag_run")
 ACTIVE: Final = {"true": True, "false": False, "all": None}
-VersionNumber = Annotated[int, Query(ge=1, le=2**31)]
+VersionNumber = Annotated[int, Query(ge=1, le=2**31, description="The number of a version.")]
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_dags(
-    reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")], is_paused: bool | None = None,
-    tag: Annotated[str | None, Query(max_length=200)] = None,
+    reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")],
+    is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
+    tag: Annotated[str | None, Query(max_length=200, description="Only with this tag.")] = None,
     active: Annotated[
         Literal["true", "false", "all"],
         Query(description="`false`: those that no file defines any more, whose runs can still be read."),
@@ -81,7 +82,10 @@ def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
 @router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_next_intervals(
-    dag_id: Id, reader: Reader, n: Annotated[int, Query(ge=1, le=1000)] = 1, after: Bound = None
+    dag_id: Id,
+    reader: Reader,
+    n: Annotated[int, Query(ge=1, le=1000, description="Maximum number of intervals.")] = 1,
+    after: Bound = None,
 ) -> Any:
     """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
     last one."""
@@ -103,8 +107,8 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
 @read_from(*TABLES)
 def list_runs(
-    dag_id: Id, reader: Reader, paging: RunPaging, run_type: RunType | None = None,
-    state: Annotated[list[RunState] | None, Query(max_length=10)] = None,
+    dag_id: Id, reader: Reader, paging: RunPaging, run_type: OfType = None,
+    state: Annotated[list[RunState] | None, IN_STATES] = None,
 ) -> Any:  # fmt: skip
     """Its runs, newest first."""
     _check_known(reader, dag_id)
@@ -114,7 +118,8 @@ def list_runs(
 @router.get("/{dag_id}/grid", operation_id="get_grid", **reads(r.Grid))
 @read_from(*TABLES, "task_instance")
 def get_grid(
-    dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200)] = 30, cursor: Cursor = None,
+    dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of runs.")] = 30,
+    cursor: Cursor = None,
     order: Annotated[Literal["date", "made"], Query(description="By logical date, or by creation.")] = "date",
 ) -> Any:  # fmt: skip
     """Its newest runs with the state of each of their tasks; the next page has older ones."""
@@ -220,7 +225,7 @@ def _known_bundle(submitter: Submitter, name: str) -> str:
 def get_import_errors(
     reader: Reader,
     paging: Annotated[Paging, paged("bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at")],
-    bundle: Annotated[str | None, Query(max_length=200)] = None,
+    bundle: Annotated[str | None, Query(max_length=200, description="Only of this bundle.")] = None,
 ) -> Any:
     """Files that could not be imported, with the error. The last good version of their DAGs stays."""
     rows = [one for one in queries.list_import_errors(reader.store) if bundle in (None, one["bundle"])]

@@ -25,7 +25,7 @@ TABLES: Final = ("request", "response")
 def list_requests(
     reader: Reader,
     paging: Annotated[Paging, paged("-requested_at", "requested_at", limit=50)],
-    kind: Annotated[str | None, Query(max_length=100)] = None,
+    kind: Annotated[str | None, Query(max_length=100, description="Only of this kind: `backfill.create`, ...")] = None,
 ) -> Any:
     """Every request, newest first, each with its answer; only `GET requests/{id}` has its payload."""
     order = paging.order("request_id")

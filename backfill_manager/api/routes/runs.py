@@ -15,7 +15,7 @@ from backfill_manager.api.bodies import MarkRun
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
-from backfill_manager.api.parameters import Id, RunId, RunIdOfDag, RunState, RunType
+from backfill_manager.api.parameters import IN_STATES, Id, OfDag, OfType, RunId, RunIdOfDag, RunState
 from backfill_manager.api.submit import ApiSubmit, Payload, submits
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
@@ -81,9 +81,9 @@ def page_of_runs(reader: Reader, paging: Paging, **filters: Any) -> dict[str, An
 @router.get("", operation_id="list_runs", **reads(r.Page[r.Run]))
 @read_from("dag_run", "backfill", "request", "response")
 def list_runs(
-    reader: Reader, paging: RunPaging, dag_id: Annotated[str | None, Query(max_length=200)] = None,
-    backfill_id: Annotated[str | None, Query(max_length=200)] = None,
-    state: Annotated[list[RunState] | None, Query(max_length=10)] = None, run_type: RunType | None = None,
+    reader: Reader, paging: RunPaging, dag_id: OfDag = None,
+    backfill_id: Annotated[str | None, Query(max_length=200, description="Only of this backfill.")] = None,
+    state: Annotated[list[RunState] | None, IN_STATES] = None, run_type: OfType = None,
 ) -> Any:  # fmt: skip
     """Runs of all DAGs, newest first."""
     known = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
@@ -140,7 +140,7 @@ def list_tasks(run_of: RunOf, reader: Reader, task_id: TaskId = None) -> Any:
 @read_from(*RUN_TABLES, "task_instance", "task_log")
 def get_log(
     run_of: RunOf, task_id: Id, reader: Reader, try_number: TryNumber = None, after: After = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LOG_LINES)] = MAX_LOG_LINES,
+    limit: Annotated[int, Query(ge=1, le=MAX_LOG_LINES, description="Maximum number of lines.")] = MAX_LOG_LINES,
 ) -> Any:  # fmt: skip
     """The log of a task, oldest line first. To follow it, request it again with `after` until `is_whole`."""
     launch, line = (int(part) for part in after.split(".")) if after else (0, -1)

@@ -165,8 +165,20 @@ def _add(name: str, kind: str, help: str) -> None:
 
 _add("pause", kinds.BACKFILL_PAUSE, "Pause a backfill: no new run starts; running ones continue.")
 _add("unpause", kinds.BACKFILL_UNPAUSE, "Resume a paused backfill.")
-_RETRY = "Run the failed items of a backfill that has ended once more, as part of the same backfill."
-_add("retry", kinds.BACKFILL_RETRY, _RETRY)
+
+
+@group.command("retry", schema="RetryBackfill", without=("backfill_id",))
+def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
+    """Run the failed items of a backfill that has ended once more, as part of the same backfill. They run the version of the
+    DAG that the backfill has, whatever has changed since; with --latest-version the current one.
+
+    Examples:
+
+    [cyan]bfm backfill retry latest[/]
+
+    [cyan]bfm backfill retry latest --latest-version --downstream[/]
+    """
+    _submit(context, kinds.BACKFILL_RETRY, "Retry", id, **values)
 
 
 @group.command("cancel", schema="CancelBackfill", without=("backfill_id",))

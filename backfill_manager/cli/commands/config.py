@@ -47,10 +47,10 @@ def show(context: CliContext) -> None:
 
     Example: [cyan]bfm config show[/]
     """
-    from backfill_manager.masking import mask_values
+    from backfill_manager.masking import mask_settings
 
     _refuse_server(context)
-    plain = mask_values(context.settings.model_dump(mode="json"))
+    plain = mask_settings(context.settings.model_dump(mode="json"))
     Output("yaml" if context.out.is_table else context.out.form).print_document(plain)
     _note_unused(context, context.settings)
 

@@ -12,6 +12,7 @@ from backfill_manager.cli.options import argument, flag
 from backfill_manager.cli.render.output import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
+from backfill_manager.masking import mask_values
 from backfill_manager.schemas.kinds import STATE_COMPACT
 
 if TYPE_CHECKING:
@@ -137,11 +138,11 @@ def adopt(
 
 @group.command("sql")
 def sql(context: CliContext, query: str = argument('"SELECT …"', "One statement that only reads.")) -> None:
-    """Query the state tables in SQL. It can only read.
+    """Query the state tables in SQL. It can only read. Secrets are masked.
 
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]
     """
     names, rows = context.local_backend().store.query(query)
-    dicts = [dict(zip(names, row, strict=True)) for row in rows]
+    dicts = [mask_values(dict(zip(names, row, strict=True))) for row in rows]
     columns = [Column(name, write=format_value) for name in names]  # as the tables hold it, whatever a column is called
     context.out.print_rows(dicts, columns, empty="No rows.")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
+from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Request, Response
 
 RESPONSE_TIMEOUT_S: Final = 5.0
@@ -30,7 +31,8 @@ def wait_for_response(context: CliContext, request: Request, timeout_s: float = 
 
 
 def payload_of(request: Request) -> dict[str, Any]:
-    payload: dict[str, Any] = json.loads(request.payload_json)
+    """What was asked, to be printed: without secrets."""
+    payload: dict[str, Any] = mask_values(json.loads(request.payload_json))
     return payload
 
 

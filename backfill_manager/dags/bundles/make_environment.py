@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.errors import InvalidInput, shorten
-from backfill_manager.masking import mask_environment
+from backfill_manager.masking import mask_text
 from backfill_manager.processes.interpreter import check_interpreter, environment_for
 
 _PTH: Final = "of_the_manager.pth"
@@ -151,7 +151,7 @@ def _run(
         for path, name in (names or {}).items():
             output = output.replace(path, name)
         why = _telling(output) or f"{Path(command[0]).name} ended with exit code {process.returncode}"
-        raise InvalidInput(f"{failed}: {shorten(mask_environment(why), 500)}")
+        raise InvalidInput(f"{failed}: {shorten(mask_text(why), 500)}")
 
 
 def _telling(output: str) -> str:

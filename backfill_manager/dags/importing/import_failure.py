@@ -40,7 +40,7 @@ class FailedFile:
 
 def explain(error: BaseException, root: Path, file: str) -> FailedFile:
     """The import error of `file` of the bundle at `root`."""
-    from backfill_manager.masking import mask_environment
+    from backfill_manager.masking import mask_text
 
     path = str(root / file)
     frames = traceback.extract_tb(error.__traceback__)
@@ -50,7 +50,7 @@ def explain(error: BaseException, root: Path, file: str) -> FailedFile:
         line = error.lineno
     elif not isinstance(error, BackfillManagerError):
         message += _other_location(error, frames, root, path)
-    return FailedFile(file, line, _one_line(mask_environment(message)), _user_traceback(error, root, path))
+    return FailedFile(file, line, _one_line(mask_text(message)), _user_traceback(error, root, path))
 
 
 def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
@@ -106,14 +106,14 @@ def _other_location(error: BaseException, frames: traceback.StackSummary, root: 
 
 def _user_traceback(error: BaseException, root: Path, path: str) -> str:
     """The traceback from their file on, without the frames that are our machinery; files named within the bundle."""
-    from backfill_manager.masking import mask_environment
+    from backfill_manager.masking import mask_text
 
     formatted = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException | None] = [formatted, formatted.__cause__, formatted.__context__]
     for one in filter(None, chain):
         kept = [f for f in one.stack if not f.filename.startswith((_OURS, *_MACHINERY))]
         one.stack = traceback.StackSummary.from_list(kept)
-    return to_utf8(mask_environment("".join(formatted.format()).replace(f"{root}/", "")))[-MAX_TRACEBACK_LENGTH:]
+    return to_utf8(mask_text("".join(formatted.format()).replace(f"{root}/", "")))[-MAX_TRACEBACK_LENGTH:]
 
 
 def _one_line(text: str) -> str:

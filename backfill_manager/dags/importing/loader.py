@@ -264,10 +264,10 @@ def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
 def _sanitized(failed: FailedFile) -> FailedFile:
     """Not longer than lists can repeat, and without secrets once more: with this environment, as the file may have taken one out
     of that of its process."""
-    from backfill_manager.masking import mask_environment
+    from backfill_manager.masking import mask_text
 
-    message = shorten(to_utf8(mask_environment(failed.message)), MAX_MESSAGE_LENGTH)
-    traceback = shorten(to_utf8(mask_environment(failed.traceback)), MAX_TRACEBACK_LENGTH)
+    message = shorten(to_utf8(mask_text(failed.message)), MAX_MESSAGE_LENGTH)
+    traceback = shorten(to_utf8(mask_text(failed.traceback)), MAX_TRACEBACK_LENGTH)
     return dataclasses.replace(failed, message=message, traceback=traceback)
 
 

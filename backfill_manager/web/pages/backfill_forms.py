@@ -175,7 +175,7 @@ def _page(
 @router.get("/backfills/{backfill_id}/settings")
 def settings_form(context: ViewerContext, backfill_id: PathId) -> Response:
     backfill, current = _backfill_and_settings(context, backfill_id)
-    return _form(context, backfill, current, {name: f.as_typed(name, value) for name, value in current.values.items()})
+    return _form(context, backfill, current, {name: f.as_typed(name, value) for name, value in current.shown.items()})
 
 
 @router.get("/backfills/{backfill_id}/settings/notice")
@@ -199,10 +199,10 @@ async def save(context: OperatorContext, backfill_id: PathId) -> Response:
         status = 422 if errors else 409
         return await run_in_threadpool(_form, context, backfill, current, typed, errors, conflicts, status)
     expected = current.values
-    changes = {name: value for name, value in values.items() if value != expected[name]}
+    changes = {name: value for name, value in current.unmasked(values).items() if value != expected[name]}
     if not changes:
         return redirect(to("backfills", backfill["backfill_id"]))
-    was = {name: expected[name] for name in changes}
+    was, shown = {name: expected[name] for name in changes}, current.shown
     try:
         sent = await context.request_change(
             BACKFILL_SET, lambda _: changed_backfill(context.store, context.app.settings, backfill, changes, was)
@@ -216,7 +216,7 @@ async def save(context: OperatorContext, backfill_id: PathId) -> Response:
         status = 409 if isinstance(error, Refused) else 422
         # There may be a new conflict.
         backfill, current = await run_in_threadpool(_backfill_and_settings, context, backfill_id)
-        conflicts = _merge(typed, values, expected, current)
+        conflicts = _merge(typed, values, shown, current)
         return await run_in_threadpool(_form, context, backfill, current, typed, errors, conflicts, status)
     return redirect(to("backfills", backfill["backfill_id"], request_id=sent.request.request_id))
 
@@ -249,16 +249,16 @@ def _merge(
 ) -> list[dict[str, Any]]:
     """For each setting that someone else changed: the value when the form was drawn (`expected`), now, and as typed here
     (`values` as read). A field that was left as it came takes the current value, in `typed` too."""
-    changed = current.differing(drawn)
+    changed, shown = current.differing(drawn), current.shown
     untouched = [name for name in changed if name in values and values[name] == drawn[name]]
     conflicts = [
         {
             "label": f.SETTINGS[name].label, "expected": f.as_typed(name, drawn[name]),
-            "now": f.as_typed(name, current.values[name]), "yours": typed[name], "is_untouched": name in untouched,
+            "now": f.as_typed(name, shown[name]), "yours": typed[name], "is_untouched": name in untouched,
         }
         for name in changed
     ]  # fmt: skip
-    typed |= {name: f.as_typed(name, current.values[name]) for name in untouched}
+    typed |= {name: f.as_typed(name, shown[name]) for name in untouched}
     return conflicts
 
 
@@ -269,6 +269,6 @@ def _form(
     return context.page(
         "backfills/settings.html", status=status, b=backfill, current=current, typed=typed, errors=errors or {},
         conflicts=conflicts or [], fields=f.SETTINGS, pools=_pool_choices(context.store), drawn=_version(current),
-        is_stale=False, drawn_values=json.dumps(current.values, sort_keys=True),
+        is_stale=False, drawn_values=json.dumps(current.shown, sort_keys=True),
         has_ended=backfill["state"] in BACKFILL_FINISHED,
     )  # fmt: skip

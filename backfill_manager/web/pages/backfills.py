@@ -86,7 +86,7 @@ def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]
     zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
     return {
         **one, "zone": zone, "what": _what(one["config"], zone), "per_minute": items_per_minute(one),
-        "is_dag_active": dag is not None and bool(dag.is_active),
+        "is_dag_active": dag is not None and bool(dag.is_active), "current_version": dag and dag.current_version,
         "counts": {state: one[state] for state in ITEM_STATES},
         "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
         "has_ended": one["state"] in BACKFILL_FINISHED,
@@ -249,8 +249,14 @@ async def cancel(
 
 
 @router.post("/backfills/{backfill_id}/retry")
-async def retry(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
-    return await _act(context, backfill_id, kinds.BACKFILL_RETRY, retried_backfill, back)
+async def retry(
+    context: OperatorContext, backfill_id: PathId, latest_version: Annotated[bool, Form()] = False,
+    downstream: Annotated[bool, Form()] = False, back: _Back = None,
+) -> Response:  # fmt: skip
+    def payload(row: dict[str, Any]) -> dict[str, Any]:
+        return retried_backfill(row) | {"latest_version": latest_version, "downstream": downstream}
+
+    return await _act(context, backfill_id, kinds.BACKFILL_RETRY, payload, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:

@@ -51,7 +51,7 @@ def _form_field(field: DeclaredField) -> FormField:
     return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
 
-FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items()}
+FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items() if name != "config"}
 SETTINGS: Final = {name: FORM_FIELDS[name] for name in BackfillSettings.model_fields}
 CHECKBOXES: Final = tuple(
     name for name, field in FORM_FIELDS.items() if field.widget == "checkbox" and name not in SETTINGS
@@ -62,7 +62,7 @@ PLAIN_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 KINDS: Final = {
     "schedule": ("Every interval", "Each interval of the schedule in the range."),
     "missing": ("Missing", "Intervals in the range without a successful run: gaps and failures."),
-    "stale": ("Stale", "Intervals whose last success is of an older version of the DAG."),
+    "stale": ("Stale", "Intervals whose last success is of another definition or code than the DAG has now."),
     "single": ("One run", "One run over the whole range."),
     "dates": ("Dates", "The logical dates you list."),
     "partitions": ("Partitions", "Keys that are not dates: regions, customers. Such runs have no interval."),

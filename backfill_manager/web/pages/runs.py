@@ -96,7 +96,7 @@ def task(
     lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
     lease = context.store.lease()
     return context.page(
-        "task.html", run=run_view(row), task=task_view(instance), zone=spec.timezone if spec else "UTC", number=number,
+        "task.html", run=run_view(row), task=task_view(instance, row), zone=spec.timezone if spec else "UTC", number=number,
         tries=list_tries(context.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
         more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
         lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,

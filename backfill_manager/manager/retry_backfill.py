@@ -1,0 +1,96 @@
+"""Retries a backfill that has ended: its failed items run again as part of it, with the version of the DAG that it has or the
+current one; and, when asked, the backfills downstream of it that failed.
+
+Done in one commit of backfills, so that a crash leaves all of it or none; items that were reopened before it are pending, and
+the request is handled again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+from backfill_manager.errors import NotFound, Refused
+from backfill_manager.humanise import plural
+from backfill_manager.manager.items import reopen_failed
+from backfill_manager.manager.reopen import load_backfill, version_spec
+from backfill_manager.manager.state import ActiveBackfill, ManagerState
+from backfill_manager.manager.tick_context import Answer, Call
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.model.records import Backfill
+from backfill_manager.requests.backfill_checks import check_changes_for_dag
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.commands import UPDATABLE_FIELDS, RetryBackfill
+from backfill_manager.store.base import Condition, Store, matching
+
+
+def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, call: Call) -> Answer:
+    """`Refused` for one that is active, or has nothing to retry; `InvalidInput` where the current version of its DAG does not go
+    with its settings."""
+    backfill_id = command.backfill_id
+    if (active := state.backfills.get(backfill_id)) is not None:
+        if active.row.changed_by == call.id:
+            return backfill_id, f"backfill {backfill_id} runs its failed items again"
+        raise Refused(f"Backfill {backfill_id} is {active.row.state}; failed items can be retried when it has ended.")
+    rows = store.read(Backfill, matching(backfill_id=backfill_id))
+    if not rows:
+        raise NotFound("backfill", backfill_id, state.backfills)
+    below = [live for row in _failed_below(store, backfill_id) if _has_failed(live := load_backfill(state, store, row))]
+    retried = [load_backfill(state, store, rows[0]), *(below if command.downstream else [])]
+    if not _has_failed(retried[0]):
+        raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
+    if command.latest_version:  # all are checked before the first is changed
+        for live in retried:
+            _move_to_current_version(state, store, live)
+    texts = [_retry(state, live, call) for live in retried]
+    if below and not command.downstream:
+        names = ", ".join(f"{live.row.backfill_id} of {live.row.dag_id}" for live in below)
+        texts.append(f"downstream of it failed too, and not retried: {names}")
+    return backfill_id, "; ".join(texts)
+
+
+def _retry(state: ManagerState, live: ActiveBackfill, call: Call) -> str:
+    row = live.row
+    state.backfills[row.backfill_id] = live
+    state.put(c.backfill_reopened(row).evolve(is_cancelled=False, reason=None, changed_by=call.id))
+    items = plural(reopen_failed(call.tick, live), "failed item")
+    text = f"backfill {row.backfill_id} runs {items} again with version {row.dag_version} of {row.dag_id}"
+    dag = state.catalog.dags.get(row.dag_id)
+    if dag is None or dag.current_version == row.dag_version:
+        return text
+    return f"{text}, which is not the current one: that is {dag.current_version}"
+
+
+def _move_to_current_version(state: ManagerState, store: Store, live: ActiveBackfill) -> None:
+    """The runs that it makes from now on are of the DAG's current version, with which its settings must go."""
+    row, version = live.row, state.active_dag(live.row.dag_id).current_version
+    if row.reprocess == "failed_tasks":
+        raise errors.RETRY_IN_PLACE(backfill_id=row.backfill_id)
+    settings = {name: option_of(row, name) for name in UPDATABLE_FIELDS}
+    backwards = bool(json.loads(row.config_json).get("run_backwards"))
+    check_changes_for_dag(settings, version_spec(state, store, row.dag_id, version), {}, runs_backwards=backwards)
+    live.row = row.evolve(dag_version=version)
+    live.spec = state.spec_of_backfill(live.row)
+
+
+def _has_failed(live: ActiveBackfill) -> bool:
+    """Pending: a crash came in the middle of a retry."""
+    return bool(live.counts[s.FAILED] or live.counts[s.PENDING])
+
+
+def _failed_below(store: Store, backfill_id: str) -> list[Backfill]:
+    """The backfills that wait for this one, for those, and so on, that ended as failed; nearest first."""
+    readers = defaultdict[str, list[Backfill]](list)
+    for row in store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id")):
+        for parent in json.loads(row.parents_json):
+            readers[parent].append(row)
+    found: dict[str, Backfill] = {}
+    todo = [backfill_id]
+    for parent in todo:
+        for row in readers[parent]:
+            if row.backfill_id not in found:
+                found[row.backfill_id] = row
+                todo.append(row.backfill_id)
+    return [row for row in found.values() if row.state == s.FAILED and row.hidden_at is None]

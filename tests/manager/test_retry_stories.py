@@ -1,0 +1,104 @@
+"""Which version a retry runs, and what becomes of the backfills downstream (issue 14, number 10)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.scenarios import accepted, dies_after, nothing_hangs, refused
+
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+JANUARY = days("2013-01-01", 3)
+
+
+def first_version_fails(launch: TaskLaunch) -> Outcome:
+    return Failed("boom") if launch.version.version == 1 else Succeeded()
+
+
+def failed_and_fixed(*dag_ids: str) -> tuple[InMemoryManager, list[str]]:
+    """Backfills, each downstream of the one before, which failed; then the code of all was fixed."""
+    ground = InMemoryManager(*(dag_spec(dag_id, "a") for dag_id in dag_ids), script=first_version_fails)
+    backfills: list[str] = []
+    for dag_id in dag_ids:
+        backfills.append(ground.backfill(dag_id, JANUARY, parents_json=json.dumps(backfills[-1:])))
+    nothing_hangs(ground)
+    for dag_id in dag_ids:
+        ground.add_dag(dag_spec(dag_id, "a", "fixed"))
+    ground.drain()
+    return ground, backfills
+
+
+def test_a_retry_says_which_version_it_runs_and_that_there_is_a_newer_one() -> None:
+    ground, (backfill,) = failed_and_fixed("d")
+    answer = accepted(ground, "backfill.retry", backfill_id=backfill)
+    assert answer.message == (
+        f"backfill {backfill} runs 3 failed items again with version 1 of d, which is not the current one: that is 2"
+    )
+    nothing_hangs(ground)
+    assert ground.row(backfill).state == s.FAILED
+
+
+def test_with_the_latest_version_it_runs_that_and_keeps_what_has_succeeded() -> None:
+    ground, (backfill,) = failed_and_fixed("d")
+    answer = accepted(ground, "backfill.retry", backfill_id=backfill, latest_version=True)
+    assert answer.message == f"backfill {backfill} runs 3 failed items again with version 2 of d"
+    nothing_hangs(ground)
+    assert (ground.row(backfill).state, ground.row(backfill).dag_version) == (s.SUCCESS, 2)
+    runs = [run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]
+    assert [run.dag_version for run in runs] == [2, 2, 2]
+    ground.crash()
+    assert ground.row(backfill).dag_version == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"tasks": "^gone$"}, "gone"),
+        ({"overrides_json": '{"gone.retries": 3}'}, "gone"),
+        ({"batch": 2}, "batchable"),
+        ({"reprocess": "failed_tasks"}, "keep their version"),
+    ],
+)
+def test_a_version_that_does_not_go_with_its_settings_is_refused_and_nothing_changes(
+    settings: dict[str, object], why: str
+) -> None:
+    ground = InMemoryManager(dag_spec("d", "gone", batchable=True), script=first_version_fails)
+    backfill = ground.backfill("d", JANUARY, **settings)
+    nothing_hangs(ground)
+    ground.add_dag(dag_spec("d", "other"))
+    assert why in refused(ground, "backfill.retry", backfill_id=backfill, latest_version=True)
+    assert (ground.row(backfill).state, ground.row(backfill).dag_version) == (s.FAILED, 1)
+
+
+def test_a_retry_of_a_parent_names_the_backfills_below_that_failed() -> None:
+    ground, (first, second, third) = failed_and_fixed("raw", "clean", "report")
+    answer = accepted(ground, "backfill.retry", backfill_id=first, latest_version=True)
+    assert answer.message.endswith(
+        f"; downstream of it failed too, and not retried: {second} of clean, {third} of report"
+    )
+    nothing_hangs(ground)
+    assert [ground.row(one).state for one in (first, second, third)] == [s.SUCCESS, s.FAILED, s.FAILED]
+
+
+def test_with_downstream_all_of_the_cascade_runs_again_in_its_order() -> None:
+    ground, backfills = failed_and_fixed("raw", "clean", "report")
+    answer = accepted(ground, "backfill.retry", backfill_id=backfills[0], latest_version=True, downstream=True)
+    assert [text.split(" runs ")[0] for text in answer.message.split("; ")] == [f"backfill {one}" for one in backfills]
+    nothing_hangs(ground)
+    assert [ground.row(one).state for one in backfills] == [s.SUCCESS] * 3
+    done = [run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]
+    assert {run.dag_version for run in done} == {2} and len(done) == 9
+
+
+@pytest.mark.parametrize("tables", range(8))
+def test_a_crash_in_the_middle_of_it_leaves_all_of_it_done_once(tables: int) -> None:
+    ground, backfills = failed_and_fixed("raw", "clean")
+    ground.ask("backfill.retry", backfill_id=backfills[0], latest_version=True, downstream=True)
+    dies_after(ground, tables)
+    nothing_hangs(ground)
+    assert [ground.row(one).state for one in backfills] == [s.SUCCESS] * 2
+    assert len([run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]) == 6

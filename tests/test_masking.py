@@ -1,0 +1,168 @@
+"""What is masked, in texts, code and JSON values, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backfill_manager.masking import is_secret, mask_code, mask_settings, mask_text, mask_values, secrets_in, unmask
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
+        ("Authorization: Basic abc==", "Authorization: Basic ***"),
+        ("{'Authorization': 'Bearer abc.def'}", "{'Authorization': '***'}"),
+        ("AWS_SECRET_ACCESS_KEY=ab/c+== next", "AWS_SECRET_ACCESS_KEY=*** next"),
+        ("token=abc, (api_key=abc) and password: hunter2", "token=***, (api_key=***) and password: ***"),
+        ('{"db_password": "hun\\"ter 2", "rows": 5}', '{"db_password": "***", "rows": 5}'),
+        ("Row(password='hunter 2', rows=5)", "Row(password='***', rows=5)"),
+        (r"{\"password\": \"hunter2\", \"rows\": 5}", r"{\"password\": \"***\", \"rows\": 5}"),
+        ("os.environ['DB_PASSWORD'] = 'x y'", "os.environ['DB_PASSWORD'] = '***'"),
+        ("tokens: ['a', 'b'] credentials={'user': 'a', 'pin': 'b'}", "tokens: *** credentials=***"),
+        ('password="cut off', 'password="***" off'),
+        ("dbPassword=x secretKey: y fs.s3a.secret.key=z", "dbPassword=*** secretKey: *** fs.s3a.secret.key=***"),
+        ("DB_PASS=x;UID=sa;PWD=hunter2;", "DB_PASS=***;UID=sa;PWD=***;"),
+        ("AccountName=a;AccountKey=Zm9v==;x", "AccountName=a;AccountKey=***;x"),
+        ("jdbc:postgresql://h/db?user=a&password=b&ssl=true", "jdbc:postgresql://h/db?user=a&password=***&ssl=true"),
+        ("s3://me:pa@ss@host/x https://ghp_abc@github.com/x", "s3://***@host/x https://***@github.com/x"),
+        ("https://a.example.org/c?sv=1&sig=abc%3D", "https://a.example.org/c?sv=1&sig=***"),
+        ("password=***", "password=***"),
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
+    assert mask_text(text) == shown
+    assert mask_text(shown) == shown, "what is masked already stays so"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/a/path and 12:30:00 and s3://bucket/key and abfss://box@account.dfs.core.windows.net/x",
+        "the token bucket is empty",
+        "token_count=5 max_tokens=4096 tokens: 5 first_pass=3 bypass=x",
+        "password=None token: null secret=True passwords=''",
+        "password_file=/etc/pw token_type: jwt tokenizer=bert TOKENIZER=bert",
+        "primary_key=flight_id partition_key: dest monkey=5 keyboard: de PWD=/home/x",
+        "KeyError: 'password'",
+        "f() missing 1 required positional argument: 'token'",
+        "NoCredentialsError: Unable to locate credentials",
+        "    token = fetch_token(url)",
+        "def connect(password: str) -> None:",
+        "the bearer token has expired",
+    ],
+)
+def test_what_is_no_secret_is_not_masked(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_secrets_of_the_environment_are_hidden_wherever_a_text_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "hunter2")
+    monkeypatch.setenv("OTHER_TOKEN", "hunter2-and-more")
+    monkeypatch.setenv("aws_secret_access_key", "line\none")
+    monkeypatch.setenv("SHORT_KEY", "abc")
+    monkeypatch.setenv("REGION", "eu-west-1")
+    shown = mask_text(r"no hunter2, no hunter2-and-more, no 'line\none'; abc in eu-west-1, s3://me:word@host/x")
+    assert shown == "no ***, no ***, no '***'; abc in eu-west-1, s3://***@host/x"
+    assert mask_text("line\none") == "***"
+
+
+@pytest.mark.parametrize("name", ["DB_PASS", "MYSQL_PASSWD", "ssh_passphrase", "PG_PWD", "API_KEY", "GH_TOKEN"])
+def test_a_variable_that_is_named_like_a_secret_is_hidden(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "hunter2-")
+    assert mask_text("no hunter2-") == "no ***"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("DEBUG_TOKEN", "true", "true"),
+        ("APP_SECRET", "1", "1 of 1"),
+        ("DB_PASSWORD", "password", "a password"),
+        ("DB_PASSWORD", "flight", "the flights of a day"),
+        ("PIN_SECRET", "123456", "rows=91234567"),
+        ("TOKEN_TTL_SECONDS", "864000", "864000"),
+        ("PARTITION_KEY", "flight_date", "by flight_date"),
+        ("PWD", "/usr/nowhere", "in /usr/nowhere"),
+        ("MY_CREDENTIALS", "/etc/passwd", "read /etc/passwd"),
+    ],
+)
+def test_values_of_the_environment_that_would_hide_what_is_no_secret_are_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, text: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert mask_text(text) == text
+
+
+def test_a_secret_of_the_environment_is_masked_as_json_and_urls_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB_PASSWORD", 'p"ß/ 123')
+    assert mask_text(r'in JSON "p\"\u00df/ 123", in a URL p%22%C3%9F%2F%20123') == 'in JSON "***", in a URL ***'
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"db_password": "x", "depth": 3}, {"db_password": "***", "depth": 3}),
+        ({"db": {"api": [{"token": "x", "name": "n"}]}}, {"db": {"api": [{"token": "***", "name": "n"}]}}),
+        ({"secrets": {"a": "x", "on": True, "pin": 5}}, {"secrets": {"a": "***", "on": True, "pin": "***"}}),
+        ({"tokens": ["x", "y"]}, {"tokens": ["***", "***"]}),
+        ({"tokens": 5, "token_count": 6, "token": None, "secret": ""}, None),
+        ({"dsn": "s3://me:word@host", "note": "password: x"}, {"dsn": "s3://***@host", "note": "password: ***"}),
+        (["plain", 1, None, 2.5, True], None),
+    ],
+)
+def test_json_values_are_masked_by_their_names(value: Any, shown: Any) -> None:
+    assert mask_values(value) == (value if shown is None else shown)
+
+
+def test_texts_that_are_known_to_be_secret_are_masked_wherever_they_are() -> None:
+    known = secrets_in({"db": {"password": "hunter2", "user": "me-myself"}, "tokens": ["of-mine", 5]})
+    assert known == ("hunter2", "of-mine")
+    assert mask_text("me-myself says hunter2", known) == "me-myself says ***"
+    assert mask_values({"x": ["is of-mine"]}, more=known) == {"x": ["is ***"]}
+
+
+def test_what_was_shown_masked_comes_back_as_what_it_was() -> None:
+    current = {"password": "x", "deep": {"tokens": ["a", "b"], "n": 1}, "dsn": "s3://a:b@c", "gone": 1}
+    edited = {**mask_values(current), "new": 2}
+    del edited["gone"]
+    edited["deep"]["n"] = 7
+    assert unmask(edited, current) == {
+        "password": "x", "deep": {"tokens": ["a", "b"], "n": 7}, "dsn": "s3://a:b@c", "new": 2
+    }  # fmt: skip
+    assert unmask({"password": "changed"}, current) == {"password": "changed"}
+
+
+def test_of_code_literal_texts_are_masked() -> None:
+    code = 'token = ctx.params["token"]\nconnect(password="hunter 2", user="me")\nparams = {"api_key": \'abc\'}\n'
+    shown = 'token = ctx.params["token"]\nconnect(password="***", user="me")\nparams = {"api_key": \'***\'}\n'
+    assert mask_code(code) == shown
+
+
+def test_settings_keep_what_says_who_may_do_what() -> None:
+    tokens = {"tokens": [{"name": "ci", "sha256": "0" * 64, "role": "viewer"}]}
+    assert mask_settings(tokens) == {"tokens": [{"name": "ci", "sha256": "***", "role": "viewer"}]}
+    assert is_secret("session_secret") and not is_secret("sha256")
+
+
+@pytest.mark.usefixtures("must_end")
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a.",
+        "token",
+        "token ",
+        "token_",
+        "token=[",
+        "token={[",
+        "password='",
+        'token=\\"',
+        "bearer ",
+        "://a:",
+        "password=x ",
+    ],
+)
+def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:
+    mask_text(piece * (600_000 // len(piece)))
