@@ -47,7 +47,7 @@ def operations(spark: SparkSession, table: str) -> list[str]:
 
 
 EVERY_KIND: list[dict[str, Any]] = [
-    {}, {"interval": (day(1), day(1))}, {"interval": (day(1), day(300))}, {"interval": None, "partition": "north"}
+    {}, {"interval": (day(1), day(1))}, {"interval": (day(1), day(31))}, {"interval": None, "partition": "north"}
 ]  # fmt: skip
 
 
