@@ -14,6 +14,7 @@ MAX_MEMORY_MB: Final = 1 << 20
 MAX_NICE: Final = 19
 MEMORY_PATTERN: Final = r"\s*([0-9]{1,7}(?:\.[0-9]{1,3})?)\s*(?:([mMgGtT])(?:[iI]?[bB])?)?\s*"
 NAME_PATTERN: Final = r"(?!\.+$)[A-Za-z0-9_.-]{1,200}"  # of DAGs, tasks, pools, bundles, tokens
+CATALOG_SCHEMA: Final = r"[A-Za-z_]\w*\.[A-Za-z_]\w*"  # of a state in a catalog: `main.jobs`
 NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
 
 _KINDS: Final = {  # pydantic's types of errors, by what the value must be

@@ -69,7 +69,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "rich": frozenset({"cli"}),
     "structlog": frozenset({"logging"}),
     "croniter": frozenset({"dags"}),
-    "pendulum": frozenset({"dags"}),
+    "pendulum": frozenset(),  # why not: docs/architecture.md, "Dates and periods"
     "fastapi": frozenset({"api", "web"}),
     "starlette": frozenset({"api", "web"}),
     "uvicorn": frozenset({"api", "web"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -48,12 +49,55 @@ def test_the_example_bundle_is_there_when_its_folder_is_and_nothing_else_is_set(
 def test_the_file_in_conf_is_found_by_itself() -> None:
     Path("conf").mkdir()
     Path("conf/manager.yaml").write_text("state: ./elsewhere")
-    assert load_settings(None, environ={}).state == "./elsewhere"
+    assert load_settings(None, environ={}).state == os.path.abspath("conf/elsewhere")
+
+
+def test_relative_paths_of_a_file_begin_at_the_file_and_all_others_where_one_is(tmp_path: Path) -> None:
+    Path("etc/conf").mkdir(parents=True)
+    Path("etc/conf/manager.yaml").write_text(
+        """
+        state: ../state
+        warehouse: warehouse
+        snapshots: ./snapshots
+        bundles:
+          - {name: folder, path: ../dags, python: env/bin/python}
+          - {name: absolute, path: /srv/dags}
+          - {name: clone, git: ../repository, path: dags}
+          - {name: remote, git: git@example.org:team/dags.git}
+          - {name: https, git: https://example.org/dags.git}
+        """
+    )
+    conf, etc = "etc/conf/manager.yaml", tmp_path / "etc"
+    for where, named in ((".", conf), ("etc", "conf/manager.yaml"), ("/", str(tmp_path / conf))):
+        os.chdir(tmp_path / where)
+        settings = load_settings(named, environ={})
+        folder, absolute, clone, remote, https = settings.bundles
+        assert (settings.state, settings.warehouse) == (f"{etc}/state", f"{etc}/conf/warehouse")
+        assert settings.snapshots == f"{etc}/conf/snapshots"
+        assert (folder.path, folder.python) == (f"{etc}/dags", f"{etc}/conf/env/bin/python")
+        assert (absolute.path, clone.git, clone.path) == ("/srv/dags", f"{etc}/repository", "dags")
+        assert (remote.git, https.git) == ("git@example.org:team/dags.git", "https://example.org/dags.git")
+    os.chdir(tmp_path)
+    assert load_settings(conf, environ={"BFM_STATE": "./mine"}).state == "./mine"
+    assert load_settings(conf, state="./mine", environ={}).state == "./mine"
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://bucket/state", "abfss://c@a.dfs.core.windows.net/x", "main.jobs", "~/state", "/srv/state"]
+)
+def test_a_state_that_is_no_relative_path_stays_as_it_is_written(place: str) -> None:
+    assert load(f"state: {place}").state == place
+
+
+def test_a_state_named_like_a_schema_is_a_folder_where_there_is_one() -> None:
+    Path("main.jobs").mkdir()
+    assert load("state: main.jobs").state == os.path.abspath("main.jobs")
+    assert load("warehouse: dbfs:/warehouse").warehouse == "dbfs:/warehouse"
 
 
 def test_the_environment_beats_the_file_and_a_flag_beats_both() -> None:
     text = "state: ./file\nlease: {seconds: 20}"
-    assert load(text).state == "./file"
+    assert load(text).state == os.path.abspath("file")
     settings = load(text, {"BFM_STATE": "./environment", "BFM_LEASE__SECONDS": "30"})
     assert (settings.state, settings.lease.seconds) == ("./environment", 30)
     assert load(text, {"BFM_STATE": "./environment"}, state="./flag").state == "./flag"
@@ -61,7 +105,7 @@ def test_the_environment_beats_the_file_and_a_flag_beats_both() -> None:
 
 def test_the_file_may_be_named_in_the_environment() -> None:
     Path("mine.yaml").write_text("state: ./mine")
-    assert load_settings(None, environ={"BFM_CONF": "mine.yaml"}).state == "./mine"
+    assert load_settings(None, environ={"BFM_CONF": "mine.yaml"}).state == os.path.abspath("mine")
 
 
 def test_one_of_several_pools_goes_by_its_name_in_the_environment() -> None:
@@ -309,7 +353,7 @@ def test_a_time_that_is_none_is_reported(written: str) -> None:
     "url",
     [
         "https://example.org/dags.git", "ssh://git@example.org/dags.git", "git@example.org:team/dags.git",
-        "git://example.org/dags", "file:///srv/dags.git", "/srv/my dags.git", "../dags.git",
+        "git://example.org/dags", "file:///srv/dags.git", "/srv/my dags.git",
     ],
 )  # fmt: skip
 def test_a_bundle_may_be_a_git_repository(url: str) -> None:
@@ -351,7 +395,10 @@ def test_the_example_configuration_is_right_with_all_that_it_shows_as_comments()
     shown = re.sub(r"^(\s*)# (?=[ \w]+:|- )", r"\1", text.split("\n\n", 1)[1], flags=re.MULTILINE)
     settings = load(shown)
     assert [bundle.name for bundle in settings.bundles] == ["examples", "team", "release"]
-    assert (settings.bundles[1].ref, settings.bundles[2].path) == ("main", "dist/dags-1.0-py3-none-any.whl")
+    assert (settings.bundles[1].ref, settings.bundles[2].path) == (
+        "main",
+        os.path.abspath("../dist/dags-1.0-py3-none-any.whl"),
+    )
 
 
 def test_the_bundles_in_the_documentation_are_right() -> None:

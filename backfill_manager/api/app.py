@@ -1,7 +1,7 @@
 """The composition root of the API: routes, error handlers and middleware.
 
-    request ─► change log ─► security headers ─► rate limit ─► metrics ─► limits of the body ─► unauthenticated changes
-            ─► HEAD ─► gzip ─► ids with slashes ─► authentication ─► a route
+    request ─► trusted proxies ─► change log ─► security headers ─► limits of the client ─► metrics ─► limits of the body
+            ─► unauthenticated changes ─► HEAD ─► gzip ─► ids with slashes ─► authentication ─► a route
 
 Routes read through `conditional_get` (cached by table version, with ETags) and submit commands through `submit` (one row in
 the `request` table).
@@ -18,10 +18,12 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
+from backfill_manager.api.addresses import TrustedProxies
 from backfill_manager.api.auth import RejectUnauthenticated
+from backfill_manager.api.client_limits import ClientLimits
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import ErrorPage, add_error_handlers
-from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, RateLimit, SecurityHeaders
+from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
 from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs
@@ -76,7 +78,8 @@ def create_app(
     app.add_middleware(RejectUnauthenticated, context=context)
     app.add_middleware(BodyLimit, max_bytes=settings.api.max_body_bytes, timeout_s=settings.api.body_timeout)
     app.add_middleware(monitoring.MeasureRequests, metrics=app.state.metrics)
-    app.add_middleware(RateLimit, clock=clock, per_second=settings.api.requests_per_second)
+    app.add_middleware(ClientLimits, context=context)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(ChangeLog, clock=clock)
+    app.add_middleware(TrustedProxies, trusted_hosts=settings.api.trusted_proxies)
     return app

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from dataclasses import dataclass
 from operator import xor
@@ -22,23 +21,25 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
-from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from backfill_manager.api.addresses import client_address, is_loopback
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import error_response
 from backfill_manager.api.middleware import CLOSE, Middleware
+from backfill_manager.api.sessions import end_session, find_session, start_session
+from backfill_manager.clock import format_instant
 from backfill_manager.errors import Forbidden, Unauthenticated
+from backfill_manager.logging import get_logger
 from backfill_manager.settings import TokenSettings
 
 Role = Literal["viewer", "operator"]
-COOKIE: Final = "bfm_session"
 CSRF_HEADER: Final = "X-CSRF-Token"
 CSRF_FIELD: Final = "csrf_token"
-SESSION_S: Final = 12 * 3600
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 MAX_TOKEN_LENGTH: Final = 1000
+log = get_logger("api")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def sha256_of(token: str) -> str:
 
 
 def token_owner(context: AppContext, token: str) -> TokenSettings | None:
-    """The configured token that this is. Compares all of them, so that the time taken tells nothing."""
+    """The configured token that this is, expired or not. Compares all of them, so that the time taken tells nothing."""
     digest, owner = sha256_of(token[: MAX_TOKEN_LENGTH + 1]), None
     for configured in context.settings.api.tokens:
         if hmac.compare_digest(digest, configured.sha256):
@@ -69,37 +70,48 @@ def token_owner(context: AppContext, token: str) -> TokenSettings | None:
     return owner
 
 
-def _signer(context: AppContext) -> URLSafeTimedSerializer:
-    return URLSafeTimedSerializer(context.secret, salt="bfm.session", signer_kwargs={"digest_method": hashlib.sha256})
-
-
-def open_session(context: AppContext, request: Request, response: Response, token: str) -> User:
-    """Logs a browser in: sets its cookie on `response`. Raises `Unauthenticated` for a wrong token."""
+def valid_token(context: AppContext, token: str) -> TokenSettings:
+    """The same; raises `Unauthenticated` for one that is unknown or has expired."""
     owner = token_owner(context, token)
     if owner is None:
         raise Unauthenticated("Invalid token; `bfm config token NAME` makes one.")
-    csrf = secrets.token_urlsafe(24)
-    # The digest ties the session to the token: it ends when the token leaves the configuration.
-    value = _signer(context).dumps([owner.name, owner.sha256[:16], csrf])
-    response.set_cookie(
-        COOKIE, str(value), max_age=SESSION_S, path="/", httponly=True, samesite="lax", secure=_is_https(request)
+    if owner.is_expired(context.clock.now()):
+        raise Unauthenticated(
+            f"The token of {owner.name} has expired ({format_instant(owner.expires)}); `bfm config token NAME` makes one."
+        )
+    return owner
+
+
+def fail_login(context: AppContext, request: Request, token: str) -> None:
+    """Counts and logs a token that was refused."""
+    owner = token_owner(context, token)
+    context.failed_logins.add(
+        client_address(request),
+        sha256_of(token),
+        by=owner.name if owner else None,
+        reason="expired" if owner else "unknown",
     )
-    return User(owner.name, owner.role, "session", csrf)
 
 
-def close_session(request: Request, response: Response) -> None:
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax", secure=_is_https(request))
-
-
-def _session(context: AppContext, request: Request) -> User | None:
+def open_session(context: AppContext, request: Request, response: Response, token: str) -> User:
+    """Logs a browser in: sets its cookie on `response`. Raises `Unauthenticated` for a wrong token, `RateLimited` after
+    too many of them."""
     try:
-        name, digest, csrf = _signer(context).loads(request.cookies.get(COOKIE, ""), max_age=SESSION_S)
-    except (BadSignature, ValueError, TypeError):
-        return None
-    for token in context.settings.api.tokens:
-        if token.name == name and hmac.compare_digest(token.sha256[:16], str(digest)):
-            return User(token.name, token.role, "session", str(csrf))
-    return None
+        owner = valid_token(context, token)
+    except Unauthenticated:
+        context.failed_logins.check(client_address(request), sha256_of(token))
+        fail_login(context, request, token)
+        raise
+    session = start_session(context, request, response, owner)
+    log.info("login", by=owner.name, role=owner.role, address=client_address(request))
+    return User(owner.name, owner.role, "session", session.csrf)
+
+
+def close_session(context: AppContext, request: Request, response: Response) -> None:
+    """Logs a browser out: its session ends on the server, too."""
+    session = end_session(context, request, response)
+    if session is not None:
+        log.info("logout", by=session.owner.name, address=client_address(request))
 
 
 def csrf_token(request: Request) -> str:
@@ -121,34 +133,9 @@ def _unmasked(masked: str) -> bytes:
     return bytes(map(xor, both[:half], both[half:]))
 
 
-def _is_https(request: Request) -> bool:
-    """True also behind a proxy that terminates TLS and says so. A client that forges the header only restricts its own cookie."""
-    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").strip().lower())
-
-
-def is_loopback(host: str) -> bool:
-    """`localhost`, 127.x.x.x, ::1, also with a port or in brackets."""
-    name = host.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
-    if name.rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def client_address(request: Request) -> str:
-    """The peer's address, for the audit trail; `X-Forwarded-For` is not trusted."""
-    return request.client.host if request.client else "unknown"
-
-
 async def current_user(request: Request, context: Context) -> User:
     """The user of a request. Raises `Unauthenticated` (401) or `Forbidden` (403)."""
-    user = _identify(context, request)
+    user = identify(context, request)
     if request.method not in SAFE:
         if user.via != "token":  # no browser adds an `Authorization` by itself
             check_origin(request)
@@ -161,29 +148,35 @@ async def current_user(request: Request, context: Context) -> User:
 def user_or_none(context: AppContext, request: Request) -> User | None:
     """The user of a request, or None: for pages that redirect to the login."""
     try:
-        user = _identify(context, request)
+        user = identify(context, request)
     except Unauthenticated:
         return None
     request.state.user = user
     return user
 
 
-def _identify(context: AppContext, request: Request) -> User:
+def identify(context: AppContext, request: Request) -> User:
+    """The user of a request, by token, session or loopback. Raises `Unauthenticated` or `Forbidden`."""
     if not context.settings.api.tokens:
         if not is_loopback(client_address(request)):
             raise Forbidden("Without configured tokens this server accepts connections from its own machine only.")
         if not is_loopback(request.headers.get("host", "")):
             raise Forbidden("Use the host name localhost or 127.0.0.1; other names need configured tokens.")
         return LOCAL
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme:
-        owner = token_owner(context, token.strip()) if scheme.lower() == "bearer" else None
-        if owner is None:
-            raise Unauthenticated("Invalid token.")
+    if (token := sent_token(request)) is not None:
+        owner = valid_token(context, token)
         return User(owner.name, owner.role, "token")
-    if (user := _session(context, request)) is None:
+    if (session := find_session(context, request)) is None:
         raise Unauthenticated("A token is needed: send `Authorization: Bearer TOKEN`, or log in at /login.")
-    return user
+    return User(session.owner.name, session.owner.role, "session", session.csrf)
+
+
+def sent_token(request: Request) -> str | None:
+    """The token in the header `Authorization`; empty when that has another scheme, None without the header."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if not scheme:
+        return None
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def check_origin(request: Request) -> None:
@@ -230,7 +223,7 @@ class RejectUnauthenticated(Middleware):
         if scope["method"] not in SAFE and scope["path"].startswith("/api/"):
             request = Request(scope)
             try:
-                if _identify(self._context, request).via != "token":
+                if identify(self._context, request).via != "token":
                     check_origin(request)
             except (Unauthenticated, Forbidden) as error:
                 return await error_response(scope["path"], error, CLOSE)(scope, receive, send)

@@ -13,7 +13,6 @@ A response that takes long, or has no end (`/events`), has no deadline, as long 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import socket
 from collections import Counter
@@ -27,6 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from backfill_manager import descriptors
+from backfill_manager.api.addresses import is_in, network_of
 from backfill_manager.api.errors import PROBLEM_JSON, problem
 from backfill_manager.api.middleware import MAX_HEAD_BYTES
 from backfill_manager.logging import get_logger
@@ -45,17 +45,6 @@ log = get_logger("api")
 def max_connections(api: ApiSettings) -> int:
     """The configured number, but at most half of this process's descriptors: the rest is for the state and for tasks."""
     return max(1, min(api.max_connections, descriptors.limit() // 2))
-
-
-def network_of(address: str) -> str:
-    """What counts as one address: for IPv6 the network of 64 bits, as one client may use all its addresses."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
-        return str(parsed)
-    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def raw_problem(status: int, detail: str, *, retry_after_s: int | None = None) -> bytes:
@@ -185,6 +174,8 @@ class Connections:
         if len(connections) >= self._max:
             return f"{self._max} connections are open (api.max_connections); try again in a moment."
         limit, network = self._api.max_connections_per_address, network_of(address)
+        if is_in(address, self._api.trusted_proxies):  # they connect for many; `ClientLimits` counts these
+            return ""
         if limit is not None and sum(one.network == network for one in connections) >= limit:
             return f"{limit} connections are open from {network} (api.max_connections_per_address)."
         return ""

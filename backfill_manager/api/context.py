@@ -19,7 +19,9 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 from fastapi import Depends, Request
 
+from backfill_manager.api.failed_logins import FailedLogins
 from backfill_manager.api.polling import ResponseWaiter, VersionWatcher
+from backfill_manager.api.sessions import EndedSessions
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
@@ -34,6 +36,7 @@ class AppContext:
     def __init__(self, settings: Settings, store: Store, clock: Clock, *, secret: bytes) -> None:
         self.settings, self.store, self.clock = settings, store, clock
         self.secret = secret  # signs session cookies
+        self.failed_logins, self.ended_sessions = FailedLogins(clock), EndedSessions(store.root)
         self.responses = ResponseWaiter(store)
         self.tables = VersionWatcher(store)
         # Each entry weighs at least its share, so that one limit bounds the number of entries, too.

@@ -1,4 +1,4 @@
-"""ASGI middleware: security headers, rate limit, limits of size and time for requests, HEAD, and a log of changes.
+"""ASGI middleware: security headers, limits of size and time for requests, HEAD, and a log of changes.
 
 As plain ASGI, so that streams stay streams.
 """
@@ -10,15 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from cachetools import LRUCache
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backfill_manager.api.errors import error_response, page_or_problem, problem_response
+from backfill_manager.api.errors import page_or_problem, problem_response
 from backfill_manager.clock import Clock
-from backfill_manager.errors import RateLimited
 from backfill_manager.logging import get_logger
 
 # Scripts, styles and fonts are this server's files; nothing inline, no framing.
@@ -35,10 +33,9 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }  # fmt: skip
-BURST_S: Final = 3.0  # the requests of so many seconds may come at once
-WRONG_TOKEN_COST: Final = 50  # in requests: slows down guessing
-MAX_ADDRESSES: Final = 10_000  # that the rate limit remembers
 CLOSE: Final = {"Connection": "close"}
+LOGIN_PATH: Final = "/login"
+MAX_LOGIN_BODY_BYTES: Final = 10_000  # anybody may send one, as often as they like
 MAX_TOTAL_BODY_BYTES: Final = 50_000_000  # of all requests together
 MAX_HEAD_BYTES: Final = 65_536  # of a request: address and headers
 MAX_LOGGED_LENGTH: Final = 500  # characters of a path
@@ -85,57 +82,32 @@ class SecurityHeaders(Middleware):
         await self._app(scope, receive, on_start(send, add_headers))
 
 
-class RateLimit(Middleware):
-    """A token bucket for each address; `429` when it is empty."""
-
-    def __init__(self, app: ASGIApp, *, clock: Clock, per_second: float) -> None:
-        super().__init__(app)
-        self._clock, self._per_second, self._capacity = clock, per_second, per_second * BURST_S
-        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(MAX_ADDRESSES)  # address: requests left, as of
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        address = client[0] if client else ""
-        if not self.take(address):
-            detail = f"More than {self._per_second:g} requests a second from {address}; try again in a second."
-            response = error_response(scope["path"], RateLimited(detail))
-            return await (await page_or_problem(Request(scope), response, detail))(scope, receive, send)
-
-        def charge_wrong_token(message: Message) -> None:
-            if message["status"] == 401:
-                self.take(address, WRONG_TOKEN_COST)
-
-        await self._app(scope, receive, on_start(send, charge_wrong_token))
-
-    def take(self, address: str, cost: float = 1) -> bool:
-        """Takes from the address' bucket; False when it is empty."""
-        now = self._clock.monotonic()
-        left, as_of = self._buckets.get(address, (self._capacity, now))
-        left = min(self._capacity, left + (now - as_of) * self._per_second)
-        self._buckets[address] = (left - cost if left >= 1 else left, now)
-        return left >= 1
-
-
 class BodyLimit(Middleware):
-    """`413` for a body that is larger than this server accepts; `408` for one that does not arrive in time; `431` for a head
-    that is too large; `503` when the bodies of all requests are too large together. Each closes the connection: the rest of
-    the body is not read."""
+    """`413` for a body that is larger than this server accepts; `408` for one that does not arrive in time; `400` for one of
+    two lengths; `431` for a head that is too large; `503` when the bodies of all requests are too large together. Each
+    closes the connection: the rest of the body is not read."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, timeout_s: float) -> None:
         super().__init__(app)
         self._max_bytes, self._timeout_s = max_bytes, timeout_s
         self._held = 0  # bytes of the bodies of all current requests
         self._max_held = max(max_bytes, MAX_TOTAL_BODY_BYTES)
-        self._too_large = f"The body is larger than this server accepts ({max_bytes:,} bytes)."
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = len(scope["query_string"]) + len(scope["path"])
         if head + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
             detail = f"Address and headers are larger than {MAX_HEAD_BYTES:,} bytes."
             return await self._refuse(431, detail, scope, receive, send)
-        length = Headers(scope=scope).get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self._max_bytes:
-            return await self._refuse(413, self._too_large, scope, receive, send)
+        headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and ("content-length" in headers or scope.get("http_version") == "1.0"):
+            # A proxy may go by the other header, and take the rest of the body for another request (RFC 9112, 6.1).
+            detail = "A request has Content-Length or, in HTTP/1.1, Transfer-Encoding: not both."
+            return await self._refuse(400, detail, scope, receive, send)
+        max_bytes = min(self._max_bytes, MAX_LOGIN_BODY_BYTES) if scope["path"] == LOGIN_PATH else self._max_bytes
+        too_large = f"The body is larger than this server accepts ({max_bytes:,} bytes)."
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > max_bytes:
+            return await self._refuse(413, too_large, scope, receive, send)
         received, complete, responding = 0, False, False
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._timeout_s
@@ -157,8 +129,8 @@ class BodyLimit(Middleware):
             complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             received, self._held = received + size, self._held + size
-            if received > self._max_bytes:
-                raise HTTPException(413, self._too_large, CLOSE)
+            if received > max_bytes:
+                raise HTTPException(413, too_large, CLOSE)
             if self._held > self._max_held:
                 detail = f"The bodies of all requests together are more than {self._max_held:,} bytes; try again in a moment."
                 raise HTTPException(503, detail, {**CLOSE, "Retry-After": "5"})

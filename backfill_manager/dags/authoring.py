@@ -309,7 +309,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
-    default_args = checked.pop("default_args", {})
+    of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
+    default_args = of_every_task | checked.pop("default_args", {})
     if _building.get() is not None:
         raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
     try:

@@ -44,6 +44,9 @@ class TaskSpec:
     max_retry_delay: float = 3600.0
     timeout: float | None = None  # seconds a try may take
     depends_on_past: bool = False
+    wait_for_downstream: bool = (
+        False  # ... and on what is directly downstream of it there: `depends_on_past` is true then
+    )
     pool: str | None = None  # None: the pool of the run's kind (`scheduled`, `backfill`) or of its backfill
     priority: int = 0
     weight: int = 1  # slots of the pool it takes
@@ -56,6 +59,10 @@ class TaskSpec:
     partition_column: str | None = None  # of `into`: holds the partition key
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
+
+    def __post_init__(self) -> None:
+        if self.wait_for_downstream:
+            object.__setattr__(self, "depends_on_past", True)
 
     @property
     def is_callback(self) -> bool:
@@ -219,8 +226,8 @@ class DagSpec:
         for task in plain["tasks"]:
             if task["calls_back"] is None:
                 del task["calls_back"], task["watches"]
-            for name in ("memory", "nice"):
-                if task[name] is None:
+            for name in ("memory", "nice", "wait_for_downstream"):
+                if task[name] in (None, False):
                     del task[name]
         if not plain["declared_params"]:
             del plain["declared_params"]

@@ -1,5 +1,7 @@
 """The two jars that Delta needs beside PySpark: fetched once, checked, then used from disk without any network.
 
+`python -m backfill_manager.execution.jars` fetches them, and prints where they are.
+
 `spark.jars.packages` would resolve through Ivy at every start (seconds, hundreds of lines, a network). Here Ivy, which
 PySpark carries, runs once and quietly; afterwards Spark gets plain paths. Its default repositories are Ivy's own;
 behind a mirror, name a settings file of yours in `BFM_IVY_SETTINGS`.
@@ -87,3 +89,7 @@ def _fetch(folder: Path) -> None:
                     f"{artifact}-{version}.jar was fetched, but its SHA-256 is not {digest}; it was thrown away."
                 )
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
+
+
+if __name__ == "__main__":
+    print(*delta_jars(), sep="\n")

@@ -124,18 +124,23 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
         if owner.first == run.row.ordinal:
             return None
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
-    if previous is not None:
-        before = previous.tasks.get(task.task_id)
-        return None if before is None or before.state in PAST_IS_DONE else ""
-    if run.past is None:
+    past = run.past if previous is None else previous.tasks
+    if past is None:
         return ""
-    before = run.past.get(task.task_id)
-    if before is None or before.state in PAST_IS_DONE:  # the previous run may not have had the task
+    downstream = run.spec.downstream(task.task_id) if task.wait_for_downstream else ()
+    # the previous run may not have had a task
+    before = [past[task_id] for task_id in (task.task_id, *downstream) if task_id in past]
+    obstacle = next((ti for ti in before if ti.state not in PAST_IS_DONE), None)
+    if obstacle is None:
         return None
-    if before.state == s.UPSTREAM_FAILED and before.error:  # a deadlock itself: what it waited for, this waits for
-        return before.error
+    if previous is not None:
+        return ""
+    if obstacle.state == s.UPSTREAM_FAILED and obstacle.error:  # a deadlock itself: what it waited for, this waits for
+        return obstacle.error
+    is_itself = obstacle.task_id == task.task_id
+    what = "depends on the past, and" if is_itself else f"waits for its downstream {obstacle.task_id!r}, which"
     return (
-        f"deadlock: task {task.task_id!r} of run {run.row.run_id} depends on the past, and is {before.state} in the run before, "
+        f"deadlock: task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run before, "
         f"{run.row.previous_run_id}"
     )
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
-from backfill_manager.dags.schedule.timetable import timetable_of
+from backfill_manager.dags.schedule.timetable import parse_date, timetable_of
 from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
@@ -51,10 +51,11 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 
 def run_dag_once(
-    settings: Settings, dag_id: str, logical_date: datetime | None, *, partition_key: str | None = None,
+    settings: Settings, dag_id: str, logical_date: datetime | str | None, *, partition_key: str | None = None,
     conf: dict[str, Any] | None = None, spark: SparkSession | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run `dag_id` once for a partition, or for the interval that starts at `logical_date` (default: its first). Returns
+    """Run `dag_id` once for a partition, or for the interval that starts at `logical_date` (a text is read in the DAG's zone;
+    default: its first). Returns
     `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `spark` is left running; without one, a
     session is built and stopped again."""
     clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
@@ -69,6 +70,8 @@ def run_dag_once(
             problems = _import_problems(state.catalog.problems.values(), dag_id)
             raise NotFound("DAG", dag_id, state.catalog.dags, more=problems)
         spec = state.current_spec(dag_id)
+        if isinstance(logical_date, str):
+            logical_date = parse_date(logical_date, spec.timezone, name="--logical-date")
         check_place(logical_date, partition_key)
         check_conf(conf or {}, spec)
         interval = None if partition_key is not None else _interval(spec, logical_date, clock.now())

@@ -6,9 +6,10 @@ client that doesn't know whether its first attempt arrived may simply repeat it.
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
+import os
+import pwd
 import re
 import time
 from collections.abc import Callable
@@ -54,10 +55,11 @@ def id_from(request_id: str) -> str:
 
 
 def current_user() -> str:
+    """The operating system's user of this process, whatever `$USER` and `$LOGNAME` say."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container's user without a name
-        return "unknown"
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without a name
+        return f"uid {os.getuid()}"
 
 
 def response_to(store: Store, request_id: str) -> Response | None:

@@ -235,6 +235,11 @@ class _OfTask(TypedDict, total=False):
     max_retry_delay: Annotated[Seconds, _help("Seconds that a delay has at most."), _SET]
     timeout: Annotated[PositiveSeconds | None, _help("Seconds that a try may take."), _SET]
     depends_on_past: Annotated[bool, _help("Waits for the same task of the run before."), _SET_OF_TASKS]
+    wait_for_downstream: Annotated[
+        bool,
+        _help("Waits for the same task of the run before, and for those directly downstream of it there."),
+        _SET_OF_TASKS,
+    ]
     trigger_rule: Annotated[Rule, _help("How those it waits for must have ended."), _SET_OF_TASKS]
     pool: Annotated[Name | None, _help("Its pool; null: that of the run's kind."), _SET]
     priority: Annotated[Int, _help("Higher ones go first."), _SET]
@@ -289,6 +294,8 @@ class _OfDag(TypedDict, total=False):
     lookback: Annotated[Count, _help("Intervals before that each scheduled run repeats, for late data.")]
     reads: Annotated[Reads, _help("Tables that it reads: a list, or each with the column that has a row's time.")]
     writes: Annotated[Names, _help("Tables that it writes; DAGs that read them are downstream.")]
+    depends_on_past: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
+    wait_for_downstream: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
     tags: Annotated[Tags, _help("Words to find it by.")]
     description: Annotated[str, _help("What it is for, in a line.")]
     owner: Annotated[str, _help("Who to ask about it.")]

@@ -254,6 +254,7 @@ class DagTask(Resource):
     retry_delay_s: float = Field(description="Seconds before the second try.")
     timeout_s: float | None = Field(description="Seconds that a try may take.")
     depends_on_past: bool = Field(description="It waits for the same task of the run before.")
+    wait_for_downstream: bool = Field(description="It waits for the tasks downstream of that one, too.")
     pool: str | None = Field(description="Pool whose slots it takes; null: that of its run.")
     priority: int = Field(description="Higher goes first.")
     weight: int = Field(description="Slots that it takes.")

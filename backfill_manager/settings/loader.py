@@ -2,8 +2,8 @@
 
 Every source gives only what it sets, the later one wins. In the environment `BFM_STATE` is the key `state`,
 `BFM_LEASE__SECONDS` is `lease.seconds`, and an entry of a list goes by its name: `BFM_POOLS__BACKFILL__SLOTS`. A value that
-begins with `[` or `{` is read as YAML (JSON will do). Relative paths, in the file too, start at the current directory: a path
-means the same wherever it is written.
+begins with `[` or `{` is read as YAML (JSON will do). Relative paths in the file begin at the file's folder, all others at the
+current directory.
 
 Everything that is wrong is reported at once, one line each: the place (file and line, or the variable), the dotted key, what
 would be right. Every command reads this, so its import stays light: pydantic, and YAML only when there is some to read.
@@ -11,6 +11,8 @@ would be right. Every command reads this, so its import stays light: pydantic, a
 
 from __future__ import annotations
 
+import os
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from pydantic_core import ErrorDetails
 
 from backfill_manager.errors import InvalidConfig, nearest
 from backfill_manager.settings.model import DEFAULT_POOLS, Settings
-from backfill_manager.value_rules import describe_error
+from backfill_manager.value_rules import CATALOG_SCHEMA, describe_error
 from backfill_manager.yaml_reader import Loc, YamlError, decode, read_documents
 
 DEFAULT_CONF: Final = "conf/manager.yaml"
@@ -98,6 +100,7 @@ def settings_and_places(
         except OSError as error:
             raise InvalidConfig(f"{source} can't be read: {error.strerror or error}.") from None
         raw.add_yaml(content, str(path), example="state: ./state")
+        _resolve_paths(raw.values, path.parent)
     if "bundles" not in raw.values and Path(_EXAMPLES).is_dir():
         raw.values["bundles"] = [{"name": "examples", "path": _EXAMPLES}]
     _complete_pools(raw)
@@ -106,6 +109,30 @@ def settings_and_places(
         raw.values["state"] = state
         raw.places["state",] = "--state"
     return raw.validate(Settings), raw
+
+
+def _resolve_paths(values: dict[str, Any], folder: Path) -> None:
+    """Has relative paths of a file begin at its folder. What is no text is left to validation."""
+
+    def resolve(owner: dict[str, Any], name: str) -> None:
+        value = owner.get(name)
+        if isinstance(value, str) and value.strip() and not re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:", value):
+            owner[name] = os.path.abspath(folder / value)
+
+    state = values.get("state")
+    if isinstance(state, str) and (not re.fullmatch(CATALOG_SCHEMA, state) or (folder / state).exists()):
+        resolve(values, "state")
+    resolve(values, "warehouse")
+    resolve(values, "snapshots")
+    bundles = values.get("bundles")
+    for bundle in bundles if isinstance(bundles, list) else ():
+        if not isinstance(bundle, dict):
+            continue
+        resolve(bundle, "python")
+        if bundle.get("git") is None:
+            resolve(bundle, "path")
+        elif not re.match(r"-|.*:", str(bundle["git"]), re.DOTALL):  # no option, no address, no user@host:path
+            resolve(bundle, "git")
 
 
 def _complete_pools(raw: RawSettings) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from backfill_manager.clock import UTC
 from backfill_manager.masking import mask_settings, without_credentials
 from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MIN_MEMORY_MB, check_name, read_memory
 
@@ -78,6 +81,22 @@ def _path_inside_bundle(path: str) -> str:
     if not parts or ".." in parts:
         raise ValueError(f"must be a folder inside the bundle such as `reports/daily`, not {path!r}")
     return "/".join(parts)
+
+
+def _end_of_validity(value: Any) -> Any:
+    """A date is its whole day; without an offset the time is UTC's."""
+    problem = f"must be a date such as `2027-01-31` or an instant such as `2027-01-31T18:00Z`, not {value!r}"
+    try:
+        if isinstance(value, str):
+            is_date = re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII)
+            value = datetime.fromisoformat(value.replace("Z", "+00:00")) + timedelta(days=1 if is_date else 0)
+        elif isinstance(value, date) and not isinstance(value, datetime):  # as YAML reads it
+            value = datetime.combine(value, time()) + timedelta(days=1)
+        if isinstance(value, datetime):
+            return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(problem)
 
 
 def _requirements(value: Any) -> Any:
@@ -312,6 +331,24 @@ class TokenSettings(_Section):
     name: Name
     sha256: Annotated[str, _matching(r"[0-9a-f]{64}", "the token's SHA-256 as 64 hex digits", secret=True)]
     role: Literal["viewer", "operator"] = "viewer"
+    expires: Annotated[
+        Annotated[datetime, BeforeValidator(_end_of_validity)] | None,
+        _doc("A date, whose end it is (UTC), or an instant such as `2027-01-31T18:00Z`; null: never."),
+    ] = None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires is not None and now >= self.expires
+
+
+def _proxies(values: list[str]) -> list[str]:
+    for value in values:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError:
+            raise ValueError(
+                f"must be addresses or networks such as `10.0.0.7` or `10.0.0.0/24`, not {value!r}"
+            ) from None
+    return values
 
 
 def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
@@ -332,11 +369,25 @@ class ApiSettings(_Section):
         Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None,
         _doc("Signs browser sessions; the same for servers that share them. null: each makes its own."),
     ] = None
-    requests_per_second: Annotated[Positive, _doc("Of one address.")] = 200
+    trusted_proxies: Annotated[
+        list[str],
+        AfterValidator(_proxies),
+        _doc("Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."),
+    ] = []
+    requests_per_second: Annotated[
+        Positive, _doc("Of one user at one address, and of one address without a token.")
+    ] = 200
+    max_concurrent_requests: Annotated[
+        Positive,
+        _doc(
+            "In progress at once, of one user, and of one address without a token: a live page holds one. Never more than half "
+            "of max_connections."
+        ),
+    ] = 100
     max_body_bytes: Annotated[Positive, _doc("Of one request.")] = 5_000_000
     max_connections: Annotated[Positive, _doc("At once; never more than half of the process's file descriptors.")] = 500
     max_connections_per_address: Annotated[
-        Positive | None, _doc("At once, of one address; null: no limit (behind a proxy).")
+        Positive | None, _doc("At once, of one address that is no trusted proxy; null: no limit.")
     ] = 100
     header_timeout: Annotated[Timeout, _doc("For a request's head to arrive.")] = 10.0
     body_timeout: Annotated[Timeout, _doc("For a request's body to arrive.")] = 30.0

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-_CATALOG_SCHEMA = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
+from backfill_manager.value_rules import CATALOG_SCHEMA
+
 _SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "gcs": "gs"}  # ways to spell one storage
 
 
 def is_catalog_schema(root: str) -> bool:
     """True for `main.jobs`; a folder of that name (`./main.jobs` or one that exists) is a path."""
-    return bool(_CATALOG_SCHEMA.fullmatch(root)) and not Path(root).exists()
+    return bool(re.fullmatch(CATALOG_SCHEMA, root)) and not Path(root).exists()
 
 
 def is_local(root: str) -> bool:

@@ -27,7 +27,7 @@ from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_sam
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import status_of
 from backfill_manager.api.submit import Payload, Submitted, Submitter
-from backfill_manager.errors import BackfillManagerError, StateError, Unauthenticated
+from backfill_manager.errors import BackfillManagerError, RateLimited, StateError, Unauthenticated
 from backfill_manager.logging import get_logger
 from backfill_manager.model.records import Request as RequestRow
 from backfill_manager.model.records import Response as ResponseRow
@@ -217,7 +217,10 @@ class PageRoute(APIRoute):
                 here = context_of(request, None).here if request.method == "GET" else None
                 return redirect(links.to("login", next=here))
             except BackfillManagerError as error:
-                return await error_page(request, status_of(error), message_of(error))
+                page = await error_page(request, status_of(error), message_of(error))
+                if isinstance(error, RateLimited):
+                    page.headers["Retry-After"] = str(error.retry_after_s)
+                return page
             except RequestValidationError as error:
                 return await error_page(request, 422, "; ".join(map(_describe, error.errors()[:5])))
             except HTTPException as error:

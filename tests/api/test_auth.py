@@ -7,18 +7,15 @@ import time
 from typing import Any
 
 import pytest
-from fastapi import Request
-from fastapi.responses import JSONResponse, Response
 from support.api_server import ApiFixture, Caller, bearer, with_tokens
+from support.api_sessions import LOGIN, session_of, with_login
 
+from backfill_manager.api.addresses import is_loopback
 from backfill_manager.api.app import create_app
-from backfill_manager.api.auth import SESSION_S, Viewer, csrf_token, is_loopback, open_session
-from backfill_manager.api.context import Context
 from backfill_manager.api.server import check_host
+from backfill_manager.api.sessions import SESSION_S
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import ApiSettings, Settings, TokenSettings
-
-LOGIN = "http://localhost:8099/login"
 
 
 @pytest.fixture
@@ -105,30 +102,6 @@ def test_a_wrong_token_is_refused(guarded: ApiFixture, headers: dict[str, str]) 
 def test_health_is_for_probes_and_shows_anonymous_users_little(guarded: ApiFixture) -> None:
     assert guarded.call.get("/health")["leader"] is None
     assert guarded.call.get("/health", headers=bearer("vera"))["leader"]["leading"] is True
-
-
-def with_login(api: ApiFixture) -> Caller:
-    """As the pages log in."""
-
-    async def login(request: Request, context: Context) -> Response:
-        response = JSONResponse({})
-        open_session(context, request, response, request.headers["x-token"])
-        return response
-
-    async def csrf(request: Request, _: Viewer) -> dict[str, Any]:
-        return {"csrf": csrf_token(request)}
-
-    api.app.add_api_route("/login", login, methods=["POST"], response_model=None)
-    api.app.add_api_route("/api/v1/csrf", csrf, methods=["GET"])
-    return api.call
-
-
-def session_of(call: Caller, token: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The cookie of a browser that logs in, and its CSRF header."""
-    result = call("POST", LOGIN, headers={"X-Token": token})
-    assert result.status_code == 200
-    cookie = {"Cookie": result.headers["set-cookie"].partition(";")[0]}
-    return cookie, {"X-CSRF-Token": call.get("/csrf", headers=cookie)["csrf"]}
 
 
 def test_a_browser_logs_in_once_and_its_cookie_is_out_of_reach_of_scripts(guarded: ApiFixture) -> None:
@@ -274,12 +247,6 @@ def test_too_many_requests_get_429_with_retry_after() -> None:
     assert Caller(api.app, address=("127.0.0.2", 1))("GET", "/health").status_code == 200, "others may"
     api.clock.advance(seconds=1)
     assert api.call("GET", "/health").status_code == 200
-
-
-def test_guessing_tokens_is_slowed_down() -> None:
-    api = ApiFixture(with_tokens(requests_per_second=50))
-    statuses = [api.call("GET", "/pools", headers={"Authorization": "Bearer no"}).status_code for _ in range(5)]
-    assert statuses == [401, 401, 401, 429, 429]
 
 
 def test_a_body_that_is_too_large_is_not_read(api: ApiFixture) -> None:

@@ -24,7 +24,8 @@ import pytest
 from support.sample_state import FilledState, StandingClock
 
 from backfill_manager import descriptors
-from backfill_manager.api.connections import max_connections, network_of
+from backfill_manager.api.addresses import network_of
+from backfill_manager.api.connections import max_connections
 from backfill_manager.settings import ApiSettings
 
 TIMEOUT_S = 120.0
@@ -240,6 +241,20 @@ def test_what_is_no_proper_request_is_refused_and_not_logged(quick: Server) -> N
         assert b"connection: close" in answer.partition(b"\r\n\r\n")[0].lower(), name
     assert quick.get("/health").status_code == 200
     assert quick.log.text == before
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        A_POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        A_POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+        A_POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Transfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_a_body_of_two_lengths_is_refused_and_what_follows_is_no_request(quick: Server, head: bytes) -> None:
+    answer = quick.send(head + b"0\r\n\r\n" + FULL_REQUEST)
+    problem = problem_in(answer)
+    assert (problem["status"], "not both" in problem["detail"], answer.count(b"HTTP/1.1 ")) == (400, True, 1)
 
 
 def test_chunks_without_end_are_cut_off_by_size_and_by_time(quick: Server) -> None:

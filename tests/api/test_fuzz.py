@@ -21,9 +21,9 @@ from hypothesis.strategies import SearchStrategy
 from support.api_server import TOKENS, ApiFixture, Caller, bearer, with_tokens
 
 from backfill_manager.api.app import create_app
-from backfill_manager.api.auth import COOKIE
 from backfill_manager.api.errors import PROBLEM_JSON
 from backfill_manager.api.middleware import HEADERS
+from backfill_manager.api.sessions import COOKIE
 from backfill_manager.model.records import DagRun, Request
 from backfill_manager.web import page, router
 

@@ -14,6 +14,7 @@ import pytest
 from support.api_server import ApiFixture, bearer, system_app, with_tokens
 
 from backfill_manager.api.errors import PROBLEM_JSON
+from backfill_manager.api.failed_logins import FailedLogins
 from backfill_manager.model.records import DagRun
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
@@ -30,6 +31,7 @@ def app() -> Any:
         api.manager.tick()
     api.manager.leader.resign(api.clock.now())
     app = system_app(with_tokens(requests_per_second=1_000_000), api.store)
+    app.state.context.failed_logins = FailedLogins(api.clock, of_token=1_000_000, of_address=1_000_000)
     [run_id] = [run.run_id for run in api.store.read(DagRun, order_by=("run_seq",), limit=1)]
     app.state.known = {
         "backfill_id": backfill_id, "dag_id": "flights", "run_id": run_id, "name": "backfill", "task_id": "clean",

@@ -21,7 +21,7 @@ from backfill_manager.schemas.errors import error_columns
 from backfill_manager.settings import BundleSettings
 from backfill_manager.store.base import Condition, matching
 
-CONF = "bundles:\n  - {name: mine, path: dags}\n"
+CONF = "bundles:\n  - {name: mine, path: ../dags}\n"
 ONE_TASK = (
     "from backfill_manager import dag, sql, task\nimport helper\n@dag(SETTINGS)\ndef one():\n    sql('s', 'SELECT N')\n"
 )
@@ -151,7 +151,7 @@ def test_a_bundle_that_the_manager_does_not_have_is_no_such_thing(
 def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: FilledState) -> None:
     before = bfm("bundles", "list", "--output", "json").document
     assert [(one["name"], one["path"], one["dags"], one["refreshed_at"]) for one in before] == [
-        ("mine", "dags", 0, None)
+        ("mine", str(dags), 0, None)
     ]
     (dags / "broken.py").write_text("from backfill_manager import dag\n1 / 0\n")
     Parsing(state, dags)()
@@ -302,7 +302,7 @@ def wheel(folder: Path) -> Path:
 
 
 def test_a_parser_from_an_installed_package_is_known_by_its_name(dags: Path, tmp_path: Path) -> None:
-    (tmp_path / "conf" / "manager.yaml").write_text(CONF.replace("path: dags", "path: dags, parser: nightly"))
+    (tmp_path / "conf" / "manager.yaml").write_text(CONF.replace("path: ../dags", "path: ../dags, parser: nightly"))
     bfm = [sys.executable, "-m", "backfill_manager", "bundles", "parse", "mine", "--dry-run"]
     without = subprocess.run(bfm, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert without.returncode == 2

@@ -89,6 +89,24 @@ def test_a_dag_is_its_settings_its_tasks_and_their_order() -> None:
     assert DagSpec.from_json(spec.to_json()) == spec
 
 
+def test_the_past_is_declared_for_all_tasks_of_a_dag_and_each_may_say_otherwise() -> None:
+    @dag(depends_on_past=True, default_args={"retries": 1})
+    def in_order() -> None:
+        task(lambda ctx: None, task_id="a")()
+        task(lambda ctx: None, task_id="b", depends_on_past=False)()
+        task(lambda ctx: None, task_id="c", wait_for_downstream=True)()
+
+    @dag(wait_for_downstream=True, default_args={"wait_for_downstream": False})
+    def free() -> None:
+        task(lambda ctx: None, task_id="a")()
+
+    said = [(one.depends_on_past, one.wait_for_downstream, one.retries) for one in in_order.spec.tasks]
+    assert said == [(True, False, 1), (False, False, 1), (True, True, 1)]
+    assert not free.spec.depends_on_past, "default_args come before what the DAG says of all"
+    assert DagSpec.from_json(in_order.spec.to_json()) == in_order.spec
+    assert "wait_for_downstream" not in free.spec.to_json(), "a DAG of before has the same text, and no new version"
+
+
 def test_calling_the_dag_at_the_end_of_the_file_as_in_airflow_makes_it_no_second_time() -> None:
     with collecting(Path("/bundle"), Path("/bundle/f.py")) as collection:
 

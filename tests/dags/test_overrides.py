@@ -52,7 +52,8 @@ def test_a_task_whose_id_has_dots_is_split_at_the_last_one() -> None:
     ("name", "value", "expected"),
     [
         ("retries", 0, 0), ("retry_delay", 5, 5.0), ("retry_backoff", 2, 2.0), ("max_retry_delay", 9, 9.0),
-        ("timeout", None, None), ("depends_on_past", True, True), ("trigger_rule", "all_done", "all_done"),
+        ("timeout", None, None), ("depends_on_past", True, True), ("wait_for_downstream", True, True),
+        ("trigger_rule", "all_done", "all_done"),
         ("pool", "nightly", "nightly"), ("priority", -3, -3), ("weight", 2, 2), ("max_active_tis", 1, 1),
         ("memory", "2 GB", 2048), ("nice", 19, 19),
     ],

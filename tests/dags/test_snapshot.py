@@ -29,6 +29,16 @@ def test_code_queries_and_small_data_are_kept_and_nothing_else(bundle: BundleFol
     assert snapshot.path == bundle.snapshots / snapshot.content.hash
 
 
+def test_snapshots_are_readable_for_their_owner_only_unless_somebody_opened_them(bundle: BundleFolder) -> None:
+    bundle.write("f.py", "1")
+    take(bundle.root, bundle.snapshots)
+    assert bundle.snapshots.stat().st_mode & 0o777 == 0o700
+    bundle.snapshots.chmod(0o755)
+    bundle.write("f.py", "2")
+    take(bundle.root, bundle.snapshots)
+    assert bundle.snapshots.stat().st_mode & 0o777 == 0o755
+
+
 def test_the_same_content_is_kept_once_and_an_edit_makes_another(bundle: BundleFolder) -> None:
     bundle.write("f.py", "1")
     first = take(bundle.root, bundle.snapshots)

@@ -455,7 +455,8 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
 def test_every_setting_is_a_field_of_its_spec() -> None:
     callbacks = {"on_success", "on_failure"}
     assert {*settings_of(SqlSettings)} - callbacks <= {field.name for field in dataclasses.fields(TaskSpec)}
-    assert {*settings_of(DagSettings)} - callbacks - {"default_args"} <= {f.name for f in dataclasses.fields(DagSpec)}
+    of_tasks = {"default_args", "depends_on_past", "wait_for_downstream"}
+    assert {*settings_of(DagSettings)} - callbacks - of_tasks <= {f.name for f in dataclasses.fields(DagSpec)}
 
 
 # -- any settings -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
@@ -59,6 +60,10 @@ def test_jars_in_the_cache_are_taken_without_java_or_network(tmp_path: Path, mon
     for jar in there:
         jar.touch()
     assert jars.delta_jars() == [str(jar) for jar in there]
+    command = [sys.executable, "-m", "backfill_manager.execution.jars"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [
+        str(jar) for jar in there
+    ]
 
 
 def test_a_fetch_that_fails_says_where_a_jar_can_be_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

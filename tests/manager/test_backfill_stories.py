@@ -190,6 +190,39 @@ def test_a_backfill_that_has_paused_itself_still_names_it_when_it_goes_on() -> N
     assert (ground.row(backfill).reason or "").endswith(f"is failed in the run before, {RUNS[0]}")
 
 
+def test_wait_for_downstream_waits_for_what_comes_after_the_task_in_the_run_before() -> None:
+    spec = dag_spec(
+        "d", "a", "b", "c", "aside", upstream={"b": ["a"], "c": ["b"]}, each={"a": {"wait_for_downstream": True}}
+    )
+    ground = InMemoryManager(spec, script=never)
+    ground.backfill("d", JANUARY[:2])
+    ground.drain()
+
+    def running() -> set[tuple[str, str]]:
+        return {(run_id[10:20], task_id) for _, run_id, task_id, *_ in ground.running}
+
+    first, second = "2013-01-01", "2013-01-02"
+    ground.finish(next(key for key in ground.running if key[1:3] == (RUNS[0], "a")), Succeeded())
+    ground.drain()
+    assert running() == {(first, "b"), (first, "aside"), (second, "aside")}, "not yet: b comes directly after a"
+    ground.finish(next(key for key in ground.running if key[2] == "b"), Succeeded())
+    ground.drain()
+    assert running() == {(first, "c"), (first, "aside"), (second, "a"), (second, "aside")}, (
+        "c does not come directly after it"
+    )
+
+
+def test_a_failure_downstream_of_it_is_a_deadlock_that_names_both_tasks() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"a": {"wait_for_downstream": True}})
+    ground = InMemoryManager(spec, script=lambda it: Failed("x") if it.task.task_id == "b" else Succeeded())
+    backfill = ground.backfill("d", JANUARY[:3])
+    ground.drain()
+    assert ground.row(backfill).reason == (
+        f"deadlock: task 'a' of run {RUNS[1]} waits for its downstream 'b', which is failed in the run before, {RUNS[0]}"
+    )
+    assert ground.states(backfill) == {s.FAILED: 3}
+
+
 def test_pause_lets_what_runs_go_on_and_starts_no_new_run() -> None:
     ground = InMemoryManager(PIPELINE, script=never)
     backfill = ground.backfill("d", JANUARY, max_active_runs=1)

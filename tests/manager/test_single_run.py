@@ -78,6 +78,15 @@ def test_a_run_that_fails_says_which_task_and_why(settings: Settings, spark: Spa
     assert "not on the third" in picky["error"]
 
 
+def test_a_date_is_read_in_the_zone_of_the_dag_before_any_manager_knows_it(
+    settings: Settings, spark: SparkSession
+) -> None:
+    zoned = DAG_FILE.replace('start_date="2024-01-01"', 'start_date="2024-01-01", timezone="America/New_York"')
+    Path(settings.bundles[0].path, "counting.py").write_text(zoned)
+    result = single_run.run_dag_once(settings, "counting", "2024-01-02", spark=spark)
+    assert (result["run"]["state"], result["run"]["run_id"]) == ("success", "manual__2024-01-02T05:00:00Z")
+
+
 def test_a_run_of_a_partition_with_params_is_tried_out(settings: Settings, spark: SparkSession) -> None:
     conf = {"region": "us"}
     result = single_run.run_dag_once(settings, "by_region", None, partition_key="north", conf=conf, spark=spark)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 
 import pytest
 from support.sample_state import NEW_YEAR, FilledState, StandingClock
@@ -127,6 +129,17 @@ def test_asking_appends_one_row_and_says_who(state: FilledState, clock: Standing
     [row] = state.store.read(Request)
     assert row == submitted
     assert (row.kind, row.requested_by, row.source, row.requested_at) == ("manager.stop", "ada", "api", clock.at)
+
+
+def test_who_asks_is_the_user_of_the_process_and_not_of_its_environment(
+    state: FilledState, clock: StandingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+
+    submit.submit(state.store, clock, "manager.stop", {"drain": True})
+
+    assert [row.requested_by for row in state.store.read(Request)] == [pwd.getpwuid(os.getuid()).pw_name]
 
 
 def test_what_is_wrong_is_not_appended(state: FilledState, clock: StandingClock) -> None:

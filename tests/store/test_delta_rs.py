@@ -46,6 +46,19 @@ def refusal(store: Store) -> str:
     return message
 
 
+@pytest.mark.parametrize("as_uri", [False, True])
+def test_a_new_state_is_readable_for_its_owner_only(tmp_path: Path, as_uri: bool) -> None:
+    folder = tmp_path / "some" / "state"
+    DeltaRsStore(folder.as_uri() if as_uri else str(folder)).init()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_was_opened_to_others_stays_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    DeltaRsStore(str(tmp_path)).init()
+    assert tmp_path.stat().st_mode & 0o777 == 0o750
+
+
 def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "nothing"))
     assert not store.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -51,8 +52,11 @@ def empty() -> TestClient:
 
 
 @pytest.fixture
-def logged_in(ground: InMemoryManager) -> Iterator[Callable[[str], TestClient]]:
+def logged_in(
+    ground: InMemoryManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], TestClient]]:
     """A client logged in as the named user."""
+    monkeypatch.setenv("BFM_CACHE", str(tmp_path))  # which sessions were logged out, of a state in memory
     tokens = [{"name": name, "role": role, "sha256": sha256_of(f"token of {name}")} for name, role in TOKENS.items()]
     settings = Settings.model_validate({"api": {"tokens": tokens}})
 

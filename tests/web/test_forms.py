@@ -306,8 +306,22 @@ def test_logging_out_closes_the_session(logged_in: Callable[[str], TestClient]) 
     page = Page(browser.get("/pools").text)
     (form,) = (one for one in page.forms if one.attributes.get("action") == "/logout")
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    cookie = {"Cookie": f"bfm_session={browser.cookies['bfm_session']}"}
     assert browser.post("/logout", data=fields).headers["location"] == "/login"
     assert browser.get("/pools").status_code == 303
+    assert browser.get("/pools", headers=cookie).status_code == 303, "a copy of the cookie is worth nothing either"
+
+
+def test_the_address_of_the_logout_asks_before_it_logs_out(logged_in: Callable[[str], TestClient]) -> None:
+    browser = logged_in("ada")
+    page = Page(browser.get("/logout").text)
+    assert wrongs(page) == []
+    assert "You are logged in as ada (operator)." in page.root.whole_text
+    assert browser.get("/pools").status_code == 200, "no link of another site logs anybody out"
+    form = next(one for one in page.root.find("main")[0].find("form"))
+    fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
+    assert browser.post(str(form.attributes["action"]), data=fields).headers["location"] == "/login"
+    assert browser.get("/logout").headers["location"] == "/login"
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.auth import Viewer
+from backfill_manager.api.auth import Viewer, user_or_none
 from backfill_manager.api.context import Context
 from backfill_manager.api.openapi import READS
 from backfill_manager.api.polling import MAX_LISTENERS
@@ -35,6 +35,7 @@ router = APIRouter(tags=["health"])
     },
 )  # fmt: skip
 async def events(
+    request: Request,
     context: Context,
     _: Viewer,
     topics: Annotated[
@@ -60,6 +61,8 @@ async def events(
     async def stream() -> AsyncIterator[str]:
         yield f"retry: 2000\n{_event(first)}"
         async for changed in changes:
+            if user_or_none(context, request) is None:  # logged out, or the token has expired
+                return
             yield _event(changed) if changed else ": keep-alive\n\n"
 
     return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})

@@ -67,14 +67,19 @@ def token_(
     context: CliContext,
     name: str = argument("NAME", "Its owner: requests with this token are made under this name."),
     role: Literal["viewer", "operator"] = option("--role", "viewer reads; operator may change, too.", default="viewer"),
+    expires: str | None = option(
+        "--expires", "Valid until the end of this day (UTC), or this instant.", metavar="DATE"
+    ),
 ) -> None:
     """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into
     the configuration, as the lines printed below it.
 
-    Example: [cyan]bfm config token grafana --role viewer[/]
+    Example: [cyan]bfm config token grafana --role viewer --expires 2027-01-31[/]
     """
     import hashlib
     import secrets
+
+    from pydantic import ValidationError
 
     from backfill_manager.settings import TokenSettings
 
@@ -82,14 +87,20 @@ def token_(
     token = f"bfm_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
     try:
-        TokenSettings(name=name, sha256=digest, role=role)
-    except ValueError:
+        made = TokenSettings.model_validate({"name": name, "sha256": digest, "role": role, "expires": expires})
+    except ValidationError as error:
+        [problem] = error.errors()[:1]
+        if problem["loc"] == ("expires",):
+            raise InvalidInput(f"--expires {problem['msg'].removeprefix('Value error, ')}.") from None
         raise InvalidInput(f"NAME {name[:60]!r} must be up to 200 letters, digits, `_`, `.` or `-`.") from None
+    if made.is_expired(context.clock.now()):
+        raise InvalidInput(f"--expires {expires} is over already; name a day or an instant to come.")
+    document = {"name": name, "sha256": digest, "role": role} | ({"expires": expires} if expires else {})
     if not context.out.is_table:
-        context.out.print_document({"token": token, "name": name, "sha256": digest, "role": role})
+        context.out.print_document({"token": token, **document})
         return
     context.out.print_line(token)
-    line = f"{{name: {name}, sha256: {digest}, role: {role}}}"
+    line = f"{{{', '.join(f'{key}: {value}' for key, value in document.items())}}}"
     context.out.note("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
     context.out.note(f"api:\n  tokens:\n    - {line}")
 

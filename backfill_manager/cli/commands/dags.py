@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -18,13 +17,13 @@ from backfill_manager.cli.options import Dag, flag, option
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import NotFound
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
 from backfill_manager.schemas.params import list_params
 
 if TYPE_CHECKING:
-    from backfill_manager.store.base import Store
+    pass
 
 group = Group(
     "dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read."
@@ -186,12 +185,11 @@ def test(
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
     # Not a command of the backend: nothing is submitted, the run exists in this process alone.
-    backend = context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
-    at = None if logical_date is None else _instant(backend.any_store, dag, logical_date)
+    context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
     from backfill_manager.manager.single_run import run_dag_once
     from backfill_manager.requests.json_input import parse_conf
 
-    result = run_dag_once(context.settings, dag, at, partition_key=partition, conf=parse_conf(conf))
+    result = run_dag_once(context.settings, dag, logical_date, partition_key=partition, conf=parse_conf(conf))
     if context.out.is_table:
         context.out.print_fields(result["run"])
         context.out.print_line("")
@@ -274,21 +272,3 @@ def _print_version_diff(out: Output, diff: Document) -> None:
 def _changed(setting: Document) -> str:
     before, after = (json.dumps(setting[side], ensure_ascii=False) for side in ("before", "after"))
     return f"{setting['name']}: {before} -> {after}"
-
-
-def _instant(store: Store, dag_id: str, text: str) -> datetime:
-    """A date as typed, in the DAG's zone. A DAG that is being written may be unknown to the state, and its zone with
-    it: then the date must have an offset."""
-    from backfill_manager.dags.schedule.timetable import parse_date
-    from backfill_manager.queries import dags
-
-    if store.exists():
-        with suppress(NotFound):
-            return parse_date(text, dags.known_dag(store, dag_id)[1].timezone, name="--logical-date")
-    in_utc, in_tokyo = (parse_date(text, zone, name="--logical-date") for zone in ("UTC", "Asia/Tokyo"))
-    if in_utc != in_tokyo:
-        raise InvalidInput(
-            f"--logical-date {text!r} needs an offset, such as {text[:10]}T00:00:00-05:00: the state doesn't know "
-            f"{dag_id!r} yet, nor its time zone."
-        )
-    return in_utc

@@ -68,7 +68,7 @@ def status(context: CliContext) -> int:
 def stop(
     context: CliContext,
     values: Document,
-    timeout: float = option("--timeout", "Seconds to wait until it has stopped.", min=0, default=60),
+    timeout: float = option("--timeout", "Seconds to wait until it has stopped.", min=0, default=60, metavar="S"),
 ) -> int:
     """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless
     --drain gives them the time to finish.

@@ -40,7 +40,7 @@ def take(
     if place.is_dir():
         return Snapshot(place, content)
     try:
-        base.mkdir(parents=True, exist_ok=True)
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode
         scratch = scratch_folder(base)
     except OSError as error:
         raise InvalidInput(f"the snapshots' folder {base} can't be written: {error.strerror}") from None
@@ -55,7 +55,7 @@ def take(
 
 
 def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files: DagFiles) -> BundleContent:
-    into.chmod(0o755)  # mkdtemp makes it private; executors and colleagues may read it
+    into.chmod(0o755)  # mkdtemp makes it private; who may read it is decided by the mode of `base`
     files: dict[str, str] = {}
     candidates, before = [], frozenset(content.candidates)
     for folder in {(into / file).parent for file in content.files}:

@@ -25,7 +25,7 @@ from backfill_manager.model.records import SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables
 from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
 from backfill_manager.store.sql_text import DATAFUSION
-from backfill_manager.store.uri import is_local
+from backfill_manager.store.uri import canonical_place, is_local
 
 LIST_INTERVAL_S: Final = 1.0
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
@@ -153,6 +153,9 @@ class DeltaRsTables(DeltaTables):
         return DeltaTable.is_deltatable(self.location(table))
 
     def _create(self, record: type[Record]) -> None:
+        place = canonical_place(self.root)
+        if "://" not in place:  # its owner alone reads it; a folder that is there already keeps its mode
+            Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
         DeltaTable.create(
             self.location(record.TABLE), schema=Schema.from_arrow(arrow_schema(record)), mode="ignore",
             configuration=dict(properties(self.ENGINE)), raise_if_key_not_exists=False,

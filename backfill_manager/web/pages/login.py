@@ -35,8 +35,14 @@ def login(
     return response
 
 
+@router.get("/logout")
+def logout_form(context: AnonymousContext) -> Response:
+    """Asks first: a link, or an image of another site, must not log anybody out."""
+    return context.page("logout.html") if context.user else redirect("/login")
+
+
 @router.post("/logout")
 def logout(context: ViewerContext) -> Response:
     response = redirect("/login")
-    close_session(context.request, response)
+    close_session(context.app, context.request, response)
     return response
