@@ -11,6 +11,7 @@ from typing import Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_date
+from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import NotFound, RunOfSeveralDags
 from backfill_manager.masking import MASK
 from backfill_manager.model import states
@@ -23,6 +24,7 @@ from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.run_params import check_conf
+from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, check_sizes
 from backfill_manager.settings import Settings
@@ -36,10 +38,15 @@ def _pools(store: Store, settings: Settings) -> list[str]:
     return [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
 
 
-def new_backfill(store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime) -> Payload:
-    """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark."""
+def new_backfill(
+    store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime, *,
+    typed: tuple[str | None, str | None] = (None, None),
+) -> Payload:  # fmt: skip
+    """Of `backfill.create` and `backfill.dry_run`: checked as far as possible without Spark. `typed`: the texts of the range's
+    ends, for refusals."""
     _, dag = current_dag(store, command.dag_id)
-    backfill_checks.check_backfill(command, dag, now)
+    with repeat_typed(start=(command.start_date, typed[0]), end=(command.end_date, typed[1])):
+        backfill_checks.check_backfill(command, dag, now)
     _refuse_masked(command.conf)
     backfill_checks.check_pools(command.pool, command.overrides, _pools(store, settings))
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
@@ -114,7 +121,9 @@ def triggered_dag(
     _refuse_masked(conf)
     check_place(at, partition_key)
     check_conf(conf, spec)
-    check_logical_date(at, now, allow_future=allow_future)
+    now_there = now.astimezone(check_timezone(spec.timezone)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    with repeat_typed(date=(at, logical_date), now=(now, now_there)):
+        check_logical_date(at, now, allow_future=allow_future)
     payload: Payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
     payload |= {} if partition_key is None else {"partition_key": partition_key}
     return {**payload, "allow_future": True} if allow_future else payload

@@ -8,6 +8,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from backfill_manager import humanise
@@ -31,19 +33,24 @@ def duration(seconds: float | None) -> str | Markup:
 
 
 def instant(value: str | datetime | None, zone: str = "UTC", *, seconds: bool = False) -> Markup:
-    """`5 Jan 2013, 05:00` in `zone`, with the exact instant in UTC as title."""
+    """`5 Jan 2013, 05:00 EST` in `zone`, with the exact instant in UTC as title."""
 
     def text(at: datetime) -> str:
         local = at.astimezone(ZoneInfo(zone))
         clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
-        return f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock}"
+        return f"{local.day} {MONTHS[local.month - 1]} {local.year}, {clock} {_zone_label(local)}"
 
     return _time(value, text)
 
 
-def clock_time(value: str | datetime | None) -> Markup:
-    """`05:00:07.250`: for logs."""
-    return _time(value, lambda at: f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}")
+def clock_time(value: str | datetime | None, zone: str = "UTC") -> Markup:
+    """`05:00:07.250 EST`: for logs."""
+
+    def text(at: datetime) -> str:
+        local = at.astimezone(ZoneInfo(zone))
+        return f"{local:%H:%M:%S}.{local.microsecond // 1000:03d} {_zone_label(local)}"
+
+    return _time(value, text)
 
 
 def day(value: str | datetime | None, zone: str = "UTC") -> Markup:
@@ -52,14 +59,16 @@ def day(value: str | datetime | None, zone: str = "UTC") -> Markup:
 
 
 def plain_day(value: str | datetime | None, zone: str = "UTC") -> str:
-    """A logical date in `zone`, as short as possible: `2013-01-05`, with the time unless it is midnight."""
+    """A logical date in `zone`, as short as possible: `2013-01-05`, and with the time unless it is midnight:
+    `2013-01-05 05:00 UTC`."""
     at = _at(value)
     if at is None:
         return ""
     local = at.astimezone(ZoneInfo(zone))
     is_midnight = (local.hour, local.minute, local.second, local.microsecond) == (0, 0, 0, 0)
-    clock = "" if is_midnight else f" {local:%H:%M}" if local.second == 0 else f" {local:%H:%M:%S}"
-    return f"{local.year:04}-{local.month:02}-{local.day:02}{clock}"
+    clock = f"{local:%H:%M}" if local.second == 0 else f"{local:%H:%M:%S}"
+    day_ = f"{local.year:04}-{local.month:02}-{local.day:02}"
+    return day_ if is_midnight else f"{day_} {clock} {_zone_label(local)}"
 
 
 def ago(value: str | datetime | None, now: datetime) -> Markup:
@@ -108,6 +117,22 @@ def short_run(run_id: str) -> str:
     return run_id.partition("__")[2] or run_id
 
 
+def _zone_label(local: datetime) -> str:
+    """`CET`, `UTC`; of a zone whose abbreviation is a number, `UTC-03`."""
+    name = local.tzname() or ""
+    return f"UTC{name}" if name[:1] in "+-" else name
+
+
+def _in_zone_of_page(write: Callable[..., Any]) -> Callable[..., Any]:
+    """The filter, whose `zone` is the one that the user has chosen for all times of the page, if any."""
+
+    @pass_context
+    def written(context: Context, value: Any, zone: str = "UTC", **options: Any) -> Any:
+        return write(value, context.get("chosen_zone") or zone, **options)
+
+    return written
+
+
 def _at(value: str | datetime | None) -> datetime | None:
     return parse_instant(value) if isinstance(value, str) else value
 
@@ -123,9 +148,9 @@ def _time(value: str | datetime | None, text: Callable[[datetime], str], css: st
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "number": number, "duration": duration, "instant": instant, "clock_time": clock_time, "day": day, "ago": ago,
-    "elapsed": elapsed,
-    "estimate": humanise.estimate, "plain_day": plain_day, "state_label": state_label, "plural": humanise.plural,
-    "size": humanise.size, "memory": humanise.memory, "as_json": as_json, "mask_code": mask_code,
-    "short_run": short_run, "inline_code": inline_code,
+    "number": number, "duration": duration, "instant": _in_zone_of_page(instant),
+    "clock_time": _in_zone_of_page(clock_time), "day": _in_zone_of_page(day), "ago": ago,
+    "elapsed": elapsed, "estimate": humanise.estimate, "plain_day": _in_zone_of_page(plain_day),
+    "state_label": state_label, "plural": humanise.plural, "size": humanise.size, "memory": humanise.memory,
+    "as_json": as_json, "mask_code": mask_code, "short_run": short_run, "inline_code": inline_code,
 }  # fmt: skip

@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode, urlsplit
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
@@ -41,6 +42,7 @@ from backfill_manager.web.filters import FILTERS, example_days
 from backfill_manager.web.static_files import static
 
 REFRESH_HEADER: Final = "X-Live"
+ZONE_COOKIE: Final = "bfm-zone"  # written by `zone.js`
 RESPONSE_TIMEOUT_S: Final = 3.0  # for the manager's response, before the page is shown without it
 _AGO: Final = re.compile(r'(<time [^<>]*class="(?:ago|elapsed)">)[^<]*')
 TITLES: Final = {
@@ -101,6 +103,22 @@ class PageContext:
         path = self.request.scope.get("raw_path", b"").decode("ascii", "replace") or self.request.url.path
         return f"{path}?{urlencode(query)}" if query else path
 
+    @cached_property
+    def zone_choice(self) -> tuple[str, str | None]:
+        """What the user has chosen for all times of pages: `utc`, `mine` (the browser's) or nothing, and which zone that is
+        (None: each DAG's own)."""
+        mode, _, name = self.request.cookies.get(ZONE_COOKIE, "").partition(":")
+        if mode == "utc":
+            return mode, "UTC"
+        try:
+            return ("mine", ZoneInfo(name).key) if mode == "mine" else ("", None)
+        except (KeyError, ValueError, OSError):  # of a browser that knows more zones, or by hand
+            return "", None
+
+    @property
+    def chosen_zone(self) -> str | None:
+        return self.zone_choice[1]
+
     @property
     def is_refresh(self) -> bool:
         """Whether `live.js` fetches the page again: it needs the content alone, or 304 if that has not changed."""
@@ -146,6 +164,7 @@ class PageContext:
             "request": self.request, "user": self.user,
             "may_change": self.user is not None and self.user.may_change,
             "has_login": bool(self.app.settings.api.tokens), "csrf": csrf_token(self.request), "now": self.now,
+            "zone_choice": self.zone_choice[0], "chosen_zone": self.chosen_zone,
             "here": self.here, "path": self.request.url.path, "is_refresh": self.is_refresh, **self.status_bar(),
             "flash": request_of(self.store, request_id) if self.user and request_id else None,
         }  # fmt: skip

@@ -4,6 +4,7 @@ axe-core. Each leaves three screenshots (`build/screenshots`, or BFM_SCREENSHOTS
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from string import Formatter
@@ -238,6 +239,27 @@ def test_the_theme_that_was_chosen_is_kept(somebody: Somebody, busy: str) -> Non
     assert background() == dark
     button.click()
     assert background() == light  # as the system has it
+
+
+def test_the_zone_that_was_chosen_holds_for_all_times_of_every_page(somebody: Somebody, busy: str) -> None:
+    ada = somebody(busy, timezone_id="Asia/Tokyo")
+    page = ada.goes(f"{RUN}/tasks/clean")
+    created, logged = page.locator("#task-facts time").first, page.locator("#log time").first
+    for choice, zone in (("mine", "JST"), ("utc", "UTC"), ("mine", "JST")):
+        page.get_by_label("Time zone of all times").select_option(choice)
+        expect(created).to_have_text(re.compile(rf" {zone}$"))
+        expect(logged).to_have_text(re.compile(rf" {zone}$"))
+    ada.goes("/manager")
+    expect(page.locator("#leader time:not(.ago)").first).to_have_text(re.compile(" JST$"))
+    expect(page.get_by_label("Time zone of all times")).to_have_value("mine")
+    page.get_by_label("Time zone of all times").select_option("")
+    expect(page.locator("#leader time:not(.ago)").first).to_have_text(re.compile(" UTC$"))
+
+
+def test_the_zone_of_a_browser_that_has_travelled_is_the_new_one(somebody: Somebody, busy: str) -> None:
+    ada = somebody(busy, timezone_id="Asia/Tokyo")
+    ada.context.add_cookies([{"name": "bfm-zone", "value": "mine:America/New_York", "url": busy}])
+    expect(ada.goes("/manager").locator("#leader time:not(.ago)").first).to_have_text(re.compile(" JST$"))
 
 
 def test_a_script_that_was_put_into_a_page_does_not_run(somebody: Somebody, busy: str) -> None:

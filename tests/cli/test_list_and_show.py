@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from support.bfm import Bfm
 from support.sample_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import DagRun, Request, TaskInstance, TaskTry
+from backfill_manager.model.records import DagRun, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
@@ -227,6 +228,26 @@ def test_what_runs_has_the_time_that_it_took_so_far(bfm: Bfm, state: FilledState
     assert all(took in bfm("runs", "show", run_id).out for took in ("1 min 30 s", "1 min 15 s"))
     assert "1 min 15 s" in bfm("tasks", "states", "flights", run_id).out
     assert bfm("runs", "show", run_id, "--output", "json").document["duration_s"] is None
+
+
+def test_every_time_that_is_printed_says_its_zone(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.dag()
+    state.backfill("b1", {"success": 1, "failed": 1}, created_at=state.clock.at)
+    [run, *_] = state.store.read(DagRun)
+    at = state.clock.at + timedelta(milliseconds=7)
+    state.put(TaskLog("flights", run.run_id, "clean", 1, 1, 0, at, "INFO", "said", run.run_seq))
+    printed = ""
+    for command in (
+        ("runs", "list"), ("runs", "show", run.run_id), ("runs", "timeline", "flights"), ("backfill", "list"),
+        ("backfill", "show", "b1"), ("backfill", "items", "b1"), ("tasks", "states", "flights", "latest"),
+        ("tasks", "logs", "flights", run.run_id, "clean"), ("dags", "list"), ("dags", "show", "flights"),
+        ("dags", "next", "flights"), ("manager", "status"), ("requests", "list"),
+    ):  # fmt: skip
+        printed += bfm(*command).out
+    times = re.findall(r"\d\d:\d\d:\d\d\S*", printed)
+    assert len(times) > 20
+    assert [time for time in times if not re.search(r"(Z|[+-]\d\d:\d\d)\W*$", time)] == []
 
 
 def test_names_of_pools_stay_whole_on_a_narrow_terminal(

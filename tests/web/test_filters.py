@@ -44,8 +44,10 @@ def test_how_long_ago(seconds: int, text: str) -> None:
     ("at", "zone", "text"),
     [
         ("2013-01-01T05:00:00Z", "America/New_York", "2013-01-01"),
-        ("2013-01-01T05:00:00Z", "UTC", "2013-01-01 05:00"),
-        ("2013-01-01T00:00:07Z", "UTC", "2013-01-01 00:00:07"),
+        ("2013-01-01T05:00:00Z", "UTC", "2013-01-01 05:00 UTC"),
+        ("2013-01-01T00:00:07Z", "UTC", "2013-01-01 00:00:07 UTC"),
+        ("2013-07-01T09:15:00Z", "Europe/Berlin", "2013-07-01 11:15 CEST"),
+        ("2013-07-01T09:15:00Z", "America/Sao_Paulo", "2013-07-01 06:15 UTC-03"),
         ("0099-01-01T00:00:00Z", "UTC", "0099-01-01"),
     ],
 )
@@ -78,7 +80,7 @@ def test_example_days_are_days_that_the_dag_has(start: str | None, end: str | No
 def test_an_instant_has_the_exact_one_as_its_title() -> None:
     shown = filters.instant("2013-01-05T05:00:00.250000Z", "America/New_York", seconds=True)
     assert shown == (
-        '<time datetime="2013-01-05T05:00:00.250000Z" title="2013-01-05 05:00:00.250000 UTC">5 Jan 2013, 00:00:00</time>'
+        '<time datetime="2013-01-05T05:00:00.250000Z" title="2013-01-05 05:00:00.250000 UTC">5 Jan 2013, 00:00:00 EST</time>'
     )
     assert (
         filters.instant(None) == filters.ago(None, NOON) == filters.duration(None) == '<span class="no-value">–</span>'

@@ -166,4 +166,11 @@ def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> P
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:
     store, context = submitter.store, submitter.context
     command = read_backfill(body, current_dag(store, body.dag_id)[1])
-    return validation.new_backfill(store, context.settings, command, id_from(request_id), context.clock.now())
+    return validation.new_backfill(
+        store,
+        context.settings,
+        command,
+        id_from(request_id),
+        context.clock.now(),
+        typed=(body.start_date, body.end_date),
+    )

@@ -76,7 +76,10 @@ def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id:
     """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
     backfill = BackfillInput.parse(values)
     command = read_backfill(backfill, dags.current_dag(backend.store, backfill.dag_id)[1])
-    return validation.new_backfill(backend.store, backend.context.settings, command, backfill_id, backend.clock.now())
+    return validation.new_backfill(
+        backend.store, backend.context.settings, command, backfill_id, backend.clock.now(),
+        typed=(backfill.start_date, backfill.end_date),
+    )  # fmt: skip
 
 
 def _clear_command(backend: LocalBackend, values: Mapping[str, Any]) -> ClearTasks:

@@ -105,7 +105,9 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
         return submitted
     app, clock = context.app, context.app.clock
     try:
-        submitted.payload = new_backfill(context.store, app.settings, command, clock.new_id(), clock.now())
+        submitted.payload = new_backfill(
+            context.store, app.settings, command, clock.new_id(), clock.now(), typed=f.typed_range(submitted.typed)
+        )
         submitted.command = command
     except StateError:
         raise
@@ -134,8 +136,9 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
     now, dag = context.app.clock.now(), submitted.dag
     config = with_defaults(submitted.command, dag, now).config()
     about = await run_in_threadpool(f.estimated_items, submitted.command, dag, now)
+    zone = context.chosen_zone or dag.timezone
     base = {
-        "what": humanise.backfill_config(config, lambda at: plain_day(at, dag.timezone)), "about": about,
+        "what": humanise.backfill_config(config, lambda at: plain_day(at, zone)), "about": about,
         "dag_id": dag.dag_id, "timeout_s": PLAN_TIMEOUT_S,
     }  # fmt: skip
     if not await run_in_threadpool(has_active_manager, context.store, now):
@@ -150,7 +153,7 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
 
     def shown(document: str) -> dict[str, Any]:
         plan = plan_shown(json.loads(document))
-        drawn = None if plan["map"] is None else map_json(plan["map"], dag.timezone)
+        drawn = None if plan["map"] is None else map_json(plan["map"], zone)
         return {"is": "plan", **base, **plan, "json": drawn}
 
     return await run_in_threadpool(shown, sent.answer.payload_json or "{}")

@@ -85,7 +85,8 @@ def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]
     one = with_time_left(context.app, dict(counted))
     zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
     return {
-        **one, "zone": zone, "what": _what(one["config"], zone), "per_minute": items_per_minute(one),
+        **one, "zone": zone, "dag_zone": dag.timezone if dag else "UTC", "what": _what(one["config"], zone),
+        "per_minute": items_per_minute(one),
         "is_dag_active": dag is not None and bool(dag.is_active), "current_version": dag and dag.current_version,
         "counts": {state: one[state] for state in ITEM_STATES},
         "done": sum(one[state] for state in ITEM_STATES) - one["pending"] - one["running"],
@@ -109,8 +110,9 @@ def _dags(context: PageContext) -> dict[str, DagRow]:
 
 
 def _zone_of(context: PageContext, dag_id: str) -> str:
+    """In which times of a backfill of this DAG are shown."""
     dag = _dags(context).get(dag_id)
-    return dag.timezone if dag else "UTC"
+    return context.chosen_zone or (dag.timezone if dag else "UTC")
 
 
 @router.get("/backfills/{backfill_id}")

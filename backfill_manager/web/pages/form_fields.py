@@ -202,6 +202,10 @@ def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | No
     return None if errors else read_field(errors, "", partial(CreateBackfill.parse, values))
 
 
+def typed_range(typed: Typed) -> tuple[str, str]:
+    return _moment(typed, "start"), _moment(typed, "end")
+
+
 def _moment(typed: Typed, end: str) -> str:
     """`2013-01-31`, or with the time: `2013-01-31T05:00`."""
     day, time = typed[f"{end}_date"].strip(), typed[f"{end}_time"].strip()

@@ -120,7 +120,10 @@ def log(
     launch, line = map(int, after.split("."))
     row = find_run(context.store, run_id, dag_id=dag_id)
     lines = list_log_lines(context.store, row, task_id, try_number=number, after=(launch, line), limit=LOG_LINES)
-    response = context.page("fragments/log_lines.html", lines=lines, before=launch or None)
+    spec = spec_of_run(context.store, row)
+    response = context.page(
+        "fragments/log_lines.html", lines=lines, before=launch or None, zone=spec.timezone if spec else "UTC"
+    )
     response.headers["X-Log-Position"] = _position(lines) if lines else after
     return response
 
