@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import Settings, load_settings, unused_settings
+from backfill_manager.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -309,13 +309,23 @@ def test_reading_the_settings_imports_nothing_heavy() -> None:
     assert message.stdout.strip() == "[]"
 
 
-def test_settings_that_have_no_effect_yet_are_listed() -> None:
-    assert unused_settings(load("")) == []
-    text = "retention: {history_days: 30}\nnotifications: [{name: chat, url: 'https://example.com/x'}]"
-    assert unused_settings(load(text)) == [
-        "retention.history_days: has no effect yet",
-        "notifications: has no effect yet",
-    ]
+def test_ages_of_retention_are_times_of_an_hour_or_more() -> None:
+    assert dict(load("").retention) == dict.fromkeys(("runs", "tries", "logs", "requests", "snapshots"))
+    assert load("retention: {runs: 90 days, logs: 3600}").retention.runs == 90 * 86_400
+    (line,) = wrong("retention: {runs: 90}")
+    assert "retention.runs must be 1 hour or more, such as `90 days`, not 90 seconds" in line
+    (line,) = wrong("retention: {history_days: 30}")
+    assert "retention.history_days is not a setting; known here: runs, tries" in line
+
+
+@pytest.mark.parametrize(
+    "entry", ["{name: chat, url: 'https://x.org/y'}", "{name: chat, url: 'https://x.org/y', on: [failed]}", "chat"]
+)
+def test_notifications_are_refused_in_one_line_until_they_work(entry: str) -> None:
+    """`on:` without quotes is `true` in YAML."""
+    (line,) = wrong(f"notifications: [{entry}]")
+    assert "line 1: notifications must be left out: they do not work yet. Use callbacks" in line
+    assert load("notifications: []").notifications == []
 
 
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused() -> None:

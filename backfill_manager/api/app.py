@@ -26,6 +26,7 @@ from backfill_manager.api.errors import ErrorPage, add_error_handlers
 from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
+from backfill_manager.api.preconditions import check_preconditions
 from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
@@ -43,9 +44,9 @@ ROUTERS: Final = (
 @cache
 def api_routes() -> list[BaseRoute]:
     """Made once, for all apps of this process: it takes longer than all the rest of an app."""
-    root = APIRouter()
+    root, checks = APIRouter(), [Depends(reject_unknown_parameters), Depends(check_preconditions)]
     for router in ROUTERS:
-        root.include_router(router, prefix=PREFIX, dependencies=[Depends(reject_unknown_parameters)])
+        root.include_router(router, prefix=PREFIX, dependencies=checks)
     root.include_router(monitoring.metrics_router)
     return root.routes
 

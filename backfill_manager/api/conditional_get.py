@@ -5,7 +5,7 @@
     def list_pools(reader: Reader) -> Any:
         return ...
 
-A client that has the response already (`If-None-Match`) gets `304`, and nothing is read.
+A client that has the response already (`If-None-Match`) gets `304`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic_core import to_json
 
 from backfill_manager.api.auth import Viewer
 from backfill_manager.api.context import Context
+from backfill_manager.api.preconditions import check_if_match, names
 
 
 class RequestReader:
@@ -49,18 +50,18 @@ def read_from(*tables: str, ttl_s: int | None = None) -> Callable[[Callable[...,
             versions = context.versions(tables)
             period = () if ttl_s is None else (str(int(reader.now().timestamp()) // ttl_s),)
             key = (request.url.path, request.url.query, *period)
-            text = "\n".join((context.store.root, *map(str, versions), *key))
-            tag = f'"{hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]}"'
+            body, tag = context.at_versions(versions, ("json", *key), lambda: compute_tagged(reader, given))
             # A weak ETag promises the same content, not the same bytes.
             headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache"}
-            # Weak and strong tags are compared as weak ones (RFC 9110, 13.1.2).
-            known = request.headers.get("if-none-match", "").split(",")
-            if tag in (one.strip().removeprefix("W/") for one in known):
+            check_if_match(request.headers, tag)
+            if names(request.headers.get("if-none-match"), tag):
                 return Response(status_code=304, headers=headers)
-            body = context.at_versions(
-                versions, ("json", *key), lambda: to_json(compute(reader=reader, **given), inf_nan_mode="null")
-            )
             return Response(body, media_type="application/json", headers=headers)
+
+        def compute_tagged(reader: RequestReader, given: dict[str, Any]) -> tuple[bytes, str]:
+            body = to_json(compute(reader=reader, **given), inf_nan_mode="null")
+            address = f"{reader.store.root}\n{reader.request.url.path}\n{reader.request.url.query}\n"
+            return body, f'"{hashlib.sha256(address.encode("utf-8", "replace") + body).hexdigest()[:24]}"'
 
         return handler
 

@@ -29,9 +29,9 @@ ErrorPage = Callable[[Request, int, str], Awaitable[Response]]  # of a status an
 log = get_logger("api")
 
 TITLES: Final[Mapping[int, str]] = {
-    400: "Bad request", 404: "No such address", 405: "Method not allowed", 408: "Request timeout", 413: "Too large",
-    415: "Unsupported media type", 422: "Invalid input", 431: "Request head too large", 500: "Unexpected error",
-    503: "Too many connections",
+    400: "Bad request", 404: "No such address", 405: "Method not allowed", 408: "Request timeout",
+    412: "Precondition failed", 413: "Too large", 415: "Unsupported media type", 422: "Invalid input",
+    431: "Request head too large", 500: "Unexpected error", 503: "Too many connections",
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ _PROBLEMS: Final = {
     404: "Not found.",
     408: "The body did not arrive in time.",
     409: "Refused because of the current state. The reason is in `detail`.",
+    412: "`If-Match` or `If-None-Match` does not hold.",
     413: "The body is larger than this server accepts.",
     415: "The content type of the body is not JSON.",
     422: "A value does not fit, or there is no such query parameter; `errors` names it. Or an Idempotency-Key that was used for "
@@ -56,9 +57,9 @@ def _problems(*statuses: int) -> Responses:
 READS: Final[Responses] = {
     200: {"headers": _ETAG},
     304: {"description": "Not modified: `If-None-Match` has the ETag of the response."},
-    **_problems(401, 403, 404, 422, 429, 431, 503),
+    **_problems(401, 403, 404, 412, 422, 429, 431, 503),
 }
-PLANS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 431, 503)
+PLANS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 431, 503)
 CHANGES: Final[Responses] = {
     200: {
         "model": RequestDetails,

@@ -10,6 +10,7 @@ Results are the models of `schemas.resources`, options the fields of `schemas.co
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -153,6 +154,17 @@ class Client(AbstractContextManager["Client"]):
         more |= {} if partition_key is None else {"partition_key": partition_key}
         body = {"logical_date": logical_date, "conf": conf or {}, **more}
         return self._submit(_path("dags", dag_id, "runs"), wait, body, key=idempotency_key)
+
+    def render(
+        self, dag_id: str, logical_date: Date | None = None, *, task_id: str | None = None,
+        partition_key: str | None = None, conf: Mapping[str, Any] | None = None,
+    ) -> r.RenderedRun:  # fmt: skip
+        """What the tasks of a run by hand would see: SQL with its parameters, params, interval."""
+        query = {
+            "logical_date": None if logical_date is None else str(logical_date), "task_id": task_id,
+            "partition_key": partition_key, "conf": json.dumps(conf) if conf else None,
+        }  # fmt: skip
+        return self._read(r.RenderedRun, _path("dags", dag_id, "render"), query)
 
     def next_intervals(self, dag_id: str, n: int = 1) -> list[r.Interval]:
         """The next intervals that will be scheduled."""

@@ -12,6 +12,7 @@ Two ways to write, both exactly once:
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
@@ -20,6 +21,7 @@ from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner
 from backfill_manager.execution.write_context import WriteContext
+from backfill_manager.planning.rendering import sql_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -63,23 +65,17 @@ def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
 
 
 def parameters(launch: TaskLaunch) -> dict[str, Any]:
-    """Name -> value, as Spark takes them. Ours come after the run's params, and win."""
-    from pyspark.sql import functions as F
-
-    values: dict[str, Any] = {name: _value(value) for name, value in launch.params.items() if name.isidentifier()}
-    values["run_id"] = launch.run.run_id
-    if launch.run.partition_key is not None:
-        values["partition_key"] = launch.run.partition_key
-    if launch.run.logical_date is not None:
-        values["logical_date"] = F.expr(instant_literal(launch.run.logical_date))
-    if launch.interval is not None:
-        values["interval_start"], values["interval_end"] = (F.expr(instant_literal(at)) for at in launch.interval)
-    return values
+    """Name -> value, as Spark takes them."""
+    run = launch.run
+    values = sql_values(launch.params, run.run_id, run.logical_date, launch.interval, run.partition_key)
+    return {name: _value(value) for name, value in values.items()}
 
 
 def _value(value: Any) -> Column:
     from pyspark.sql import functions as F
 
+    if isinstance(value, datetime):
+        return F.expr(instant_literal(value))
     if isinstance(value, dict):
         return F.create_map(*(part for key, item in value.items() for part in (F.lit(key), _value(item))))
     if isinstance(value, (list, tuple)):

@@ -1,21 +1,25 @@
-"""Short leaderships for one job: compacting a state that no manager leads, and adopting a copy. Only a leader may write."""
+"""Short leaderships for one job: to compact or prune a state that nobody leads, to adopt a copy. Only a leader may write."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.retention import Sweep
 from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, other_place
 from backfill_manager.model.records import Manager
 from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_like
-from backfill_manager.store.base import Store
+from backfill_manager.store.base import Leader, Store
 
 POLL_INTERVAL_S: Final = 0.5
 
@@ -23,12 +27,24 @@ POLL_INTERVAL_S: Final = 0.5
 def compact_state(store: Store, settings: Settings, clock: Clock) -> dict[str, int]:
     """Compacts every table; returns table -> files now. Waits for the lease of a manager that was killed to run out. `LostLease`
     when another manager was quicker, or took over meanwhile: nothing is lost then, and a manager compacts by itself."""
+    with _leading(store, settings, clock) as leader:
+        return leader.compact(everywhere=True)
+
+
+def prune_state(store: Store, settings: Settings, clock: Clock, snapshots: Path | None) -> Counter[str]:
+    """Deletes what is older than its age in the settings, as `compact_state` does its job; returns what was deleted."""
+    with _leading(store, settings, clock) as leader:
+        return Sweep(store, settings.retention, clock.now(), leader=leader, snapshots=snapshots).run()
+
+
+@contextlib.contextmanager
+def _leading(store: Store, settings: Settings, clock: Clock) -> Iterator[Leader]:
     lease_s = settings.lease.seconds
     leader = LeaderElector(store, clock, lease_s=lease_s).wait(threading.Event())
     if leader is None:
         raise LostLease("The lease of the state can't be had.")
     with Heartbeat(leader, clock, lease_s=lease_s).holding():
-        return leader.compact(everywhere=True)
+        yield leader
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
@@ -31,6 +30,7 @@ from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.shutdown import Shutdown
+from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
@@ -38,11 +38,10 @@ from backfill_manager.model.records import Pool
 from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.processes.server_process import ForkServers
-from backfill_manager.settings import Settings, unused_settings
+from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
-from backfill_manager.store.uri import is_catalog_schema, is_local
-from backfill_manager.user_cache import cache_folder
+from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,8 +77,6 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
-                for line in unused_settings(settings):
-                    log.warning(line)
                 return Term(settings, store, leader, session, clock, stop).lead(ready or threading.Event(), until_idle)
         finally:
             session.stop()
@@ -150,7 +147,8 @@ class Manager:
         self._services = (planner, bundles, poller, monitor, CoreAffinity())
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
-            metrics=term.metrics, on_stop=shutdown.request,
+            metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
+            snapshots=own_snapshots(settings, store.root),
         )  # fmt: skip
 
     def run(self, ready: threading.Event, *, until_idle: bool) -> None:
@@ -207,13 +205,6 @@ def add_configured_pools(state: ManagerState, settings: Settings) -> None:
         if pool.name not in state.pools:
             of_processes = {"memory_mb": pool.memory, "nice": pool.nice}
             state.put(Pool(pool.name, pool.slots, pool.weight, pool.min_share, **of_processes))
-
-
-def snapshots_folder(settings: Settings, root: str) -> Path:
-    """Where the files of DAG versions are kept: as configured, else in a state that is a folder, else in this user's cache."""
-    if settings.snapshots:
-        return Path(settings.snapshots)
-    return Path(root) / "snapshots" if is_local(root) else cache_folder() / "snapshots"
 
 
 @contextmanager

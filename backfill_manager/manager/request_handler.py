@@ -48,7 +48,7 @@ class RequestHandler:
             commands.HideBackfill: self._hide, commands.SetPool: self._set_pool,
             commands.PauseDag: self._pause_dag, commands.UnpauseDag: self._pause_dag,
             commands.DeactivateDag: self._deactivate_dag, commands.DeactivateInBundle: self._deactivate_in_bundle,
-            commands.ParseBundle: self._parse, commands.CompactState: self._compact,
+            commands.ParseBundle: self._parse, commands.CompactState: self._compact, commands.PruneState: self._prune,
             commands.StandBy: self._stand_by, commands.StopManager: self._stop,
             **self._run_operations.handlers,
         }  # fmt: skip
@@ -229,6 +229,10 @@ class RequestHandler:
     def _compact(self, _: commands.CompactState, call: Call) -> None:
         self._planning[call.id] = ""
         call.tick.compactions.append(call.id)
+
+    def _prune(self, _: commands.PruneState, call: Call) -> None:
+        self._planning[call.id] = ""
+        call.tick.prunes.append(call.id)
 
     def _set_pool(self, command: commands.SetPool, call: Call) -> Answer:
         name, pool = command.name, self._state.pools.get(command.name)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
-from backfill_manager.dags.schedule.timetable import parse_date, timetable_of
+from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
@@ -31,7 +31,7 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
-from backfill_manager.planning.next_run import manual_interval
+from backfill_manager.planning.next_run import interval_from
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.queries.runs import run_details
@@ -142,5 +142,4 @@ def _interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tu
     at = logical_date or spec.start_date
     if at is None:
         raise errors.NO_DATE_TO_TEST(dag_id=spec.dag_id)
-    first = at if spec.schedule is None else timetable_of(spec, at).first_at_or_after(at) or at
-    return manual_interval(spec, first, now)
+    return interval_from(spec, at, now)

@@ -17,6 +17,7 @@ import statistics
 from collections import Counter, deque
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from backfill_manager import descriptors
@@ -31,6 +32,7 @@ from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.planner import PlanResult
+from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, Tick
 from backfill_manager.model import states as s
@@ -38,6 +40,7 @@ from backfill_manager.model.records import Request
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.schemas import kinds
+from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
 
 log = get_logger("tick")
@@ -85,18 +88,21 @@ class TaskRunner(Protocol):
 
 
 class TickLoop:
-    """Runs in the manager's own thread. `plan` and `parse` take requests; `on_stop(drain)` is called for `manager.stop`."""
+    """Runs in the manager's own thread. `plan` and `parse` take requests; `on_stop(drain)` is called for `manager.stop`.
+    `snapshots`: the folder of snapshots if it is this state's alone, where `retention` applies to it."""
 
     def __init__(
         self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
         plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
         parse: Callable[[ParseRequest], None] = lambda _: None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
+        retention: RetentionSettings | None = None, snapshots: Path | None = None,
     ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
+        self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots)
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self.has_parsed_all = False  # every bundle, and committed what was found
 
@@ -114,6 +120,9 @@ class TickLoop:
         began, now = self._clock.monotonic(), self._clock.now()
         self.tick()
         self._metrics.record_tick(self._clock.monotonic() - began, self._commit_s)
+        if self._may_prune(now):
+            self._pruner.step(now)
+            return 0.0  # there may be another step, or a response
         if self._commit_s is None:
             return self._seconds_until_due(now)
         self.decisions.leader.compact()  # checks first whether anything is due; then a few hundred milliseconds
@@ -142,7 +151,12 @@ class TickLoop:
     def is_idle(self) -> bool:
         """Nothing runs, nothing is to be run, and nothing waits for the next tick."""
         is_asked = self._requests.is_planning or self._requests.is_waiting or not self._events.is_empty
-        return self.state.is_idle and self._commit_s is None and self.has_parsed_all and not is_asked
+        is_pruning = self._may_prune(self._clock.now())
+        return self.state.is_idle and self._commit_s is None and self.has_parsed_all and not is_asked and not is_pruning
+
+    def _may_prune(self, now: datetime) -> bool:
+        """What people wait for goes first: the bundles are read before."""
+        return self.has_parsed_all and not self.decisions.draining and self._pruner.is_due(now)
 
     # -- gather -------------------------------------------------------------------------------------------------------
     def _unanswered(self) -> list[Request]:
@@ -217,6 +231,9 @@ class TickLoop:
         for request_id in tick.compactions:
             self.decisions.compact_state(request_id, self._clock.now())
             self._events.wake()  # the next tick commits the response
+        for request_id in tick.prunes:
+            self._pruner.ask(request_id, self._clock.now())
+            self._events.wake()
         if tick.stop:
             self._on_stop(tick.drain)
 
@@ -232,7 +249,8 @@ class TickLoop:
                 return
 
     def _seconds_until_due(self, now: datetime) -> float | None:
-        due = self.decisions.next_due(now)
+        dues = [self.decisions.next_due(now), self._pruner.due_at(now) if self.has_parsed_all else None]
+        due = min((at for at in dues if at is not None), default=None)
         return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
 
     def _pause(self, commit_s: float, now: datetime) -> None:

@@ -32,7 +32,8 @@ from backfill_manager.planning.batches import batches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
-from backfill_manager.planning.timeline import CURRENT_RUNS
+from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.schema import arrow_schema
@@ -127,8 +128,23 @@ class BackfillPlan:
         schema = arrow_schema(BackfillItem)
         return pa.table([made[name] for name in schema.names], schema=schema)
 
+    def first_item(self) -> dict[str, Any] | None:
+        """What the tasks of the first run would see; None for a plan of which nothing runs."""
+        import pyarrow.compute as pc
+
+        numbers = pc.drop_null(self.batches)
+        if not len(numbers):
+            return None
+        of_run = self.items.filter(pc.fill_null(pc.equal(self.batches, numbers[0]), False))
+        start, end = pc.min(of_run["interval_start"]).as_py(), pc.max(of_run["interval_end"]).as_py()
+        interval, partition = None if start is None else (start, end), of_run["partition_key"][0].as_py()
+        rerun = self.reruns.get(of_run["ordinal"][0].as_py())
+        run_id = rerun.run_id if rerun else run_id_for(states.BACKFILL_RUN, timeline_key(start, partition))
+        return render(self.dag, PlannedRun(run_id, interval, partition, self.command.conf), self.tasks)
+
     def to_json_document(self) -> dict[str, Any]:
-        """What a dry run prints: the items as they would be made, the summary, and the same of all downstream."""
+        """What a dry run prints: the items as they would be made, the summary, what the tasks of the first see, and the same of
+        all downstream."""
         below = [
             {
                 "dag_id": one.command.dag_id,
@@ -138,7 +154,8 @@ class BackfillPlan:
             }
             for one in self.downstream
         ]
-        return {"items": self._items(), "summary": self.summary, "downstream": below}
+        first = self.first_item()
+        return {"items": self._items(), "summary": self.summary, "first_item": first, "downstream": below}
 
     def _items(self) -> list[dict[str, Any]]:
         columns = {name: _for_json(self.items[name]) for name in self.items.column_names}

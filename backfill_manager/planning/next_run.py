@@ -81,3 +81,9 @@ def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime)
         return complete
     start = logical_date or now
     return start, (timetable.next_after(start) if timetable.repeats else None) or start
+
+
+def interval_from(spec: DagSpec, at: datetime, now: datetime) -> tuple[datetime, datetime]:
+    """The interval of the DAG's schedule that begins at this instant or next after it, as a manual run has it."""
+    first = at if spec.schedule is None else timetable_of(spec, at).first_at_or_after(at) or at
+    return manual_interval(spec, first, now)

@@ -568,6 +568,9 @@ class StandBy(Command, kind=kinds.MANAGER_STAND_BY):
 class CompactState(Command, kind=kinds.STATE_COMPACT): ...
 
 
+class PruneState(Command, kind=kinds.STATE_PRUNE): ...
+
+
 # Of a payload: fields that older releases don't write.
 MAY_BE_LEFT_OUT: Final = frozenset(
     {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream"}

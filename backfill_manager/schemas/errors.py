@@ -215,6 +215,9 @@ TOO_MANY_DOWNSTREAM = _error(
 STATE_IS_LED = _refused(
     "The manager of term {term} (pid {pid} on {host}) leads the state at {root}. Stop it first.", hint="stop_manager"
 )  # fmt: skip
+NO_RETENTION = _refused(
+    "No age is set: everything is kept for ever. Set some below `retention` in conf/manager.yaml, such as `runs: 90 days`"
+)
 # -- requests ---------------------------------------------------------------------------------------------------------
 BAD_REQUEST_ID = _error(
     "The request id {request_id!r} must be 1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"

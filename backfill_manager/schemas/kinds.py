@@ -16,6 +16,7 @@ POOL_SET: Final = "pool.set"
 MANAGER_STOP: Final = "manager.stop"
 MANAGER_STAND_BY: Final = "manager.stand_by"
 STATE_COMPACT: Final = "state.compact"  # answered with {"files": {table: number}} as payload_json
+STATE_PRUNE: Final = "state.prune"  # answered with {"pruned": {what: number}} as payload_json
 DAG_PAUSE: Final = "dag.pause"
 DAG_UNPAUSE: Final = "dag.unpause"
 DAG_DEACTIVATE: Final = "dag.deactivate"

@@ -462,11 +462,40 @@ class RequestDetails(Request):
     result: Any = Field(default=None, description="What it gave beside words.")
 
 
+class RenderedTask(Resource):
+    """What a task will run."""
+
+    task_id: str = Field(description="Its id.")
+    kind: str = Field(description="`sql`, `python` or `executor`.")
+    sql: str | None = Field(description="Of a `sql` task: its statements.")
+    into: str | None = Field(description="The table that the last statement's rows go to.")
+
+
+class RenderedRun(Resource):
+    """What the tasks of a run will see. Values whose names look secret are `***`."""
+
+    dag_id: str = Field(description="Its DAG.")
+    run_id: str = Field(description="The id that it would have as the first run of its date or partition.")
+    logical_date: Instant | None = Field(description="Null of a partition.")
+    interval_start: Instant | None = Field(description="Null of a partition.")
+    interval_end: Instant | None = Field(description="Null of a partition.")
+    partition_key: str | None = Field(description="Null of a date.")
+    params: dict[str, Any] = Field(description="The DAG's, with the run's own laid over them.")
+    sql_parameters: dict[str, str] = Field(
+        description="Name and value of what SQL uses as `:name`, as Spark SQL writes it.",
+        examples=[{"interval_start": "TIMESTAMP '2013-01-05T05:00:00Z'"}],
+    )
+    tasks: tuple[RenderedTask, ...] = Field(description="Each after those that it waits for.")
+
+
 class Plan(Resource):
     """What a backfill would do."""
 
     items: tuple[PlannedItem, ...] = Field(description="What would be planned, in the order of the runs.")
     summary: dict[str, Any] = Field(description="Numbers of items, runs and days, by state and reason.")
+    first_item: RenderedRun | None = Field(
+        default=None, description="What the tasks of the first run would see; null when nothing would run."
+    )
     downstream: tuple[dict[str, Any], ...] = Field(
         (), description="With `downstream`: the same of each such DAG, with its `dag_id` and which ones it `waits_for`."
     )

@@ -11,15 +11,15 @@ from backfill_manager.settings.model import (
     DirectorySettings,
     LimitSettings,
     PoolSettings,
+    RetentionSettings,
     Settings,
     SparkSettings,
     TokenSettings,
     unknown_parser,
-    unused_settings,
 )
 
 __all__ = [
     "DEFAULT_CONF", "GIT_TRANSPORTS", "PARSERS", "PARSER_GROUP", "ApiSettings", "BundleRules", "BundleSettings",
-    "DirectorySettings", "LimitSettings", "PoolSettings", "RawSettings", "Settings", "SparkSettings", "TokenSettings",
-    "load_settings", "settings_and_places", "unknown_parser", "unused_settings",
+    "DirectorySettings", "LimitSettings", "PoolSettings", "RawSettings", "RetentionSettings", "Settings", "SparkSettings",
+    "TokenSettings", "load_settings", "settings_and_places", "unknown_parser",
 ]  # fmt: skip

@@ -55,6 +55,19 @@ def _at_least_a_second(seconds: float) -> float:
     return seconds
 
 
+def _at_least_an_hour(seconds: float) -> float:
+    if seconds < 3600:
+        raise ValueError(f"must be 1 hour or more, such as `90 days`, not {seconds:g} seconds")
+    return seconds
+
+
+def _no_notifications(value: Any) -> Any:
+    """An empty list may stay; what is in another one is not looked at (`on:` is `true` in YAML)."""
+    if value:
+        raise ValueError("must be left out: they do not work yet. Use callbacks of DAGs (`on_failure`) until they do")
+    return []
+
+
 def _matching(pattern: str, rule: str, *, secret: bool = False) -> AfterValidator:
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.DOTALL):
@@ -167,6 +180,7 @@ NotNegative = Annotated[Int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
 Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
+Age = Annotated[Seconds, AfterValidator(_at_least_an_hour)]
 Name = Annotated[str, AfterValidator(check_name)]
 Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
@@ -319,10 +333,20 @@ class LeaseSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """Days for which finished runs are kept; null: for ever."""
+    """How long what has ended is kept, such as `90 days`; null: for ever. What is active or needed stays, whatever its age."""
 
-    history_days: Positive | None = None
-    log_days: Positive | None = None
+    runs: Annotated[
+        Age | None,
+        _doc(
+            "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items."
+        ),
+    ] = None
+    tries: Annotated[Age | None, _doc("Tries of finished runs.")] = None
+    logs: Annotated[Age | None, _doc("Log lines of finished runs.")] = None
+    requests: Annotated[Age | None, _doc("Requests that were answered, with their responses.")] = None
+    snapshots: Annotated[
+        Age | None, _doc("Versions of DAGs that were replaced and that no run names any more, and their files.")
+    ] = None
 
 
 class TokenSettings(_Section):
@@ -394,14 +418,6 @@ class ApiSettings(_Section):
     send_timeout: Annotated[Timeout, _doc("In which a client must take something of its response.")] = 30.0
 
 
-class NotificationSettings(_Section):
-    """An HTTP address to notify of the end of runs."""
-
-    name: Name
-    url: Annotated[str, _matching(r"https?://\S+", "an address that begins with http:// or https://")]
-    on: list[Literal["success", "failed", "cancelled"]] = ["failed"]
-
-
 class SparkSettings(_Section):
     master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
     conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
@@ -426,12 +442,7 @@ class Settings(_Section):
     lease: LeaseSettings = LeaseSettings()
     retention: RetentionSettings = RetentionSettings()
     api: ApiSettings = ApiSettings()
-    notifications: Annotated[list[NotificationSettings], _unique("name")] = []
+    notifications: Annotated[
+        list[Any], BeforeValidator(_no_notifications), _doc("Refused: they do not work yet. Use callbacks.")
+    ] = []
     spark: SparkSettings = SparkSettings()
-
-
-def unused_settings(settings: Settings) -> list[str]:
-    """A line for each setting that is accepted and has no effect yet."""
-    unused = [f"retention.{name}" for name, value in settings.retention if value is not None]
-    unused += ["notifications"] if settings.notifications else []
-    return [f"{name}: has no effect yet" for name in unused]

@@ -208,6 +208,11 @@ class Leader(ABC):
         """Every item of this backfill in the state `was` takes `state`, with the reason, in one statement: there may be a
         million of them. `LostLease` as in `commit`."""
 
+    @abstractmethod
+    def delete(self, table: str, where: Sequence[Condition]) -> None:
+        """Deletes the rows that meet every condition. Of `request`, which clients append to at any time: none if one of them
+        was quicker. `LostLease` as in `commit`."""
+
     def heartbeat(self, at: datetime, **figures: Any) -> None:
         """Writes into the lease row that this leader is alive, and its figures (columns of `Manager`; None is left out).
         `LostLease` if it does not lead any more."""

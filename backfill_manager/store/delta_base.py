@@ -273,6 +273,10 @@ class DeltaWriter(ABC):
         """Nothing is committed when no row meets the conditions."""
 
     @abstractmethod
+    def delete_requests(self, where: Sequence[Condition]) -> None:
+        """Nothing is deleted when a client was quicker."""
+
+    @abstractmethod
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None: ...
 
 
@@ -317,6 +321,16 @@ class DeltaLeader(Leader):
         if ids:
             self._writer.delete(BackfillItem.TABLE, [Condition("backfill_id", "in", ids)])
         self._writer.append(BackfillItem, rows)
+
+    def delete(self, table: str, where: Sequence[Condition]) -> None:
+        self._term.check()
+        conditions = checked(TABLES[table], where)
+        if conditions is None:
+            return
+        if table == Request.TABLE:
+            self._writer.delete_requests(conditions)
+        else:
+            self._writer.delete(table, conditions)
 
     def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
         where = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]

@@ -211,6 +211,12 @@ class MemoryLeader(Leader):
             moved = self._store.read(BackfillItem, mine)
             self._store.write([item.evolve(state=state, reason=reason) for item in moved])
 
+    def delete(self, table: str, where: Sequence[Condition]) -> None:
+        with self._committing():
+            gone = {id(row) for row in self._store.read(TABLES[table], where)}
+            if gone:
+                self._store.replace(table, [row for row in self._store.rows(table) if id(row) not in gone])
+
     def _update_lease(self, **fields: Any) -> None:
         with self._committing():
             self.row = self.row.evolve(**fields)

@@ -48,7 +48,9 @@ def folder(tmp_path: Path) -> Path:
     """A project: one bundle, one configuration; `trouble` in it lets tasks fail."""
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "two.py").write_text(DAG_FILE.replace("TROUBLE", str(tmp_path / "trouble")))
-    (tmp_path / "m.yaml").write_text(f"bundles:\n- {{name: tests, path: '{tmp_path / 'bundle'}'}}\n")
+    (tmp_path / "m.yaml").write_text(
+        f"bundles:\n- {{name: tests, path: '{tmp_path / 'bundle'}'}}\nretention: {{snapshots: 1 hour}}\n"
+    )
     return tmp_path
 
 
@@ -119,6 +121,25 @@ def test_the_state_is_compacted_by_the_manager_that_leads_or_without_one(bfm: Bf
     assert (compacted.code, compacted.document["files"]["request"]) == (0, 1)
     status = bfm("manager", "status", "--output", "json").document
     assert (status["state"], status["term"]) == ("stopped", 2), "it took the lease, and gave it back"
+
+
+def test_the_state_is_pruned_by_the_manager_that_leads_or_without_one(bfm: Bfm, folder: Path) -> None:
+    unused = folder / "state" / "snapshots" / ("a" * 64)
+
+    def pruned(*options: str) -> int:
+        unused.mkdir(exist_ok=True)
+        os.utime(unused, (0, 0))
+        result = bfm("state", "prune", "--output", "json", *options)
+        assert (result.code, result.document["pruned"]["versions"]) == (0, 0)
+        return int(result.document["pruned"]["snapshots"])
+
+    assert (pruned("--dry-run"), unused.is_dir()) == (1, True)
+    assert (pruned(), unused.is_dir()) == (1, False)
+    assert [one["kind"] for one in bfm("requests", "list", "--output", "json").document] == ["state.prune"]
+    bfm("manager", "stop")
+    wait_for(lambda: bfm("manager", "status", "--output", "json").document["state"] != "leading")
+    assert (pruned(), unused.is_dir()) == (1, False)
+    assert len(list((folder / "state" / "snapshots").glob("?" * 64))) == 1, "that of the DAG's version"
 
 
 def test_one_task_is_run_by_hand_and_followed(bfm: Bfm, folder: Path) -> None:

@@ -13,7 +13,7 @@ from support.bfm import Bfm
 from support.sample_state import DAY, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import DagRun, Request, TaskInstance, TaskLog, TaskTry
+from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
@@ -400,7 +400,6 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
     (tmp_path / "m.yaml").write_text(
         f"api:\n  session_secret: verysecret{digest}\n  tokens:\n  - {{name: ci, sha256: {digest}, role: operator}}\n"
         "bundles: [{name: team, git: 'https://verysecret@example.com/dags.git'}]\n"
-        "notifications:\n- {name: chat, url: 'https://hooks.example.com/services/T0/verysecret'}\n"
         "spark:\n  conf:\n    spark.hadoop.fs.s3a.secret.key: verysecret\n    spark.executor.cores: 2\n"
     )
 
@@ -410,7 +409,6 @@ def test_the_configuration_is_shown_with_secrets_masked(bfm: Bfm, tmp_path: Path
         assert "verysecret" not in result.out
         assert digest not in result.out
     shown = yaml.safe_load(result.out)
-    assert shown["notifications"][0]["url"] == "https://hooks.example.com/***"
     assert shown["spark"]["conf"]["spark.executor.cores"] == "2"
     assert shown["api"]["tokens"][0]["name"] == "ci"
 
@@ -428,16 +426,27 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
     assert "did you mean 'seconds'" in wrong.err
 
 
-def test_a_setting_without_effect_is_named(bfm: Bfm, tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text(
-        "retention: {history_days: 30}\nnotifications: [{name: ops, url: 'https://example.com/x'}]\n"
-    )
-    for command in ("check", "show"):
-        result = bfm("--conf", "m.yaml", "config", command, "--output", "json")
-        assert result.code == 0, result.err
-        assert result.err.splitlines() == [
-            "retention.history_days: has no effect yet.", "notifications: has no effect yet.",
-        ]  # fmt: skip
+def test_notifications_are_refused_until_they_work(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("retention: {logs: 30 days}\nnotifications:\n- {name: ops, on: [failed]}\n")
+    result = bfm("--conf", "m.yaml", "config", "check")
+    assert (result.code, result.error.count("\n")) == (2, 0)
+    assert "m.yaml, line 2: notifications must be left out: they do not work yet." in result.error
+
+
+def test_what_is_old_enough_is_counted_and_then_deleted(bfm: Bfm, state: FilledState, tmp_path: Path) -> None:
+    for name in ("b1", "b2"):
+        state.backfill(name, {"success": 2}, state="success", completed_at=state.clock.at)
+    assert "No age is set: everything is kept for ever." in bfm("state", "prune", "--dry-run").error
+    (tmp_path / "m.yaml").write_text("retention: {runs: 1 hour, tries: 1 hour, logs: 1 hour}\n")
+    state.goes()
+    state.clock.at += 400 * DAY
+    counted = bfm("--conf", "m.yaml", "state", "prune", "--dry-run", "--output", "json")
+    assert counted.document == {"dry_run": True, "pruned": {"logs": 0, "tries": 0, "runs": 0, "backfills": 1}}
+    assert "would be deleted" in bfm("--conf", "m.yaml", "state", "prune", "--dry-run").out
+    assert len(state.store.read(Backfill)) == 2
+    pruned = bfm("--conf", "m.yaml", "state", "prune", "--output", "json")
+    assert pruned.document == {"dry_run": False, "pruned": counted.document["pruned"]}
+    assert [row.backfill_id for row in state.store.read(Backfill)] == ["b2"]
 
 
 def test_pools_are_listed_with_their_use(bfm: Bfm, state: FilledState) -> None:

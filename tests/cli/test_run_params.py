@@ -90,7 +90,7 @@ def test_a_run_has_a_date_or_a_partition(bfm: Bfm, filled: FilledState, command:
 
 def made_file(folder: Path) -> None:
     (folder / "conf").mkdir()
-    (folder / "conf" / "manager.yaml").write_text("bundles: [{name: tests, path: dags}]\n")
+    (folder / "conf" / "manager.yaml").write_text("bundles: [{name: tests, path: ../dags}]\n")
     (folder / "dags").mkdir()
     (folder / "dags" / "copy.py").write_text(DAG_FILE)
 

@@ -22,6 +22,7 @@ READING = [
     ("manager", "status"),
     ("state", "check"),
     ("state", "compact"),
+    ("state", "prune", "--dry-run"),
     ("state", "locations"),
     ("state", "sql", "SELECT 1"),
 ]

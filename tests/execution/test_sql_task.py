@@ -15,10 +15,12 @@ from support.manager_process import wait_for
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.spark_sql import parameters
 from backfill_manager.execution.sql_lexer import identifier, statements, string_literal
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.execution.written_tables import written_by
+from backfill_manager.planning.rendering import PlannedRun, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +103,28 @@ def test_a_parameter_that_the_run_does_not_have_is_named(stage: Stage) -> None:
         "sql task 'work' uses :interval_start, which this run does not have; it has :n, :partition_key, :run_id",
         retryable=False,
     )
+
+
+def test_parameters_are_shown_as_the_values_that_spark_gets(stage: Stage) -> None:
+    params = {
+        "text": "it's \\ é\n",
+        "n": 2,
+        "share": 0.5,
+        "yes": True,
+        "list": ["a", "b"],
+        "map": {"k": 1},
+        "none": None,
+    }
+    launch = a_sql_launch("SELECT 1", params=params)
+    run = PlannedRun(launch.run.run_id, launch.interval, None, params)
+    shown = render(launch.dag, run, ["work"])["sql_parameters"]
+    columns = ", ".join(f":{name} AS {name}_a, {text} AS {name}_b" for name, text in shown.items())
+    row = stage.spark.sql(f"SELECT {columns}", args=parameters(launch))
+    types = dict(row.dtypes)
+    values = row.collect()[0]
+    assert {"interval_start", "interval_end", "logical_date", "run_id", *params} == set(shown)
+    for name in shown:
+        assert (values[f"{name}_a"], types[f"{name}_a"]) == (values[f"{name}_b"], types[f"{name}_b"]), name
 
 
 def test_a_text_without_a_statement_is_refused(stage: Stage) -> None:

@@ -25,6 +25,7 @@ RIGHT = {
     "manager.stop": {"drain": True},
     "manager.stand_by": {"manager_id": "1.a", "host": "here", "pid": 4711},
     "state.compact": {},
+    "state.prune": {},
     "dag.pause": {"dag_id": "flights"},
     "dag.unpause": {"dag_id": "flights"},
     "backfill.set": {"backfill_id": "b1", "changes": {"batch": 3, "window": "20:00-06:00"}},

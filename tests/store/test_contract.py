@@ -204,6 +204,31 @@ def test_all_items_of_a_backfill_in_one_state_are_moved_at_once(store: Store, le
     ]
 
 
+def test_rows_are_deleted_by_their_conditions(store: Store, leader: Leadership) -> None:
+    dag, lead = unique("d"), leader()
+    first = lead.next_seq(3)
+    lead.commit(changes(*(run(dag, first + n) for n in range(3)), *(task(dag, first + n) for n in range(3))))
+    of_it = Condition("dag_id", "=", dag)
+    lead.delete("task_instance", [of_it, Condition("run_seq", "in", (first, first + 1))])
+    lead.delete("dag_run", [of_it, Condition("run_id", "in", ())])
+    lead.delete("dag_run", [of_it, Condition("run_seq", "=", first), Condition("created_at", "<=", AT)])
+    assert keys(store.read(TaskInstance, [of_it])) == [(dag, f"run{first + 2}", "t")]
+    assert store.count("dag_run", [], [of_it]) == {(): 2}
+    lead.commit(changes(run(dag, first + 2, "success")))
+    assert store.count("dag_run", ["state"], [of_it]) == {("running",): 1, ("success",): 1}
+
+
+def test_requests_are_deleted_while_clients_append_more(store: Store, leader: Leadership) -> None:
+    gone, stays, later = request(), request(), request()
+    for one in (gone, stays):
+        store.append_request(one)
+    ids = [one.request_id for one in (gone, stays, later)]
+    leader().delete("request", [Condition("request_id", "in", (gone.request_id, unique("ask")))])
+    store.append_request(later)
+    left = store.read(Request, [Condition("request_id", "in", ids)])
+    assert {one.request_id for one in left} == {stays.request_id, later.request_id}
+
+
 def _arrow(items: list[BackfillItem]) -> pa.Table:
     names = list(columns(BackfillItem))
     return pa.table({name: [getattr(one, name) for one in items] for name in names}, schema=arrow_schema(BackfillItem))
@@ -261,6 +286,9 @@ def test_a_successor_sweeps_up_and_the_overtaken_is_refused(store: Store, leader
         old.move_items(mine, "pending", "cancelled", "too late")
     with pytest.raises(LostLease):
         old.compact()
+    for table in ("dag_run", "request"):
+        with pytest.raises(LostLease):
+            old.delete(table, [Condition("run_seq", ">=", seq)] if table == "dag_run" else [])
     later = [Condition("run_seq", ">=", seq)]
     assert store.read(TaskInstance, later) == [task(dag, seq)]
     assert store.read(TaskTry, later) == []

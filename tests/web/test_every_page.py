@@ -32,6 +32,7 @@ PAGES = {
     "/dags/shop/day/2023-01-12": ["No runs on this day"],
     "/dags/shop/versions": ["2 versions", "0 6 * * *", "retries"],
     "/dags/shop/versions?before=1&after=1": ["No changes in the definition"],
+    "/dags/shop/render": ["interval_start", "extract", "python"],
     "/dags/shop/code": ["Code not available on this server"],
     "/dags/shop/trigger": ["Trigger run"],
     "/dags/shop/clear": ["Preview"],

@@ -24,6 +24,8 @@ from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
 from backfill_manager.requests import validation
+from backfill_manager.requests.json_input import parse_conf
+from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
@@ -90,6 +92,27 @@ def get_next_intervals(
     """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
     last one."""
     return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=instant_of(after, "after"))
+
+
+@router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+def render_run(
+    dag_id: Id, reader: Reader,
+    logical_date: Annotated[str | None, Query(max_length=100, description="In the DAG's zone, unless it has an offset.")] = None,
+    task_id: Annotated[str | None, Query(max_length=200, description="Of this task alone.")] = None,
+    partition_key: Annotated[str | None, Query(max_length=1000, description="In place of a date.")] = None,
+    conf: Annotated[str | None, Query(max_length=4000, description="Parameters of the run, as a JSON object.")] = None,
+) -> Any:  # fmt: skip
+    """What the tasks of a run by hand would see: SQL with its parameters, params, interval. Nothing is made."""
+    return rendered_run(
+        reader.store,
+        dag_id,
+        logical_date,
+        reader.now(),
+        task_id=task_id,
+        partition_key=partition_key,
+        conf=parse_conf(conf),
+    )
 
 
 @router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)

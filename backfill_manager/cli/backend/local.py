@@ -81,6 +81,12 @@ class LocalBackend:
     def next_intervals(self, dag_id: str, n: int) -> list[Document]:
         return dags.next_intervals_of(self.store, dag_id, self.clock.now(), n)
 
+    def render(self, dag_id: str, logical_date: str | None, **more: Any) -> Document:
+        """What the tasks of a run by hand would see."""
+        from backfill_manager.requests.rendering import rendered_run
+
+        return rendered_run(self.store, dag_id, logical_date, self.clock.now(), **more)
+
     def import_errors(self) -> list[Document]:
         return dags.list_import_errors(self.store)
 

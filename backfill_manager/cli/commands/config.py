@@ -12,7 +12,7 @@ from backfill_manager.cli.render.output import Output
 from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from backfill_manager.settings import Settings
+    pass
 
 group = Group("config", "The configuration: check it, show what is in effect, create API tokens.")
 
@@ -38,7 +38,6 @@ def check(context: CliContext) -> None:
     sources += ["--state"] if context.state else []
     text = f"The configuration is right. It comes from: {', '.join(sources)}."
     context.out.print_result({"ok": True, "sources": sources}, text)
-    _note_unused(context, settings)
 
 
 @group.command("show")
@@ -52,14 +51,6 @@ def show(context: CliContext) -> None:
     _refuse_server(context)
     plain = mask_settings(context.settings.model_dump(mode="json"))
     Output("yaml" if context.out.is_table else context.out.form).print_document(plain)
-    _note_unused(context, context.settings)
-
-
-def _note_unused(context: CliContext, settings: Settings) -> None:
-    from backfill_manager.settings import unused_settings
-
-    for line in unused_settings(settings):
-        context.out.note(f"{line}.")
 
 
 @group.command("token")

@@ -13,8 +13,9 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import Dag, flag, option
+from backfill_manager.cli.options import Dag, argument, flag, option
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
+from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
@@ -199,6 +200,31 @@ def test(
     else:
         context.out.print_document(result)
     return 0 if result["run"]["state"] == "success" else 1
+
+
+@group.command("render")
+def render(
+    context: CliContext,
+    dag: Dag,
+    date: str | None = argument("DATE", "The logical date, in the DAG's zone unless it has an offset.", None),
+    task: str | None = argument("TASK", "Only this task.", None),
+    partition: str | None = option("--partition", "A key in place of DATE; TASK then comes after DAG.", metavar="KEY"),
+    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
+) -> None:
+    """Show what the tasks of a run would see: SQL with its parameters, params, interval. Nothing runs. Without DATE: of the
+    latest complete interval.
+
+    Example: [cyan]bfm dags render flights 2013-01-05[/]
+    """
+    from backfill_manager.requests.json_input import parse_conf
+
+    if partition is not None and task is None:
+        date, task = None, date
+    shown = context.backend.render(dag, date, task_id=task, partition_key=partition, conf=parse_conf(conf))
+    if context.out.is_table:
+        print_rendered(context.out, shown)
+    else:
+        context.out.print_document(shown)
 
 
 @group.command("schema")

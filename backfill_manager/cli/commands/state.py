@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.command import Group
@@ -13,7 +13,7 @@ from backfill_manager.cli.render.output import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_values
-from backfill_manager.schemas.kinds import STATE_COMPACT
+from backfill_manager.schemas.kinds import STATE_COMPACT, STATE_PRUNE
 
 if TYPE_CHECKING:
     from backfill_manager.cli.backend.local import LocalBackend
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MANAGER_CHECK_INTERVAL_S: Final = 1.0  # whether the manager that is compacting is still active
 
 # These commands are about tables: none of them goes to a server.
-group = Group("state", "The state tables (Delta): create, check, compact, query.")
+group = Group("state", "The state tables (Delta): create, check, compact, prune, query.")
 
 
 @group.command("init")
@@ -64,7 +64,8 @@ def compact(context: CliContext) -> None:
     Example: [cyan]bfm state compact[/]
     """
     backend = context.local_backend()
-    files = _compact_by_manager(backend) if backend.has_active_manager() else None
+    done = _by_manager(backend, STATE_COMPACT) if backend.has_active_manager() else None
+    files = None if done is None else done["files"]
     if files is None:
         from backfill_manager.manager.maintenance import compact_state
 
@@ -73,14 +74,48 @@ def compact(context: CliContext) -> None:
     context.out.print_rows(rows, ("table", "files"), document={"files": files})
 
 
-def _compact_by_manager(backend: LocalBackend) -> dict[str, int] | None:
-    """Table -> files now. None when no manager is active any more before the request was answered: the next manager does it
-    once more, which is harmless."""
-    request = backend.submit(STATE_COMPACT, {})
+@group.command("prune")
+def prune(
+    context: CliContext,
+    dry_run: bool = flag("--dry-run", "Only count what would be deleted, by this configuration."),
+) -> None:
+    """Delete what has ended and is older than its age in `retention` of the configuration. The active manager does it, by its
+    own configuration, or this command when there is none. Managers do it by themselves, once an hour: this is for not
+    waiting. What is active or needed stays: docs/semantics.md, "Retention".
+
+    Example: [cyan]bfm state prune --dry-run[/]
+    """
+    backend = context.local_backend()
+    gone = _by_manager(backend, STATE_PRUNE) if not dry_run and backend.has_active_manager() else None
+    pruned = gone["pruned"] if gone is not None else _pruned_here(context, backend, dry_run=dry_run)
+    rows = [{"what": what, "number": number} for what, number in pruned.items()]
+    number = Column("number", "would be deleted" if dry_run else "deleted")
+    context.out.print_rows(rows, ("what", number), document={"dry_run": dry_run, "pruned": pruned})
+
+
+def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -> dict[str, int]:
+    from backfill_manager.manager.maintenance import prune_state
+    from backfill_manager.manager.retention import Sweep, ages
+    from backfill_manager.manager.snapshots import own_snapshots
+    from backfill_manager.schemas import errors
+
+    settings, store = context.settings, backend.store
+    if not ages(settings.retention):
+        raise errors.NO_RETENTION()
+    snapshots = own_snapshots(settings, store.root)
+    if dry_run:
+        return dict(Sweep(store, settings.retention, context.clock.now(), snapshots=snapshots).run())
+    return dict(prune_state(store, settings, context.clock, snapshots))
+
+
+def _by_manager(backend: LocalBackend, kind: str) -> dict[str, Any] | None:
+    """Its answer. None when no manager is active any more before the request was answered: the next manager does it once more,
+    which is harmless."""
+    request = backend.submit(kind, {})
     while (response := backend.wait(request, MANAGER_CHECK_INTERVAL_S)) is None:
         if not backend.has_active_manager():
             return None
-    return dict(json.loads(accepted(response).payload_json or "{}")["files"])
+    return dict(json.loads(accepted(response).payload_json or "{}"))
 
 
 @group.command("locations")

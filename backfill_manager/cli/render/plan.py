@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from backfill_manager import humanise
 from backfill_manager.cli.render.output import Column, Output, seconds
+from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.humanise import plural, size
 from backfill_manager.model.states import ITEM_STATES
 
@@ -74,6 +75,10 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
         out.print_line("")
         for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
             out.print_line(line)
+    if first := plan.get("first_item"):
+        out.print_line("")
+        out.print_line("What the tasks of the first run see:")
+        print_rendered(out, first)
     for dag_id, why in (summary.get("left_out") or {}).items():
         out.note(f"{dag_id} would be skipped: {why}.")
     skipped = summary["skipped"]

@@ -38,6 +38,8 @@ def take(
     content = content or read_bundle(root, without=base, fingerprints=fingerprints)
     place = base.absolute() / content.hash
     if place.is_dir():
+        with suppress(OSError):
+            os.utime(place)  # in use again: retention goes by this time
         return Snapshot(place, content)
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -134,6 +134,13 @@ class DeltaRsWriter(DeltaWriter):
         with self.committing(table) as handle:
             if _value(handle, table, "count(*)", predicate(where)):
                 handle.delete(predicate(where), commit_properties=self.mark)
+
+    def delete_requests(self, where: Sequence[Condition]) -> None:
+        with self.tables.translate_errors(Request.TABLE, "written"):
+            handle = self.tables.open(Request.TABLE)
+            if _value(handle, Request.TABLE, "count(*)", predicate(where)):
+                with suppress(CommitFailedError):
+                    handle.delete(predicate(where), commit_properties=CommitProperties(max_commit_retries=0))
 
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
         # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote

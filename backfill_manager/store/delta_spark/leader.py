@@ -118,6 +118,10 @@ class Writer(DeltaWriter):
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         self._change_rows(table, where, lambda delta, met: delta.delete(met))
 
+    def delete_requests(self, where: Sequence[Condition]) -> None:
+        with self._tables.translate_errors(Request.TABLE, "written"), suppress(*CONFLICTS):
+            self._tables.delta(Request.TABLE, self._session).delete(predicate(where, SPARK))
+
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
         literals = {name: f.lit(value) for name, value in values.items()}
         self._change_rows(table, where, lambda delta, met: delta.update(met, literals))

@@ -23,6 +23,7 @@ from backfill_manager.queries.runs import find_run, timeline
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
+from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
@@ -34,7 +35,7 @@ from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
 router: Final = page_router()
-TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "clear", "trigger")
+TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "render", "clear", "trigger")
 DAY_RUNS_PER_PAGE: Final = 100
 GRID_TASKS_PER_PAGE: Final = 100
 VERSIONS_PER_PAGE: Final = 50
@@ -184,6 +185,12 @@ class TriggerForm(BaseModel):
     allow_future: bool = False
 
 
+class RenderQuery(BaseModel):
+    logical_date: Line = ""
+    partition_key: Annotated[str, Field(max_length=2000)] = ""
+    conf: Annotated[str, Field(max_length=100_000)] = ""
+
+
 class ClearForm(BaseModel):
     start: Line = ""
     end: Line = ""
@@ -212,6 +219,20 @@ class ClearForm(BaseModel):
 
 class ClearQuery(ClearForm):
     preview: bool = False
+
+
+@router.get("/dags/{dag_id}/render")
+def render_tab(context: ViewerContext, dag_id: PathId, query: Annotated[RenderQuery, Query()]) -> Response:
+    """What the tasks of a run by hand would see: SQL with its parameters, params, interval."""
+    rendered, error, partition = None, None, query.partition_key.strip() or None
+    try:
+        conf = parse_conf(query.conf.strip() or None)
+        date = query.logical_date.strip() or None
+        rendered = rendered_run(context.store, dag_id, date, context.now, partition_key=partition, conf=conf)
+    except InvalidInput as refusal:  # nothing was submitted, so the status is 200
+        if query.model_fields_set or refusal.code != "missing_param":
+            error = message_of(refusal)
+    return dag_page(context, dag_id, "render", rendered=rendered, form=query, error=error)
 
 
 @router.get("/dags/{dag_id}/trigger")

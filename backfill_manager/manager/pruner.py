@@ -1,0 +1,73 @@
+"""When a manager sweeps its state (retention.py): at its start, every hour, and when a request asks for it; one step per tick."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from backfill_manager.errors import StateError
+from backfill_manager.logging import get_logger
+from backfill_manager.manager.request_handler import RequestHandler
+from backfill_manager.manager.retention import Sweep, ages, summary_of
+from backfill_manager.schemas import errors, kinds
+from backfill_manager.settings import RetentionSettings
+from backfill_manager.store.base import Leader, Store
+
+log = get_logger("retention")
+
+INTERVAL: Final = timedelta(hours=1)
+
+
+class Pruner:
+    def __init__(
+        self, store: Store, leader: Leader, requests: RequestHandler, retention: RetentionSettings, snapshots: Path | None
+    ) -> None:  # fmt: skip
+        self._store, self._leader, self._requests, self._retention = store, leader, requests, retention
+        self._snapshots = snapshots
+        self._has_ages = bool(ages(retention))
+        self._sweep: Sweep | None = None
+        self._next_at: datetime | None = None  # None: at once
+        self._waiting: list[str] = []  # requests that the next sweep answers
+        self._asked: list[str] = []  # ... that this one does
+
+    def ask(self, request_id: str, now: datetime) -> None:
+        """Sweep now, and answer this request then."""
+        if self._has_ages:
+            self._waiting.append(request_id)
+            self._next_at = None
+        else:
+            self._requests.refuse(request_id, kinds.STATE_PRUNE, now, errors.NO_RETENTION())
+
+    def due_at(self, now: datetime) -> datetime | None:
+        """When the next step is due; None: never."""
+        if not self._has_ages:
+            return None
+        return now if self._sweep is not None else self._next_at or now
+
+    def is_due(self, now: datetime) -> bool:
+        due = self.due_at(now)
+        return due is not None and due <= now
+
+    def step(self, now: datetime) -> None:
+        """A sweep that fails is given up until the next one; a manager that ended of it would begin it again."""
+        if self._sweep is None:
+            self._sweep = Sweep(self._store, self._retention, now, leader=self._leader, snapshots=self._snapshots)
+            self._asked, self._waiting = self._waiting, []
+        try:
+            if self._sweep.step():
+                return
+        except (StateError, OSError) as error:
+            log.error("could not prune the state", reason=str(error))
+            for request_id in self._asked:
+                self._requests.refuse(
+                    request_id, kinds.STATE_PRUNE, now, error if isinstance(error, StateError) else str(error)
+                )
+        else:
+            gone = dict(self._sweep.gone)
+            if any(gone.values()):
+                log.info("state pruned", **gone)
+            for request_id in self._asked:
+                self._requests.accept(request_id, kinds.STATE_PRUNE, now, None, summary_of(gone), {"pruned": gone})
+        self._sweep = None
+        self._next_at = None if self._waiting else now + INTERVAL

@@ -1,0 +1,323 @@
+"""Retention: rows and files that are older than their age in the settings are deleted, in small steps between ticks.
+
+Planning, `reprocess`, the schedule, `depends_on_past` and the ids of new runs are the same before and after: the current run of
+each date and partition stays with its tasks, and so does what `_superseded` names (docs/semantics.md, "Retention"). Children go
+before their parents and requests before their responses, so what a crash leaves half done is deleted by the next sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from backfill_manager.humanise import plural
+from backfill_manager.model import states as s
+from backfill_manager.model.pools import BACKFILL_POOL
+from backfill_manager.model.records import (
+    Backfill,
+    BackfillItem,
+    BundleRow,
+    DagRow,
+    DagRun,
+    DagVersion,
+    Request,
+    Response,
+    RunKey,
+    TaskInstance,
+    TaskLog,
+    TaskTry,
+)
+from backfill_manager.planning.recent_runs import with_partial_marked
+from backfill_manager.planning.timeline import NOT_EXTERNAL, advances_schedule, number_of, timeline_key
+from backfill_manager.settings import RetentionSettings
+from backfill_manager.store.base import Condition, Leader, Store, matching
+
+BATCH: Final = 1_000  # runs, requests of one step
+ROWS: Final = 20_000  # log lines, tries, items of one step, or those of a single run or backfill
+MAX_NAMED: Final = 200  # live runs that a statement names one by one
+HASH_CHARS: Final = 64  # of the folder of a snapshot
+WHAT: Final = {  # what goes -> the setting with its age
+    "logs": "logs", "tries": "tries", "runs": "runs", "backfills": "runs", "requests": "requests", "versions": "snapshots",
+    "snapshots": "snapshots",
+}  # fmt: skip
+
+UNITS: Final = {
+    "logs": ("log line", "log lines"), "tries": ("try", "tries"), "runs": ("run", "runs"), "backfills": ("backfill", "backfills"),
+    "requests": ("request", "requests"), "versions": ("version", "versions"), "snapshots": ("snapshot", "snapshots"),
+}  # fmt: skip
+
+
+def summary_of(gone: Mapping[str, int]) -> str:
+    """`deleted: 12 runs, 400 log lines`."""
+    parts = [plural(number, *UNITS[what]) for what, number in gone.items() if number]
+    return f"deleted: {', '.join(parts)}" if parts else "nothing is old enough to be deleted"
+
+
+def ages(retention: RetentionSettings) -> dict[str, timedelta]:
+    """By kind of what goes; those without an age are kept for ever and left out."""
+    seconds = {what: getattr(retention, setting) for what, setting in WHAT.items()}
+    return {what: timedelta(seconds=age) for what, age in seconds.items() if age is not None}
+
+
+class Sweep:
+    """One pass over all tables. Without a leader nothing is deleted: `gone` counts what would be."""
+
+    def __init__(
+        self, store: Store, retention: RetentionSettings, now: datetime, *, leader: Leader | None = None,
+        snapshots: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`snapshots`: the folder of snapshots if it belongs to this state alone."""
+        self._store, self._leader, self._snapshots = store, leader, snapshots
+        self._cutoffs = {what: now - age for what, age in ages(retention).items()}
+        self.gone: Counter[str] = Counter(dict.fromkeys(self._cutoffs, 0))
+        self._would_go: Counter[tuple[str, int]] = Counter()  # versions of runs and backfills, when nothing is deleted
+        self._steps = self._all()
+
+    def step(self) -> bool:
+        """Some of it; False when there is nothing left to do."""
+        return next(self._steps, None) is not None
+
+    def run(self) -> Counter[str]:
+        while self.step():
+            pass
+        return self.gone
+
+    def _all(self) -> Iterator[str]:
+        """Yields after each step."""
+        if "runs" in self._cutoffs:
+            yield from self._runs(matching(state=s.OVERRIDDEN))
+            yield from self._runs(matching(run_type=s.EXTERNAL_RUN, state=sorted(s.RUN_FINISHED)))
+            yield from self._backfills()
+        if "tries" in self._cutoffs:
+            yield from self._rows(TaskTry, "ended_at", "tries")
+        if "logs" in self._cutoffs:
+            yield from self._rows(TaskLog, "at", "logs")
+        if "requests" in self._cutoffs:
+            yield from self._requests()
+        if "versions" in self._cutoffs:
+            yield from self._versions()
+            yield from self._snapshot_folders()
+
+    def _delete(self, table: str, where: Sequence[Condition]) -> None:
+        if self._leader is not None:
+            self._leader.delete(table, where)
+
+    def _active_backfills(self) -> list[Backfill]:
+        return self._store.read(Backfill, matching(state=sorted(set(s.BACKFILL_STATES) - s.BACKFILL_FINISHED)))
+
+    # -- runs -------------------------------------------------------------------------------------------------------------
+    def _runs(self, which: Sequence[Condition]) -> Iterator[str]:
+        """Finished runs outside of the timeline, with their tasks, tries and logs. The newest run stays: numbers of new rows
+        continue from it."""
+        cutoff, store = self._cutoffs["runs"], self._store
+        newest = store.first(DagRun, [], ["-run_seq"])
+        after = -1
+        while newest is not None:
+            span = [Condition("run_seq", ">", after), Condition("run_seq", "<", newest.run_seq)]
+            old = [*which, *span, Condition("created_at", "<", cutoff)]
+            found = store.read(DagRun, old, ["run_seq"], BATCH)
+            if not found:
+                return
+            after = found[-1].run_seq
+            going = [run for run in found if (run.ended_at or run.created_at) < cutoff]
+            stay = {row.backfill_id for row in self._active_backfills()}
+            going = [run for run in _superseded(going, store) if run.backfill_id not in stay]
+            if going:
+                seqs = tuple(run.run_seq for run in going)
+                those = [
+                    Condition("run_seq", ">=", seqs[0]),
+                    Condition("run_seq", "<=", seqs[-1]),
+                    *matching(run_seq=seqs),
+                ]
+                for record in (TaskLog, TaskTry, TaskInstance, DagRun):
+                    self._delete(record.TABLE, those)
+                self.gone["runs"] += len(going)
+                self._would_go.update((run.dag_id, run.dag_version) for run in going)
+            yield "runs"
+
+    # -- backfills --------------------------------------------------------------------------------------------------------
+    def _backfills(self) -> Iterator[str]:
+        """Those that have ended, with their items. The newest one stays, as the newest run does."""
+        store = self._store
+        newest = store.first(Backfill, [], ["-run_seq"])
+        old = [*matching(state=sorted(s.BACKFILL_FINISHED)), Condition("completed_at", "<", self._cutoffs["backfills"])]
+        after = -1
+        while newest is not None:
+            span = [Condition("run_seq", ">", after), Condition("run_seq", "<", newest.run_seq)]
+            found = store.read(Backfill, [*old, *span], ["run_seq"], BATCH)
+            going: list[Backfill] = []
+            for row in found:
+                if going and sum(one.planned for one in going) + row.planned > ROWS:
+                    break
+                going.append(row)
+            if not going:
+                return
+            after = going[-1].run_seq
+            stay = self._needed_backfills(going)
+            ids = tuple(row.backfill_id for row in going if row.backfill_id not in stay)
+            if ids:
+                for record in (BackfillItem, Backfill):
+                    self._delete(record.TABLE, matching(backfill_id=ids))
+                self.gone["backfills"] += len(ids)
+                self._would_go.update((row.dag_id, row.dag_version) for row in going if row.backfill_id in ids)
+            yield "backfills"
+
+    def _needed_backfills(self, rows: Sequence[Backfill]) -> set[str]:
+        """Those that an active one waits for or a live run names, and those with settings that a run of theirs would lack when
+        it is cleared, or that tell what the run was."""
+        active = self._active_backfills()
+        needed = {parent for row in active for parent in _parents(row)}
+        live = self._store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
+        needed |= {run.backfill_id for run in live if run.backfill_id is not None}
+        special = [row.backfill_id for row in rows if _has_settings(row)]
+        if special:
+            named = self._store.count(DagRun.TABLE, ["backfill_id"], matching(backfill_id=special))
+            needed |= {backfill_id for (backfill_id,) in named}
+        return needed
+
+    # -- logs and tries ---------------------------------------------------------------------------------------------------
+    def _rows(self, record: type[TaskTry] | type[TaskLog], instant: str, what: str) -> Iterator[str]:
+        """Of finished runs, whichever they are. What was written before the age but belongs to a live run stays."""
+        store, cutoff = self._store, self._cutoffs[what]
+        others = [name for name in ("error", "message", "spark_jobs_json") if name in record.__dataclass_fields__]
+        while True:
+            live = store.read(DagRun, [*matching(state=sorted(s.RUN_LIVE)), Condition("created_at", "<", cutoff)])
+            seqs = [run.run_seq for run in live]
+            of_others = [Condition("run_seq", "!=", seq) for seq in seqs]
+            if len(seqs) > MAX_NAMED:
+                of_others = [Condition("run_seq", "<", min(seqs))]
+            old = [Condition(instant, "<", cutoff), *of_others]
+            if self._leader is None:
+                self.gone[what] += store.count(record.TABLE, [], old).get((), 0)
+                return
+            found = store.read(record, old, ["run_seq"], ROWS, others)
+            if not found:
+                return
+            some = [*old, Condition("run_seq", "<=", found[-1].run_seq)]
+            self.gone[what] += store.count(record.TABLE, [], some).get((), 0)
+            self._delete(record.TABLE, some)
+            yield what
+
+    # -- requests ---------------------------------------------------------------------------------------------------------
+    def _requests(self) -> Iterator[str]:
+        """Requests that were answered, and their responses. A request without a response would be carried out again, so a
+        response goes only when its request has gone."""
+        store, seen = self._store, set[str]()
+        after: datetime | None = None
+        old = [Condition("answered_at", "<", self._cutoffs["requests"])]
+        while True:
+            since: list[Condition] = [] if after is None else [Condition("answered_at", ">=", after)]
+            found = store.read(
+                Response, [*old, *since], ["answered_at", "request_id"], BATCH, ("payload_json", "message")
+            )
+            stay = self._needed_requests() | seen
+            ids = [row.request_id for row in found if row.request_id not in stay]
+            seen = {row.request_id for row in found}
+            if ids:
+                self._delete(Request.TABLE, matching(request_id=ids))
+                left = (
+                    store.read_arrow(Request.TABLE, ["request_id"], matching(request_id=ids)) if self._leader else None
+                )
+                ids = sorted(set(ids) - set(left["request_id"].to_pylist() if left is not None else ()))
+                if ids:
+                    self._delete(Response.TABLE, matching(request_id=ids))
+                self.gone["requests"] += len(ids)
+            if len(found) < BATCH or found[-1].answered_at == after:
+                return
+            after = found[-1].answered_at
+            yield "requests"
+
+    def _needed_requests(self) -> set[str]:
+        live = self._store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
+        of_runs = {run.request_id for run in live if run.request_id is not None}
+        return of_runs | {id_ for row in self._active_backfills() for id_ in (row.request_id, row.changed_by)}
+
+    # -- versions ---------------------------------------------------------------------------------------------------------
+    def _versions(self) -> Iterator[str]:
+        """Those that were replaced by another one longer ago, and that no run, backfill or DAG names."""
+        store, cutoff = self._store, self._cutoffs["versions"]
+        used = {(row.dag_id, row.current_version) for row in store.read(DagRow)}
+        named: Counter[Any] = Counter()
+        for table in (DagRun.TABLE, Backfill.TABLE):
+            named.update(store.count(table, ["dag_id", "dag_version"]))
+        if self._leader is None:
+            named.subtract(self._would_go)
+        used |= {key for key, rows in named.items() if rows > 0}
+        by_dag = defaultdict[str, list[DagVersion]](list)
+        for row in store.read(DagVersion, [], ["dag_id", "version"], without=("definition_json", "reader_json")):
+            by_dag[row.dag_id].append(row)
+        self._kept_snapshots = {row.content_hash for row in store.read(BundleRow)}  # which the next scan compares with
+        self._old_snapshots: set[str] = set()
+        for dag_id, rows in by_dag.items():
+            nexts = [*(row.created_at for row in rows[1:]), None]
+            going = [
+                row for row, replaced_at in zip(rows, nexts, strict=True)
+                if replaced_at is not None and replaced_at < cutoff and (dag_id, row.version) not in used
+            ]  # fmt: skip
+            self._kept_snapshots |= {Path(row.snapshot).name for row in rows if row not in going}
+            self._old_snapshots |= {Path(row.snapshot).name for row in going}
+            if going:
+                numbers = tuple(row.version for row in going)
+                self._delete(DagVersion.TABLE, [*matching(dag_id=dag_id), Condition("version", "in", numbers)])
+                self.gone["versions"] += len(going)
+                yield "versions"
+
+    def _snapshot_folders(self) -> Iterator[str]:
+        """Snapshots that no version names any more, then files that no snapshot holds any more."""
+        if self._snapshots is None or not self._snapshots.is_dir():
+            return
+        cutoff = self._cutoffs["snapshots"].timestamp()
+        for folder in sorted(self._snapshots.iterdir()):
+            is_snapshot = len(folder.name) == HASH_CHARS and folder.is_dir()
+            if is_snapshot and folder.name not in self._kept_snapshots and folder.stat().st_mtime < cutoff:
+                if self._leader is not None:
+                    shutil.rmtree(folder)
+                self.gone["snapshots"] += 1
+                yield "snapshots"
+        if self._leader is not None and self.gone["snapshots"]:
+            for stored in self._snapshots.glob("files/??/*"):
+                if stored.stat().st_nlink == 1:
+                    stored.unlink(missing_ok=True)
+
+
+def _superseded(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
+    """Of finished runs that are overridden or external, those that nothing depends on. On an overridden one depend: the number of
+    the next run of its date or partition, if it has the highest; and the schedule, if it had reached this date and the run that
+    overrode it has not. (No run has an overridden one as the one before.)"""
+    overridden = [run for run in runs if run.state == s.OVERRIDDEN]
+    of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), NOT_EXTERNAL]
+    dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})
+    keys = tuple({run.partition_key for run in overridden if run.partition_key is not None})
+    same: list[DagRun] = []
+    if dates:
+        same += store.read(DagRun, [*of_dags, Condition("logical_date", "in", dates)])
+    if keys:
+        same += store.read(DagRun, [*of_dags, Condition("partition_key", "in", keys)])
+    needed = {run.key for run in _depended_on(with_partial_marked(same, store))}
+    return [run for run in runs if run.key not in needed]
+
+
+def _depended_on(runs: Iterable[DagRun]) -> Iterator[DagRun]:
+    """Of all runs of some dates and partitions, those on which ids of new runs and the schedule depend."""
+    by_key = defaultdict[Any, dict[RunKey, DagRun]](dict)
+    for run in runs:
+        by_key[run.dag_id, timeline_key(run.logical_date, run.partition_key)][run.key] = run
+    for same in by_key.values():
+        yield max(same.values(), key=number_of)
+        advancing = [run for run in same.values() if run.logical_date is not None and advances_schedule(run)]
+        if advancing and all(run.state == s.OVERRIDDEN for run in advancing):
+            yield max(advancing, key=lambda run: run.run_seq)
+
+
+def _has_settings(row: Backfill) -> bool:
+    is_of_older_release = row.tasks is not None and row.with_upstream is None  # it tells which of its runs are partial
+    return is_of_older_release or row.mark_success or row.overrides_json != "{}" or row.pool != BACKFILL_POOL
+
+
+def _parents(row: Backfill) -> list[str]:
+    return list(json.loads(row.parents_json))
