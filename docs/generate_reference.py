@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: CLI, REST API, settings, tables, states and errors.
+"""Writes docs/reference/ from the code: CLI, REST API, settings, settings of DAGs, tables, states and errors.
 
     .venv/bin/python docs/generate_reference.py            # writes the pages
     .venv/bin/python docs/generate_reference.py --check    # exit code 1 if a page is out of date
@@ -353,6 +353,49 @@ def settings_page() -> str:
     return page("Settings", intro, *sections)
 
 
+# -- settings of DAGs --------------------------------------------------------------------------------------------------
+# What `default_args` and callbacks are is not in a help text of the schema, as a function is no JSON value.
+DAG_SETTING_TEXTS: Final = {
+    "default_args": "Settings of every task that doesn't set them itself.",
+    "on_success": "A function that is called with `ctx` after a success.",
+    "on_failure": "A function that is called with `ctx` after a failure.",
+    "task_id": "Its id; by default the function's name.",
+}
+
+
+def dag_settings_page() -> str:
+    from pydantic.fields import FieldInfo
+    from typing_extensions import get_type_hints
+
+    from backfill_manager.dags.definition import DagSpec, TaskSpec
+    from backfill_manager.schemas import dag_settings
+
+    seen: set[str] = set()
+    sections = []
+    for title, settings, spec in (
+        ("@dag", dag_settings.DagSettings, DagSpec),
+        ("@task and sql", dag_settings.TaskSettings, TaskSpec),
+        ("sql only", dag_settings.SqlSettings, TaskSpec),
+    ):
+        defaults = {name: field.default for name, field in spec.__dataclass_fields__.items()}
+        rows: list[tuple[object, ...]] = []
+        for name, hint in get_type_hints(settings, include_extras=True).items():
+            if title == "sql only" and name in seen:
+                continue
+            seen.add(name)
+            marks = getattr(hint, "__metadata__", ())
+            text = next((mark.description for mark in marks if isinstance(mark, FieldInfo) and mark.description), "")
+            default = defaults.get(name)
+            shown = code(json.dumps(default)) if isinstance(default, str | int | float) else ""
+            rows.append((code(name), shown, text or DAG_SETTING_TEXTS.get(name, "")))
+        sections.append(f"## {title}\n\n" + table(("setting", "default", ""), rows))
+    intro = (
+        "Keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)` and `sql(...)`, and keys of [YAML](../yaml-dags.md). "
+        "Durations are seconds or a `timedelta`. [How to write DAGs](../authoring.md) has examples."
+    )
+    return page("Settings of DAGs and tasks", intro, *sections)
+
+
 # -- tables -----------------------------------------------------------------------------------------------------------
 def tables_page() -> str:
     from backfill_manager.model.records import RECORDS, columns
@@ -498,6 +541,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli_page,
     "rest-api.md": rest_page,
     "settings.md": settings_page,
+    "dag-settings.md": dag_settings_page,
     "tables.md": tables_page,
     "states.md": states_page,
     "errors.md": errors_page,

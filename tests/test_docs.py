@@ -179,7 +179,7 @@ def test_examples_are_valid_python_yaml_and_json(name: str) -> None:
 HOW_TO_DAGS = [
     (name, block)
     for name in WRITTEN_BY_HAND
-    if name != "README.md"
+    if name not in ("README.md", "docs/authoring.md")  # test_readme.py, test_authoring_guide.py
     for block in blocks(name, "python")
     if re.search(r"^@dag\(", block, re.MULTILINE) and "from backfill_manager import" in block
 ]

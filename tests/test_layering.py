@@ -49,7 +49,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
             {"queries"},
             {"requests"},
             {"manager"},
-            {"api", "testing"},
+            {"api", "testing", "task_testing"},
             {"web"},
             {"cli"},
             {"__main__"},
@@ -60,7 +60,7 @@ LAYER_OF: Final = {package: layer for layer, packages in enumerate(LAYERS) for p
 
 # A library, and the packages that may import it.
 LIBRARIES: Final[dict[str, frozenset[str]]] = {
-    "pyspark": frozenset({"store", "planning", "execution", "manager", "testing"}),
+    "pyspark": frozenset({"store", "planning", "execution", "manager", "task_testing"}),
     "py4j": frozenset({"store", "planning", "execution", "manager"}),
     "delta": frozenset({"store", "execution"}),
     "deltalake": frozenset({"store"}),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.executor_runtime import ExecutorTaskContext, TaskSkipped
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
-from backfill_manager.execution.output import Mode, OutputWriter
+from backfill_manager.execution.output import OutputWriter
+from backfill_manager.execution.output_write import Mode
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.write_context import WriteContext
 
@@ -75,11 +77,25 @@ class TaskContext:
 
     def write(
         self, df: DataFrame, table: str, time_column: str | None = None, partition_column: str | None = None,
-        mode: Mode = "replace",
+        mode: Mode = "replace", schema: Literal["merge"] | None = None,
     ) -> int | None:  # fmt: skip
-        """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. Returns
-        the number of rows written, or None if this run had written them before."""
-        rows = self._output.write(df, table, time_column=time_column, partition_column=partition_column, mode=mode)
+        """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. `replace` replaces
+        the rows of the run's interval (by `time_column`) or partition (by `partition_column`), `overwrite` the whole
+        table. `schema="merge"` adds columns that the table lacks. The table, and the schema (database) of its name, are
+        made when missing. Returns the number of rows written, or None if this run had written them before."""
+        rows = self._output.write(
+            df, table, time_column=time_column, partition_column=partition_column, mode=mode, schema=schema
+        )
+        self.count_rows(rows)
+        return rows
+
+    def merge(
+        self, df: DataFrame, table: str, on: str | Sequence[str], schema: Literal["merge"] | None = None
+    ) -> int | None:
+        """Upsert `df` into a Delta table, exactly once: rows whose key (the columns `on`) is in the table are updated, the others
+        inserted. Two rows of `df` with one key are an error. Returns how many were inserted or updated, or None if this
+        run had merged them before. The rest is as in `write`."""
+        rows = self._output.merge(df, table, on=on, schema=schema)
         self.count_rows(rows)
         return rows
 

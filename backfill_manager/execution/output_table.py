@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.errors import AbandonedTry, InvalidInput
+from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.execution.sql_lexer import identifier
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
-    from pyspark.sql import DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import StructType
 
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
@@ -23,19 +23,30 @@ PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days"
 
 
 @dataclass(frozen=True)
+class CommitMark:
+    """What a commit carries, so that it lands once and is found again."""
+
+    transaction: str
+    generation: int
+    metadata: str
+
+
+@dataclass(frozen=True)
 class Commit:
     """One of our writes, by the table's log."""
 
     version: int
     rows: int | None  # inserted or updated; None where Delta does not say, and for what inserts and updates nothing
+    inserted: int | None = None  # of a MERGE, as is the next
+    updated: int | None = None
 
 
 class OutputTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
         """`name` is a path if it has a `/` in it, else a table's name, as Spark resolves it."""
         self._spark = spark
-        self.name = name
         self.is_path = "/" in name
+        self.name = name if self.is_path else name.removeprefix("spark_catalog.")  # which Delta's own parser refuses
         if self.is_path:
             path, file_system = hadoop_path(spark, name)
             self.identity = str(file_system.makeQualified(path).toString())
@@ -74,11 +85,13 @@ class OutputTable:
             return bool(DeltaTable.isDeltaTable(self._spark, self.name))
         return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
-    def create(self, schema: StructType) -> None:
-        """Creates it with these columns, all nullable. Harmless if it exists, or if nothing is written afterwards."""
+    def create(self, schema: StructType) -> str | None:
+        """Creates it with these columns, all nullable. Harmless if it exists, or if nothing is written afterwards. Returns the
+        schema (database) that was missing and was made, too."""
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
+        made = None if self.is_path else self._make_schema()
         self.remove_unfinished_log()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
@@ -87,6 +100,14 @@ class OutputTable:
         for key, value in PROPERTIES.items():
             builder = builder.property(key, value)
         builder.execute()
+        return made
+
+    def _make_schema(self) -> str | None:
+        schema = ".".join(identifier(part) for part in name_parts(self._spark, self.name)[:-1])
+        if not schema or self._spark.catalog.databaseExists(schema):
+            return None
+        self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        return schema.replace("`", "")
 
     def remove_unfinished_log(self) -> None:
         """Removes what a writer leaves that was killed while it created the table: a log folder without a commit, where Delta
@@ -104,22 +125,25 @@ class OutputTable:
     def save(self, writer: DataFrameWriter) -> None:
         writer.save(self.name) if self.is_path else writer.saveAsTable(self.name)
 
-    def _delta(self) -> DeltaTable:
+    def delta(self, spark: SparkSession) -> DeltaTable:
+        """The table, as this session has it."""
         from delta.tables import DeltaTable
         from pyspark.errors import AnalysisException
 
         if self.is_path:
-            return DeltaTable.forPath(self._spark, self.name)
+            return DeltaTable.forPath(spark, self.name)
         try:
-            return DeltaTable.forName(self._spark, self.name)
+            return DeltaTable.forName(spark, self.name)
         except AnalysisException as error:
             if error.getCondition() == "DELTA_MISSING_DELTA_TABLE":
-                raise InvalidInput(f"{self.name!r} is not a Delta table; ctx.write writes Delta tables only") from None
+                raise InvalidInput(
+                    f"{self.name!r} is not a Delta table; ctx.write and ctx.merge write Delta tables only"
+                ) from None
             raise
 
     def read(self) -> TableState:
         """The table as it is now."""
-        delta = self._delta()
+        delta = self.delta(self._spark)
         log = delta._jdt.deltaLog()
         snapshot = log.update(*(getattr(log, f"update$default${i}")() for i in (1, 2, 3)))
         return TableState(self.name, delta.toDF().schema, log, snapshot)
@@ -146,6 +170,17 @@ class TableState:
             )
         return recorded == generation
 
+    def refuse_new_columns(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
+        """`InvalidInput` if the rows have columns that the table lacks and that are not to be added."""
+        known = {name.lower() for name in self.schema.names}
+        new = [name for name in rows.columns if name.lower() not in known]
+        if new and not adds_columns:
+            similar = nearest(new[0], self.schema.names) if len(new) == 1 else ""
+            raise InvalidInput(
+                f"{call}: the table has no column {', '.join(map(repr, new))}{similar}; schema='merge' adds "
+                f"{'it' if len(new) == 1 else 'them'}"
+            )
+
     def find(self, metadata: str, since: int) -> Commit | None:
         """The commit after version `since` that carries this user metadata."""
         changes = self._log.getChanges(since + 1, *(getattr(self._log, f"getChanges$default${i}")() for i in (2, 3)))
@@ -154,13 +189,30 @@ class TableState:
             first = json.loads(version_and_actions._2().head().json())  # commitInfo comes first
             info = first.get("commitInfo", {})
             if info.get("userMetadata") == metadata:
-                return Commit(int(version_and_actions._1()), _rows_in(info.get("operationMetrics", {})))
+                metrics = info.get("operationMetrics", {})
+                parts = (int(metrics[name]) if name in metrics else None for name in _MERGED)
+                return Commit(int(version_and_actions._1()), _rows_in(metrics), *parts)
         return None
+
+
+_MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
 
 
 def _rows_in(metrics: dict[str, str]) -> int | None:
     """Rows that a commit inserted or updated, by Delta's metrics; copied rows do not count."""
-    for names in (("numTargetRowsInserted", "numTargetRowsUpdated"), ("numUpdatedRows",), ("numOutputRows",)):
+    for names in (_MERGED, ("numUpdatedRows",), ("numOutputRows",)):
         if all(name in metrics for name in names):
             return sum(int(metrics[name]) for name in names)
     return None
+
+
+def different_types(table: StructType, rows: StructType) -> str:
+    """What Delta does not say when it can't put these rows into this table."""
+    of_table = {field.name.lower(): field.dataType.simpleString() for field in table.fields}
+    of_rows = {field.name: field.dataType.simpleString() for field in rows.fields}
+    found = [
+        f"column {name!r} is {kind} here and {of_table[name.lower()]} in the table"
+        for name, kind in of_rows.items()
+        if of_table.get(name.lower(), kind) != kind
+    ]
+    return f"{'; '.join(found)}; cast it"

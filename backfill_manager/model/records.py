@@ -184,7 +184,9 @@ class TaskInstance(Record, table="task_instance", key=("dag_id", "run_id", "task
     retry_at: datetime | None = None
     error: str | None = None
     result_json: str | None = None
-    rows_written: int | None = None  # into tables, by `ctx.write`, when it last succeeded; None: it wrote nothing
+    rows_written: int | None = (
+        None  # into tables, by `ctx.write` and `ctx.merge`, when it last succeeded; None: it wrote nothing
+    )
     losses: int | None = None  # starts in a row that ended with their process or JVM, over all terms; None: 0
 
 

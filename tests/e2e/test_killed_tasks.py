@@ -1,5 +1,6 @@
-"""`kill -9` of task processes at random moments of a real backfill, most of them inside of ctx.write: the tables end as those
-of a backfill that was left alone. And moments that chance seldom finds: a Spark job that runs, and a commit that is going on."""
+"""`kill -9` of task processes at random moments of a real backfill, most of them inside of ctx.write or ctx.merge: the tables end
+as those of a backfill that was left alone. And moments that chance seldom finds: a Spark job that runs, and a commit that is
+going on."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from support.manager_process import TIMEOUT_S, ended, request, settled, wait_for
+from support.manager_process import TIMEOUT_S, ended, settled, wait_for
+from support.manager_process import request as ask
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.execution.table_turns import PROCESS_TURNS
@@ -56,38 +58,48 @@ def say(ctx, moment):
     os.close(heard)
 
 
-def write(ctx, table, **how):
+def write(ctx, table, put):
     from pyspark.sql import functions as f
     say(ctx, "begun")
     rows = ctx.spark.range(300, numPartitions=2).groupBy((f.col("id") % 5).alias("part")).agg(f.sum("id").alias("value"))
     rows = rows.select(f.lit(ctx.interval.start).alias("at"), "part", "value", f.lit(ctx.run_id).alias("run"))
     say(ctx, "writes")
-    ctx.write(rows, str(ROOT / ctx.dag_id / table), **how)
+    put(rows, str(ROOT / ctx.dag_id / table))
     say(ctx, "wrote")
     kills = json.loads((ROOT / "kills.json").read_text())
     if ctx.try_number <= kills.get(f"{ctx.dag_id} {ctx.run_id} {ctx.task_id}", 0):
         signal.pause()  # the latest moment: its rows are in the table, and the manager does not know
 
 
-def two_tables(name):
+def four_tables(name):
     @dag(dag_id=name, schedule="@daily", start_date="2024-01-01", end_date="2024-12-31", max_active_runs=4)
     def tables():
         @task(retries=1000, retry_delay=0)
         def replace(ctx):
-            write(ctx, "replaced", time_column="at")
+            write(ctx, "replaced", lambda rows, table: ctx.write(rows, table, time_column="at"))
 
         @task(retries=1000, retry_delay=0)
         def append(ctx):
-            write(ctx, "appended", mode="append")
+            write(ctx, "appended", lambda rows, table: ctx.write(rows, table, mode="append"))
+
+        @task(retries=1000, retry_delay=0)
+        def overwrite(ctx):
+            write(ctx, f"overwritten_{ctx.interval.start.day}", lambda rows, table: ctx.write(rows, table, mode="overwrite"))
+
+        @task(retries=1000, retry_delay=0)
+        def merge(ctx):
+            write(ctx, "merged", lambda rows, table: ctx.merge(rows, table, on=["at", "part"]))
 
         replace()
         append()
+        overwrite()
+        merge()
 
     tables()
 
 
-two_tables("killed")
-two_tables("left_alone")
+four_tables("killed")
+four_tables("left_alone")
 """
 
 
@@ -193,6 +205,12 @@ def rows(spark: SparkSession, table: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in spark.read.format("delta").load(str(table)).collect())
 
 
+def commits(spark: SparkSession, table: Path) -> Counter[str]:
+    """How many each run has made."""
+    marks = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").where("userMetadata IS NOT NULL").collect()
+    return Counter(json.loads(row["userMetadata"])["run"] for row in marks)
+
+
 class RandomKills:
     """Kills the first tries of some task instances, each at a random moment: soon after it has begun, or after its write has,
     within a little more than the time of writes so far. How many of which instance is settled before."""
@@ -235,11 +253,11 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"random.Random({seed})")
-    chance, days = random.Random(seed), max(4, kills // 5)
+    chance, days = random.Random(seed), max(4, kills // 10)
     names = [
         f"killed backfill__{FIRST + timedelta(days=n):%Y-%m-%d}T00:00:00Z {task_id}"
         for n in range(days)
-        for task_id in ("replace", "append")
+        for task_id in ("replace", "append", "overwrite", "merge")
     ]
     planned = Counter(chance.choices(names, k=kills))
     (tmp_path / "kills.json").write_text(json.dumps(planned))
@@ -247,7 +265,7 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
     store = manager()
     for name in ("killed", "left_alone"):
         wait_for(lambda name=name: store.count("dag", [], [Condition("dag_id", "=", name)])[()])
-        request(store, ask_for(name, days), name)
+        ask(store, ask_for(name, days), name)
     killer = RandomKills(moments, planned, chance)
     killer.kill_until(lambda: _are_done(store))
     moments.hear(within=0.0)
@@ -255,10 +273,11 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
     for name in ("killed", "left_alone"):
         assert ended(store, name).state == s.SUCCESS, [ti.error for ti in store.read(TaskInstance) if ti.error]
     assert store.count("backfill_item", ["state"]) == {(s.SUCCESS,): 2 * days}
-    for table in ("replaced", "appended"):
+    for table in ("replaced", "appended", "merged", *(f"overwritten_{n + 1}" for n in range(days))):
         found, expected = (rows(spark, tmp_path / name / table) for name in ("killed", "left_alone"))
         assert found == expected, table
-        assert len(expected) == len(set(expected)) == 5 * days
+        assert len(expected) == len(set(expected)) == 5 * (1 if "overwritten" in table else days)
+        assert commits(spark, tmp_path / "killed" / table) == Counter({run: 1 for *_, run in expected}), table
 
     killed = {Try(*name.split(), n) for name, times in planned.items() for n in range(1, times + 1)}
     assert set(killer.killed) == killed
@@ -294,11 +313,16 @@ def blocked():
         say(ctx, "begun")
         if not first:
             (ROOT / "second_try").read_text()
-        ctx.write(rows, str(ROOT / "appended"), mode="append")
+        WRITE
 
     append()
 """
 )
+WRITES = {
+    "write": 'ctx.write(rows, str(ROOT / "appended"), mode="append")',
+    "overwrite": 'ctx.write(rows, str(ROOT / "appended"), mode="overwrite")',
+    "merge": 'ctx.merge(rows, str(ROOT / "appended"), on=["id"])',
+}
 
 
 @dataclass
@@ -336,14 +360,16 @@ def write(end: int, text: str) -> None:
     os.close(end)
 
 
-@pytest.fixture
-def blocked(settings: Settings, manager: Callable[[], Store], moments: Moments, tmp_path: Path) -> Blocked:
+@pytest.fixture(params=WRITES)
+def blocked(
+    request: pytest.FixtureRequest, settings: Settings, manager: Callable[[], Store], moments: Moments, tmp_path: Path
+) -> Blocked:
     for name in ("in_udf", "second_try"):
         os.mkfifo(tmp_path / name)
-    bundle(tmp_path, BLOCKED_FILE)
+    bundle(tmp_path, BLOCKED_FILE.replace("WRITE", WRITES[request.param]))
     store = manager()
     wait_for(lambda: store.count("dag", [])[()])
-    request(store, ask_for("blocked", days=1), "blocked")
+    ask(store, ask_for("blocked", days=1), "blocked")
     return Blocked(store, moments.wait_for("begun", try_number=1), reader_of(tmp_path / "in_udf"))
 
 

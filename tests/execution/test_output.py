@@ -368,8 +368,8 @@ def _forget(spark: SparkSession, table: str) -> None:
     [
         ({"time_column": None}, "needs time_column="),
         ({"time_column": "att"}, "has no column 'att'; did you mean 'at'?"),
-        ({"time_column": "value"}, "the column is int; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"),
-        ({"mode": "upsert"}, "mode is 'replace' or 'append', not 'upsert'"),
+        ({"time_column": "value"}, "time_column 'value' is int; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"),
+        ({"mode": "upsert"}, "mode is 'replace', 'append' or 'overwrite', not 'upsert'"),
     ],
 )
 def test_a_wrong_call_is_told_in_one_line(stage: Stage, table: str, how: dict[str, Any], complaint: str) -> None:

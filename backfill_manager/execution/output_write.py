@@ -1,0 +1,182 @@
+"""What `ctx.write` does with the rows: it replaces a run's interval or partition, or the whole table, or appends.
+
+- `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows
+  outside of them in what is written are an error that changes nothing. A run with neither replaces the whole table.
+- `overwrite` replaces the whole table, whatever run it is. Columns that the rows lack stay, and are NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from backfill_manager.clock import EPOCH, format_instant, from_micros
+from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.execution.interval import bounds
+from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState, different_types
+from backfill_manager.execution.sql_lexer import identifier, string_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Mode = Literal["replace", "append", "overwrite"]
+MODES: Final = get_args(Mode)
+
+
+@dataclass(frozen=True)
+class _Replaced:
+    """The part of a table that a write replaces."""
+
+    where: str  # for replaceWhere: literals in the column's own type
+    kind: str  # the type of its column
+    name: str  # in messages
+
+
+@dataclass(frozen=True)
+class Write:
+    call: str
+    launch: TaskLaunch
+    column: str | None  # by which it replaces rows; None if it replaces all, or none
+    mode: Mode
+    adds_columns: bool
+
+    @property
+    def verb(self) -> str:
+        return "appended to" if self.mode == "append" else "into"
+
+    @classmethod
+    def checked(
+        cls, call: str, launch: TaskLaunch, time_column: str | None, partition_column: str | None, mode: Mode,
+        adds_columns: bool,
+    ) -> Write:  # fmt: skip
+        if mode not in MODES:
+            raise InvalidInput(f"{call}: mode is 'replace', 'append' or 'overwrite', not {mode!r}")
+        column = None
+        if mode == "replace":
+            column = _column_of_run(call, launch, time_column, partition_column)
+        elif mode == "overwrite" and (time_column or partition_column):
+            given = "time_column" if time_column else "partition_column"
+            raise InvalidInput(
+                f"{call}: mode='overwrite' replaces the whole table, so it takes no {given}; mode='replace', which does, "
+                "replaces the rows of the run's interval or partition"
+            )
+        return cls(call, launch, column, mode, adds_columns)
+
+    def check(self, table: TableState | None, rows: DataFrame) -> None:
+        if self.column is not None:
+            _column(self.call, rows.schema, "the DataFrame", self.column)
+        if table is None:
+            return
+        table.refuse_new_columns(self.call, rows, self.adds_columns)
+
+    def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
+        from pyspark.errors import AnalysisException
+
+        writer = rows.write.format("delta").mode("append" if self.mode == "append" else "overwrite")
+        writer = writer.options(txnAppId=mark.transaction, txnVersion=str(mark.generation), userMetadata=mark.metadata)
+        writer = writer.option("mergeSchema", self.adds_columns)
+        replaced = None if self.column is None else self._replaced(before.schema, self.column)
+        if replaced is not None:
+            writer = writer.option("replaceWhere", replaced.where)
+        try:
+            table.save(writer)
+        except AnalysisException as error:
+            if replaced is not None and error.getCondition() == "DELTA_REPLACE_WHERE_MISMATCH":
+                raise InvalidInput(
+                    f"{self.call}: there are rows outside of this run's {replaced.name}"
+                    f"{_example(str(error), replaced.kind)}; nothing was written. "
+                    "Leave them out first, as with .where(ctx.in_interval(...))."
+                ) from None
+            if error.getCondition() == "DELTA_FAILED_TO_MERGE_FIELDS":
+                raise InvalidInput(
+                    f"{self.call}: {different_types(before.schema, rows.schema)}; nothing was written"
+                ) from None
+            raise
+
+    def _replaced(self, schema: StructType, by: str) -> _Replaced:
+        """The part of the table that this write replaces."""
+        launch = self.launch
+        column, kind = _column(self.call, schema, "the table", by)
+        if (key := launch.run.partition_key) is not None:
+            return _Replaced(f"{column} = {_key_literal(key, kind, by)}", kind, f"partition {key!r}")
+        assert launch.interval is not None
+        ends = bounds(launch.interval, launch.dag.timezone).get(kind)
+        if ends is None:
+            raise InvalidInput(
+                f"{self.call}: time_column {by!r} is {kind}; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"
+            )
+        start, end = (format_instant(at) for at in launch.interval)
+        return _Replaced(f"{column} >= {ends.lower} AND {column} < {ends.upper}", kind, f"interval [{start}, {end})")
+
+
+def _column_of_run(call: str, launch: TaskLaunch, time_column: str | None, partition_column: str | None) -> str | None:
+    """The column that tells which rows are this run's; None if it has neither interval nor partition."""
+    run = launch.run
+    if run.partition_key is not None:
+        if partition_column is None:
+            raise InvalidInput(
+                f"{call} in a run for partition {run.partition_key!r} needs partition_column=..., "
+                "the column that holds the key (or mode='append'; mode='overwrite' replaces the whole table)"
+            )
+        return partition_column
+    if launch.interval is not None and launch.interval.start == launch.interval.end:
+        raise InvalidInput(
+            f"{call}: run {run.run_id} has an empty interval, as its DAG has no schedule, so no rows are its own; "
+            "mode='overwrite' replaces the whole table (or mode='append', or ctx.merge)"
+        )
+    if launch.interval is not None:
+        if time_column is None:
+            raise InvalidInput(
+                f"{call} needs time_column=..., the column by which rows belong to the run's interval "
+                "(or mode='append'; mode='overwrite' replaces the whole table)"
+            )
+        return time_column
+    if time_column or partition_column:
+        raise InvalidInput(
+            f"{call}: run {run.run_id} has neither interval nor partition, so there is nothing to compare "
+            f"{'time_column' if time_column else 'partition_column'} with; mode='overwrite' without it replaces the whole table"
+        )
+    return None
+
+
+def _column(call: str, schema: StructType, whose: str, column: str) -> tuple[str, str]:
+    """Its name in SQL, and its type."""
+    for field in schema.fields:
+        if field.name.lower() == column.lower():
+            return identifier(field.name), field.dataType.simpleString()
+    raise InvalidInput(
+        f"{call}: {whose} has no column {column!r}"
+        f"{nearest(column, schema.names) or '; it has ' + ', '.join(schema.names)}"
+    )
+
+
+def _key_literal(key: str, kind: str, column: str) -> str:
+    try:
+        if kind == "string":
+            return string_literal(key)
+        if kind in ("tinyint", "smallint", "int", "bigint"):
+            return str(int(key))
+        if kind == "date":
+            return f"DATE '{date.fromisoformat(key).isoformat()}'"
+    except ValueError:
+        raise InvalidInput(f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}") from None
+    raise InvalidInput(f"partition_column {column!r} is {kind}; it must be STRING, DATE or a whole number")
+
+
+def _example(message: str, kind: str) -> str:
+    """The offending value in Delta's message (a line ` - column : value`), in readable form."""
+    match = re.search(r"^ - (\S+) : (.*)$", message, re.MULTILINE)
+    if match is None:
+        return ""
+    column, value = match.groups()
+    if value.lstrip("-").isdigit():
+        if kind == "date":
+            value = (EPOCH + timedelta(days=int(value))).date().isoformat()
+        elif kind in ("timestamp", "timestamp_ntz"):
+            at = format_instant(from_micros(int(value))) or ""
+            value = at if kind == "timestamp" else at.removesuffix("Z")
+    return f" (for example {column} = {value})"

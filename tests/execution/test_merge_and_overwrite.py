@@ -1,0 +1,310 @@
+"""Writes of whole tables and by keys: `mode="overwrite"`, `schema="merge"`, `ctx.merge`. They land once, as the writes of
+tests/execution/test_output.py do, and say in one line what is wrong with a call."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.executor_fixture import PATIENCE, Stage, a_launch, day, outlive_the_stop, rows_of, version_of
+
+from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.table_turns import PROCESS_TURNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def again(launch: TaskLaunch, **changes: Any) -> TaskLaunch:
+    """The same task instance, started once more."""
+    return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
+
+
+def frame(ctx: Any, *rows: tuple[int, str], columns: str = "id INT, name STRING") -> DataFrame:
+    result: DataFrame = ctx.spark.createDataFrame(list(rows), columns)
+    return result
+
+
+def overwrites(table: str, *rows: tuple[int, str], **how: Any) -> Callable[[Any], Any]:
+    return lambda ctx: ctx.write(frame(ctx, *rows), table, mode="overwrite", **how)
+
+
+def merges(table: str, *rows: tuple[int, str], **how: Any) -> Callable[[Any], Any]:
+    return lambda ctx: ctx.merge(frame(ctx, *rows), table, **({"on": ["id"]} | how))
+
+
+def operations(spark: SparkSession, table: str) -> list[str]:
+    """Of the commits that a task made, newest first."""
+    history = (
+        spark.sql(f"DESCRIBE HISTORY {table}").where("userMetadata IS NOT NULL").orderBy("version", ascending=False)
+    )
+    return [row["operation"] for row in history.collect()]
+
+
+EVERY_KIND: list[dict[str, Any]] = [
+    {}, {"interval": (day(1), day(1))}, {"interval": (day(1), day(31))}, {"interval": None, "partition": "north"}
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("run", EVERY_KIND, ids=["scheduled", "by hand", "single", "partition"])
+def test_overwrite_replaces_the_whole_table_whatever_run_it_is(stage: Stage, table: str, run: dict[str, Any]) -> None:
+    assert stage.play(a_launch(interval=(day(5), day(6))), overwrites(table, (1, "a"), (2, "b"))) == Succeeded("2")
+    launch = a_launch(run_id="this one", **run)
+    assert stage.play(launch, overwrites(table, (3, "c"))) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(3, "c")]
+    assert stage.audience.rows_of(launch) == 1
+    assert f"1 row into {table}" in stage.log_of(launch)
+
+    landed = version_of(stage.spark, table)  # the manager died before it heard of that
+    assert stage.play(again(launch), overwrites(table, (4, "d"))) == Succeeded(None)
+    assert version_of(stage.spark, table) == landed
+    assert stage.play(again(again(launch), generation=1), overwrites(table, (5, "e"))) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(5, "e")]
+
+
+def test_overwrite_keeps_what_else_the_table_is(stage: Stage, table: str) -> None:
+    stage.spark.sql(
+        f"CREATE TABLE {table} (part INT, id INT, name STRING) USING delta PARTITIONED BY (part) "
+        "TBLPROPERTIES ('of.mine' = 'yes')"
+    )
+    write = lambda ctx: ctx.write(frame(ctx, (1, "a"), columns="part INT, name STRING"), table, mode="overwrite")  # noqa: E731
+    assert stage.play(a_launch(), write) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(1, None, "a")]
+    detail = stage.spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
+    assert detail["partitionColumns"] == ["part"] and detail["properties"]["of.mine"] == "yes"
+
+
+def test_a_merge_updates_the_keys_that_are_there_and_inserts_the_others(stage: Stage, table: str) -> None:
+    first, second = a_launch(run_id="first"), a_launch(run_id="second")
+    assert stage.play(first, merges(table, (1, "a"), (2, "b"))) == Succeeded("2")
+    assert stage.play(second, merges(table, (2, "B"), (3, "C"), (4, "D"))) == Succeeded("3")
+    assert rows_of(stage.spark, table) == [(1, "a"), (2, "B"), (3, "C"), (4, "D")]
+    assert f"3 rows merged into {table} (2 inserted, 1 updated)" in stage.log_of(second)
+    assert stage.audience.rows_of(second) == 3
+
+    third = a_launch(run_id="third")
+    assert stage.play(third, merges(table)) == Succeeded("0")
+    assert stage.play(again(third), merges(table, (9, "late"))) == Succeeded(None), (
+        "that it has merged nothing, too, lands"
+    )
+
+
+def test_a_merge_that_had_landed_is_not_done_again(stage: Stage, table: str) -> None:
+    first, between = a_launch(run_id="first"), a_launch(run_id="between")
+    assert stage.play(first, merges(table, (1, "old"))) == Succeeded("1")
+    assert stage.play(between, merges(table, (1, "new"))) == Succeeded("1")
+    second = again(first, try_number=2)  # done again it would bring back what has been replaced since
+    assert stage.play(second, merges(table, (1, "old"), (2, "old"))) == Succeeded(None)
+    assert "nothing is written again" in stage.log_of(second) and stage.audience.rows_of(second) is None
+    assert rows_of(stage.spark, table) == [(1, "new")]
+    assert operations(stage.spark, table) == ["MERGE", "MERGE"]
+    assert stage.play(again(second, generation=1), merges(table, (1, "cleared"))) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(1, "cleared")]
+
+
+@pytest.mark.parametrize("does", [overwrites, merges])
+def test_an_older_generation_that_comes_last_is_refused(stage: Stage, table: str, does: Any) -> None:
+    old = a_launch()
+    assert stage.play(again(old, generation=1), does(table, (1, "new"))) == Succeeded("1")
+    outcome = stage.play(old, does(table, (1, "old")))
+    assert isinstance(outcome, Failed) and "was cleared and has written anew" in outcome.error
+    assert rows_of(stage.spark, table) == [(1, "new")]
+
+
+@pytest.mark.parametrize("does", [overwrites, merges])
+def test_a_late_one_of_an_abandoned_try_is_refused(
+    stage_of: Callable[..., Stage], table: str, does: Callable[..., Any]
+) -> None:
+    stage = stage_of(grace_s=PATIENCE)  # it is not killed
+    begun = stage.signal()
+
+    def too_late(ctx: Any) -> Any:
+        outlive_the_stop(begun)
+        return does(table, (1, "late"))(ctx)
+
+    late = stage.start(a_launch(), too_late)
+    assert begun.wait(PATIENCE)
+    assert stage.executor.cancel(late.key, "cancelled by hand")
+    assert stage.audience.outcome(late) == Cancelled("cancelled by hand")
+    assert not stage.spark.catalog.tableExists(table)
+    assert stage.play(again(late), does(table, (2, "next"))) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(2, "next")]
+
+
+def test_parallel_merges_of_one_table_take_turns_and_all_land(stage: Stage, table: str) -> None:
+    launches = [a_launch(run_id=f"run {n}") for n in range(6)]
+    together = stage.barrier(6)
+
+    def all_at_once(ctx: Any) -> None:
+        assert together.wait(PATIENCE)
+        own = int(ctx.run_id.split()[1])
+        ctx.merge(frame(ctx, (own, ctx.run_id), (100, "shared")), table, on="id")
+
+    for launch in launches:
+        stage.start(launch, all_at_once)
+    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 6
+    assert rows_of(stage.spark, table) == [*((n, f"run {n}") for n in range(6)), (100, "shared")]
+    assert not any("another writer was first" in stage.log_of(launch) for launch in launches)
+    assert PROCESS_TURNS._queues == {}
+
+
+def test_a_merge_that_conflicts_with_a_writer_outside_is_tried_again(stage: Stage, table: str, tmp_path: Path) -> None:
+    assert stage.play(a_launch(run_id="before"), merges(table, (1, "before"))) == Succeeded("1")
+    reached, go_on = tmp_path / "reached", tmp_path / "go on"
+    for pipe in (reached, go_on):
+        os.mkfifo(pipe)
+
+    def stops_in_the_middle(ctx: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        @F.udf("string")
+        def halting(value):  # type: ignore[no-untyped-def]
+            if os.path.exists(reached):
+                with open(reached, "w"), open(go_on) as message:
+                    message.read()
+                os.unlink(reached)
+            return value
+
+        rows = frame(ctx, (1, "mine")).select("id", halting("name").alias("name"))
+        return ctx.merge(rows, table, on=["id"])
+
+    def meddle() -> None:
+        with open(reached), open(go_on, "w"):
+            stage.spark.sql(f"UPDATE {table} SET name = 'theirs'")
+
+    threading.Thread(target=meddle, daemon=True).start()
+    launch = stage.start(a_launch(), stops_in_the_middle)
+    assert stage.audience.outcome(launch) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(1, "mine")]
+
+
+def test_null_is_a_key_and_several_columns_make_one(stage: Stage, table: str) -> None:
+    def merge(value: int) -> Callable[[Any], Any]:
+        def task(ctx: Any) -> Any:
+            rows = [(None, "x", value), (1, "x", value), (1, "`y`", value)]
+            return ctx.merge(ctx.spark.createDataFrame(rows, "a INT, `b.c` STRING, v INT"), table, on=["A", "b.c"])
+
+        return task
+
+    assert stage.play(a_launch(run_id="1"), merge(1)) == Succeeded("3")
+    assert stage.play(a_launch(run_id="2"), merge(2)) == Succeeded("3")
+    assert {row["v"] for row in stage.spark.table(table).collect()} == {2}
+    assert stage.spark.table(table).count() == 3
+
+
+def test_columns_that_the_rows_lack_keep_their_values_and_keys_alone_are_inserted_once(
+    stage: Stage, table: str
+) -> None:
+    assert stage.play(a_launch(run_id="1"), merges(table, (1, "a"))) == Succeeded("1")
+    only_keys = lambda ctx: ctx.merge(ctx.spark.range(1, 3).selectExpr("int(id) AS id"), table, on="id")  # noqa: E731
+    assert stage.play(a_launch(run_id="2"), only_keys) == Succeeded("1")
+    assert rows_of(stage.spark, table) == [(1, "a"), (2, None)]
+
+
+def test_what_a_merge_sets_in_spark_does_not_reach_the_tasks_other_statements(stage: Stage, table: str) -> None:
+    def both(ctx: Any) -> None:
+        ctx.merge(frame(ctx, (1, "a")), table, on="id")
+        ctx.spark.sql(f"INSERT INTO {table} VALUES (2, 'b')")
+        ctx.spark.sql(f"INSERT INTO {table} VALUES (3, 'c')")
+
+    assert stage.play(a_launch(), both) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+ADDING: list[Callable[[Any, str, Any], Any]] = [
+    lambda ctx, table, more: ctx.write(more, table, mode="overwrite", schema="merge"),
+    lambda ctx, table, more: ctx.write(more, table, mode="append", schema="merge"),
+    lambda ctx, table, more: ctx.write(more.where("id = 2"), table, partition_column="id", schema="merge"),
+    lambda ctx, table, more: ctx.merge(more, table, on="id", schema="merge"),
+]
+
+
+@pytest.mark.parametrize("adds", ADDING, ids=["overwrite", "append", "replace", "merge"])
+def test_new_columns_are_added_by_schema_merge_only(stage: Stage, table: str, adds: Any) -> None:
+    assert stage.play(a_launch(run_id="before"), overwrites(table, (1, "a"))) == Succeeded("1")
+    landed = version_of(stage.spark, table)
+
+    def without(ctx: Any) -> Any:
+        more = frame(ctx, (2, "b")).selectExpr("*", "true AS is_new", "1.5 AS nam")
+        return ctx.write(more, table, mode="overwrite") if ctx.run_id != "merge" else ctx.merge(more, table, on="id")
+
+    for run_id in ("write", "merge"):
+        outcome = stage.play(a_launch(run_id=run_id), without)
+        assert isinstance(outcome, Failed) and not outcome.retryable
+        assert "the table has no column 'is_new', 'nam'; schema='merge' adds them" in outcome.error
+    assert version_of(stage.spark, table) == landed
+
+    launch = a_launch(interval=None, partition="2")
+    added = lambda ctx: adds(ctx, table, frame(ctx, (2, "b")).selectExpr("*", "true AS is_new"))  # noqa: E731
+    assert stage.play(launch, added) == Succeeded("1")
+    assert stage.play(again(launch), added) == Succeeded(None)
+    assert stage.spark.table(table).columns == ["id", "name", "is_new"]
+    assert (2, "b", True) in rows_of(stage.spark, table)
+
+
+@pytest.fixture
+def new_schema(spark: SparkSession) -> Iterator[str]:
+    yield "made_by_a_write"
+    spark.sql("DROP SCHEMA IF EXISTS made_by_a_write CASCADE")
+
+
+@pytest.mark.parametrize("name", ["{}.events", "spark_catalog.{}.events"])
+@pytest.mark.parametrize("does", [overwrites, merges])
+def test_a_schema_that_is_missing_is_made(stage: Stage, new_schema: str, does: Any, name: str) -> None:
+    launch, name = a_launch(run_id="first"), name.format(new_schema)
+    assert stage.play(launch, does(name, (1, "a"))) == Succeeded("1")
+    assert f"made the schema {new_schema}" in stage.log_of(launch)
+    assert rows_of(stage.spark, name) == [(1, "a")]
+    assert stage.play(again(launch), does(name, (2, "b"))) == Succeeded(None)
+
+
+WRONG: list[tuple[Callable[[Any, str, Any], Any], str]] = [
+    (lambda ctx, t, df: ctx.write(df, t), "needs time_column=..., the column by which rows belong to the run's interval (or "
+     "mode='append'; mode='overwrite' replaces the whole table)"),
+    (lambda ctx, t, df: ctx.write(df, t, mode="overwrite", time_column="id"),
+     "mode='overwrite' replaces the whole table, so it takes no time_column"),
+    (lambda ctx, t, df: ctx.write(df, t, mode="overwrite", schema="overwrite"),
+     "schema is 'merge', which adds new columns, or left out, not 'overwrite'"),
+    (lambda ctx, t, df: ctx.write(df.selectExpr("string(id) AS id"), t, mode="overwrite"),
+     "column 'id' is string here and int in the table; cast it; nothing was written"),
+    (lambda ctx, t, df: ctx.merge(df, t, on=[]), "on=[...] names the columns of the key, such as on=['id']; it is []"),
+    (lambda ctx, t, df: ctx.merge(df, t, on=["id", "ID"]), "on=[...] has 'id' twice"),
+    (lambda ctx, t, df: ctx.merge(df, t, on=["nam"]),
+     "on=[...] has 'nam', and the DataFrame has no such column; did you mean 'name'?"),
+    (lambda ctx, t, df: ctx.merge(df.selectExpr("id AS idd", "name"), t, on=["idd"]),
+     "on=[...] has 'idd', and the table has no such column; did you mean 'id'?"),
+    (lambda ctx, t, df: ctx.merge(df.union(df), t, on=["id"]), "2 rows have the key id=7"),
+    (lambda ctx, t, df: ctx.merge([1], t, on=["id"]), "takes a Spark DataFrame, not a list"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "complaint"), WRONG, ids=range(len(WRONG)))
+def test_a_wrong_call_is_told_in_one_line_and_nothing_is_written(
+    stage: Stage, table: str, call: Callable[[Any, str, Any], Any], complaint: str
+) -> None:
+    assert stage.play(a_launch(run_id="before"), overwrites(table, (1, "a"))) == Succeeded("1")
+    outcome = stage.play(a_launch(), lambda ctx: call(ctx, table, frame(ctx, (7, "b"))))
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert complaint in outcome.error and "\n" not in outcome.error
+    assert rows_of(stage.spark, table) == [(1, "a")]
+
+
+@pytest.mark.parametrize("how", [{}, {"time_column": "id"}])
+def test_a_run_by_hand_of_a_dag_without_a_schedule_is_told_of_overwrite(
+    stage: Stage, table: str, how: dict[str, Any]
+) -> None:
+    by_hand = a_launch(interval=(day(1), day(1)))
+    outcome = stage.play(by_hand, lambda ctx: ctx.write(frame(ctx, (1, "a")), table, **how))
+    assert isinstance(outcome, Failed) and "mode='overwrite' replaces the whole table" in outcome.error
+    assert stage.play(again(by_hand), overwrites(table, (1, "a"))) == Succeeded("1")
+
+
+def test_a_wrong_column_makes_no_table(stage: Stage, table: str) -> None:
+    outcome = stage.play(a_launch(), lambda ctx: ctx.write(frame(ctx, (1, "a")), table, time_column="idd"))
+    assert isinstance(outcome, Failed) and "the DataFrame has no column 'idd'; did you mean 'id'?" in outcome.error
+    assert not stage.spark.catalog.tableExists(table)
