@@ -178,7 +178,7 @@ class TableState:
             similar = nearest(new[0], self.schema.names) if len(new) == 1 else ""
             raise InvalidInput(
                 f"{call}: the table has no column {', '.join(map(repr, new))}{similar}; schema='merge' adds "
-                f"{'it' if len(new) == 1 else 'them'}"
+                f"{'it' if len(new) == 1 else 'them'}, in a SQL task ALTER TABLE ... ADD COLUMNS does"
             )
 
     def find(self, metadata: str, since: int) -> Commit | None:
