@@ -263,7 +263,7 @@ def test_parts_of_a_second_are_printed_where_there_are_any(spark: SparkSession) 
 def test_an_empty_range_gives_an_empty_plan(spark: SparkSession) -> None:
     made = plan(spark, DAILY, start_date=day(1) + timedelta(hours=1), end_date=day(1) + timedelta(hours=2))
     assert made.items.num_rows == 0 and made.rows_for("b", 1).num_rows == 0
-    assert made.to_json_document() == {"items": [], "summary": made.summary, "downstream": []}
+    assert made.to_json_document() == {"items": [], "summary": made.summary, "downstream": [], "first_item": None}
     assert made.summary["pending"] == 0 and made.summary["first"] is None
 
 
