@@ -1,6 +1,6 @@
 """What the tasks of a run will see: its interval, its params, and the SQL of its tasks with the values of its parameters.
 
-`sql_values` is what a `sql` task hands to Spark, too. Values whose names look secret are masked in what is shown.
+`sql_values` is what a `sql` task hands to Spark, too. Secrets are masked in what is shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.masking import MASK, is_secret, mask_values
+from backfill_manager.masking import MASK, is_secret, mask_code, mask_values
 
 Interval = tuple[datetime, datetime]
 
@@ -58,7 +58,7 @@ def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str]) -> dict[str
         "partition_key": run.partition_key, "params": mask_values(params),
         "sql_parameters": {name: MASK if is_secret(name) else literal(mask_values(value)) for name, value in values.items()},
         "tasks": [
-            {"task_id": task.task_id, "kind": task.kind, "sql": task.sql, "into": task.into}
+            {"task_id": task.task_id, "kind": task.kind, "sql": mask_code(task.sql) if task.sql else task.sql, "into": task.into}
             for task in dag.in_order
             if task.task_id in task_ids
         ],

@@ -71,7 +71,7 @@ def test_what_can_be_refused_at_once_submits_nothing(api: ApiFixture) -> None:
     before = len(api.requests())
     for method, path, body, status, word in (
         ("POST", "/backfills", {**JANUARY, "dag_id": "flihgts"}, 404, "did you mean 'flights'"),
-        ("POST", "/backfills", {**JANUARY, "end_date": "2012-01-01"}, 422, "start_date 2013-01-01T00:00:00Z is after"),
+        ("POST", "/backfills", {**JANUARY, "end_date": "2012-01-01"}, 422, "start_date 2013-01-01 is after"),
         ("POST", "/backfills", {**JANUARY, "tasks": "["}, 422, "tasks '[' is not a regular expression"),
         ("POST", "/backfills", {**JANUARY, "pool": "nowhere"}, 404, "no pool 'nowhere'"),
         (
@@ -511,7 +511,7 @@ def test_a_manual_run_of_a_future_date_is_refused_unless_it_is_allowed(api: ApiF
             response = api.call("POST", "/dags/flights/runs?wait=30", json={"logical_date": date, **more})
             assert response.status_code == 422, response.text
             sent = response.json()["detail"]
-            assert sent.startswith(f"logical_date {ahead:%Y-%m-%d}T") and sent.endswith("add allow_future")
+            assert sent.startswith(f"logical_date {date} lies") and sent.endswith("add allow_future")
             assert "--" not in sent and len(sent.splitlines()) == 1
     assert api.requests() == []
     wrong = api.call("POST", "/dags/flights/runs", json={"allow_future": "yes"})

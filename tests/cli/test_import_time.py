@@ -93,7 +93,7 @@ def test_without_a_manager_a_dry_run_plans_here_and_writes_nothing(state: Filled
 
     assert (ended.returncode, ended.stderr) == (0, "")
     plan = json.loads(ended.stdout)
-    assert set(plan) == {"items", "summary", "downstream"}
+    assert set(plan) == {"items", "summary", "downstream", "first_item"}
     assert [item["state"] for item in plan["items"]] == ["skipped", "skipped", "pending", "pending", "pending"]
     assert plan["items"][2]["interval_start"] == "2013-01-03T05:00:00Z"
     [below] = plan["downstream"]
