@@ -35,6 +35,7 @@ PAGES = {
     "dag-day": "/dags/shop/day/2024-01-12",
     "dag-versions": "/dags/shop/versions",
     "dag-code": "/dags/shop/code",
+    "dag-render": "/dags/shop/render",
     "dag-trigger": "/dags/shop/trigger",
     "dag-clear": "/dags/shop/clear?preview=true&only=failed",
     "backfills": "/backfills",
@@ -58,7 +59,8 @@ PAGES = {
 NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
-    "/", "/login", "/static/{digest}/{name:path}", "/fragments/status_bar", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
+    "/", "/login", "/logout", "/static/{digest}/{name:path}", "/fragments/status_bar",
+    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
