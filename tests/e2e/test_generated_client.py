@@ -130,7 +130,7 @@ def test_a_generated_client_runs_the_whole_story_of_a_backfill(
     assert any("the sensor was off" in line.message for line in log.lines)
 
     (folder / "broken").unlink()
-    client("backfills", "retry_backfill", backfill_id, wait=WAIT_S)
+    client("backfills", "retry_backfill", backfill_id, body=None, wait=WAIT_S)
     retried = wait_for(lambda: (found := client.backfill(backfill_id)).completed_at and found)
     assert (retried.state, retried.success) == (m.BackfillDetailsState.SUCCESS, 3)
 
