@@ -14,7 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from backfill_manager.logging import get_logger
 from backfill_manager.service import Service
+
+log = get_logger("core_affinity")
 
 INTERVAL_S: Final = 1.0
 BUSY_BELOW: Final = 0.5  # idle cores, on average since the last look
@@ -37,9 +40,8 @@ def core_times(stat: str) -> dict[int, CoreTimes]:
     found = {}
     for name, *rest in map(str.split, stat.splitlines()):
         if name.startswith("cpu") and name != "cpu":
-            user, _nice, system, idle, waiting, *others = map(
-                int, rest[:8]
-            )  # what follows is counted in `user` as well
+            # what follows the eighth is counted in `user` as well
+            user, _nice, system, idle, waiting, *others = map(int, rest[:8])
             times = CoreTimes(user + system + sum(others), idle + waiting, sum(map(int, rest[:8])))
             found[int(name.removeprefix("cpu"))] = times
     return found
@@ -55,18 +57,26 @@ class CoreAffinity(Service):
     def run_once(self) -> float | None:
         if len(_ALLOWED) < 2:
             return None
+        try:
+            self._look()
+        except OSError as error:  # a container may forbid it, or take cores away; it is no reason to end the manager
+            log.warning("the manager's threads are not kept on one core while all are busy", reason=str(error))
+            return None
+        return INTERVAL_S
+
+    def _look(self) -> None:
         times = core_times(self._stat.read_text())
         before, self._before = self._before, times
         cores = sorted(_ALLOWED & times.keys() & before.keys())
         if cores and all(times[core].total > before[core].total for core in cores):
             self._keep(cores, before, times)
-        return INTERVAL_S
 
     def stop(self) -> None:
         super().stop()
         if self._core is not None:
             self._core = None
-            _restrict(_ALLOWED)
+            with suppress(OSError):
+                _restrict(_ALLOWED)
 
     def _keep(self, cores: list[int], before: dict[int, CoreTimes], times: dict[int, CoreTimes]) -> None:
         def share(core: int, of: str) -> float:
@@ -75,9 +85,8 @@ class CoreAffinity(Service):
 
         idle = sum(share(core, "idle") for core in cores)
         if self._core is None and idle < BUSY_BELOW:
-            self._core = min(
-                cores, key=lambda core: share(core, "urgent")
-            )  # tasks have a lower priority: they give way
+            # tasks have a lower priority: they give way
+            self._core = min(cores, key=lambda core: share(core, "urgent"))
         elif self._core is not None and idle >= FREE_FROM:
             self._core = None
             _restrict(_ALLOWED)
@@ -90,7 +99,7 @@ class CoreAffinity(Service):
 def lift(pid: int) -> None:
     """For a process that this one has started: it may use every core that this one may."""
     if _ALLOWED:
-        with suppress(ProcessLookupError):
+        with suppress(OSError):  # it has ended, or it may not: then it has the cores that this thread has
             os.sched_setaffinity(pid, _ALLOWED)
 
 

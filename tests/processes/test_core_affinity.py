@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.processes.core_affinity import CoreTimes, core_times
+from backfill_manager.processes.core_affinity import CoreAffinity, CoreTimes, core_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="Linux only")]
 
@@ -72,3 +72,7 @@ def test_threads_share_a_core_while_all_are_busy_and_processes_that_it_starts_ma
 def test_what_the_kernel_counts_for_each_core() -> None:
     stat = "cpu  10 20 30 40 5 1 2 3 7 0\ncpu0 6 12 20 30 5 1 1 2 4 0\ncpu11 4 8 10 10 0 0 1 1 3 0\nintr 1 2\nctxt 7\n"
     assert core_times(stat) == {0: CoreTimes(30, 35, 77), 11: CoreTimes(16, 10, 34)}
+
+
+def test_where_the_times_of_cores_can_not_be_read_the_manager_goes_on_without(tmp_path: Path) -> None:
+    assert CoreAffinity(tmp_path / "missing").run_once() is None
