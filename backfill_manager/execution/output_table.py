@@ -141,6 +141,10 @@ class OutputTable:
                 ) from None
             raise
 
+    def log(self, spark: SparkSession) -> Any:
+        """Its `DeltaLog`."""
+        return self.delta(spark)._jdt.deltaLog()
+
     def read(self) -> TableState:
         """The table as it is now."""
         delta = self.delta(self._spark)
