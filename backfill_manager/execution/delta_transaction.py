@@ -34,7 +34,10 @@ _OTHERWISE: Final = {  # settings of a table with which it is not
 
 def is_available(spark: SparkSession) -> bool:
     try:
-        operation = spark._jvm.java.lang.Class.forName(f"org.apache.spark.sql.delta.{_OPERATION}")
+        loader = (
+            spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        )  # of Spark's jars, which came later
+        operation = loader.loadClass(f"org.apache.spark.sql.delta.{_OPERATION}")
         return len(operation.getConstructors()[0].getParameterTypes()) == _OPERATION_ARGUMENTS
     except (Py4JError, TypeError, IndexError):
         return False
@@ -79,7 +82,21 @@ class DeltaTransaction:
         parsed = self._spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)
         found = self._transaction.filterFiles(self._sequence([parsed]), False)
         files = [found.apply(i) for i in range(found.length())]
-        return [(json.loads(file.json())["add"], file) for file in files]
+        fields = [json.loads(file.json())["add"] for file in files]
+        statistics = self._statistics([one["path"] for one in fields])  # a scan leaves them out
+        return [({**one, "stats": statistics.get(one["path"])}, file) for one, file in zip(fields, files, strict=True)]
+
+    def _statistics(self, paths: Sequence[str]) -> dict[str, str]:
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
+
+        if not paths:
+            return {}
+        files = DataFrame(self._transaction.snapshot().allFiles().toDF(), self._spark)
+        return {
+            row["path"]: row["stats"]
+            for row in files.where(F.col("path").isin(*paths)).select("path", "stats").collect()
+        }
 
     def commit(
         self, added: Iterable[str], removed: Iterable[Any], transactions: Iterable[tuple[str, int]], *, metadata: str,

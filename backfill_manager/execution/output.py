@@ -87,12 +87,9 @@ class OutputWriter:
         if self._try.commits is None or not write.replaces_part_or_appends or not table.exists():
             return None
         delta = DeltaTransaction(self._try.spark, table.log(self._try.spark))
-        definition = delta.definition()
-        if (
-            delta.recorded(transaction) is not None
-            or not definition.is_plain
-            or not definition.has_columns(_columns(df))
-        ):
+        definition, recorded = delta.definition(), delta.recorded(transaction)
+        has_landed = recorded is not None and recorded >= self._try.launch.ti.generation
+        if has_landed or not definition.is_plain or not definition.has_columns(_columns(df)):
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
         staged = StagedWrite(

@@ -78,6 +78,10 @@ def all_staged(stage: Stage, table: str) -> Iterator[Start]:
             stage.executor._commits.submit = submit  # type: ignore[method-assign]
 
 
+def test_commits_of_several_writes_are_possible_with_this_delta(stage: Stage) -> None:
+    assert stage.executor._commits.is_available
+
+
 @pytest.fixture
 def filled(stage: Stage, table: str) -> str:
     """A table with the rows of the 20th."""
