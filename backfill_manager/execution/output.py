@@ -11,8 +11,9 @@ How:
 - An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
 - What a commit does with the rows is in output_write.py and output_merge.py.
-- Writers of one table take turns (execution/table_turns.py). A writer that has to wait computes and caches its rows meanwhile,
-  so that only the commits go one by one. Commits that conflict with writers outside of this manager are retried.
+- An interval, a partition or an append is staged as files, which the manager commits with those of others
+  (execution/group_commit.py). Every other write is a commit of its own, in its turn at the table (table_turns.py); while
+  it waits its rows are computed and cached. Commits that conflict with writers outside of this manager are retried.
 
 The commit's user metadata names state, dag, run, task, DAG version, try and interval.
 """

@@ -204,10 +204,12 @@ _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
 
 def _rows_in(metrics: dict[str, str]) -> int | None:
     """Rows that a commit inserted or updated, by Delta's metrics; copied rows do not count."""
-    for names in (_MERGED, ("numUpdatedRows",), ("numOutputRows",)):
+    for names in (_MERGED, ("numUpdatedRows",)):
         if all(name in metrics for name in names):
             return sum(int(metrics[name]) for name in names)
-    return None
+    if "numOutputRows" not in metrics:
+        return None
+    return int(metrics["numOutputRows"]) - int(metrics.get("numCopiedRows", 0))
 
 
 def different_types(table: StructType, rows: StructType) -> str:
