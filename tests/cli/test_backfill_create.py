@@ -47,6 +47,7 @@ def test_a_range_is_asked_for_in_the_time_zone_of_the_dag(bfm: Bfm, filled: Fill
     assert (ask.kind, ask.start_date, ask.end_date) == ("schedule", NEW_YEAR, NEW_YEAR + 30 * DAY)
     assert (ask.pool, ask.reprocess, ask.priority, ask.max_active_runs) == ("backfill", "none", 0, None)
     assert "`bfm backfill watch " in result.out
+    assert " of flights: schedule 2013-01-01 .. 2013-01-31. " in result.out, "as it was typed"
     assert "No manager is running; the request waits for one" in result.err
 
 
