@@ -75,6 +75,8 @@ def create(
         if context.out.is_table:
             context.out.note(text)
         return watch_backfill(context, backfill_id, end_when_stuck=True)
+    if not context.out.is_table:  # the request does not say it
+        backfill["timezone"] = context.backend.dag(dag)["timezone"]
     context.out.print_result(backfill, f"{text} Submitted; watch it: `bfm backfill watch {backfill_id}`")
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
