@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
 _DETAILS: Final = (
-    "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable", "params",
+    "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable",
 )  # fmt: skip
 _TASK_FIELDS: Final = (
     "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
@@ -82,16 +82,20 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        **document(
-            _DETAILS, spec, params=mask_values(spec.params), description=mask_text(spec.description or "") or None
-        ),
-        "declared_params": {
-            name: document(resources.DeclaredParam.model_fields, one, choices=mask_values(list(one.choices), name))
-            for name, one in spec.declared_params.items()
-        },
+        **document(_DETAILS, spec, description=mask_text(spec.description or "") or None),
+        **params_of(spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
     }
+
+
+def params_of(spec: DagSpec) -> dict[str, Any]:
+    """The defaults of its run parameters, and what is declared of them."""
+    declared = {
+        name: document(resources.DeclaredParam.model_fields, one, choices=mask_values(list(one.choices), name))
+        for name, one in spec.declared_params.items()
+    }
+    return {"params": mask_values(spec.params), "declared_params": declared}
 
 
 def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
