@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
-from backfill_manager.masking import mask_values
+from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.planning.recent_runs import recent_timelines
@@ -82,7 +82,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        **document(_DETAILS, spec),
+        **document(_DETAILS, spec, description=mask_text(spec.description or "") or None),
         **params_of(spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
@@ -216,7 +216,7 @@ def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) ->
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return document(
         resources.Dag.model_fields, row,
-        description=None if spec.description is None else shorten(spec.description, MAX_LISTED_LENGTH),
+        description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
         schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone, owner=spec.owner,
         version=row.current_version, tags=json.loads(row.tags_json),
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
