@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import in_zone
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused
@@ -95,8 +95,8 @@ class RunOperations:
         row = _new_run(call, dag, s.MANUAL_RUN, run_id, interval).evolve(conf_json=conf, partition_key=partition)
         make_run(self._state, row, spec, timeline, [current] if current else [])
         text = f"run {row.run_id}"
-        if interval:
-            text += f" from {format_instant(interval[0])} to {format_instant(interval[1])}"
+        if interval and interval[0] != interval[1]:
+            text += f" from {in_zone(interval[0], spec.timezone)} to {in_zone(interval[1], spec.timezone)}"
         if current:
             text += f"; it overrides {current.run_id}"
         if interval and interval[1] > max(interval[0], call.now):
@@ -116,8 +116,10 @@ class RunOperations:
         for run in existing:
             if run.request_id == call.id:
                 return run.run_id, f"run {run.run_id} exists already"
+        check_conf(command.conf, spec)
         interval = manual_interval(spec, command.logical_date, call.now)
         row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, interval)
+        row = row.evolve(conf_json=json.dumps(command.conf))
         make_run(self._state, row, spec, TimelineWindow(), selected=[task_id])
         return row.run_id, f"task {task_id} runs in {row.run_id}"
 
