@@ -1,6 +1,6 @@
 """What a try has written and not committed: files in the table's folder, and what a commit must know about them. No Spark here.
 
-Whether a file belongs to an interval or a partition is told by its statistics in Delta's log, which are bounds: the ends of a
+Whether a file belongs to an interval or a partition follows from its statistics in Delta's log, which are bounds: the ends of a
 TIMESTAMP are cut to milliseconds, those of a STRING to 32 characters. "across" is the answer whenever they leave it open.
 """
 
@@ -114,9 +114,9 @@ class StagedWrite:
 
     @property
     def is_known_by_statistics(self) -> bool:
-        """Whether every file tells its number of rows, and that these lie in the part that is replaced."""
-        told = (json.loads(file.get("stats") or "{}").get("numRecords") for file in self.added)
-        if any(rows is None for rows in told):
+        """Whether by its statistics the number of rows of each file is known, and that they lie in the part that is replaced."""
+        numbers = (json.loads(file.get("stats") or "{}").get("numRecords") for file in self.added)
+        if any(rows is None for rows in numbers):
             return False
         replaced = self.replaced
         return replaced is None or all(replaced.place_of(file) == "inside" or _is_empty(file) for file in self.added)
