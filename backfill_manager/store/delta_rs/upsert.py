@@ -1,8 +1,8 @@
 """Updates rows by key and inserts the others, in one commit, where they lie close together: what almost every tick does.
 
-delta-rs' MERGE plans a join with a case for each column, and costs the same for ten rows as for a thousand. Here the rows
-of the `run_seq`s in question are read, those that have a new form are left out, and the span is overwritten with the rest and the new
-rows. It needs about two thirds of the CPU, and less where the files are large. A span in which few rows change is left to MERGE, which
+delta-rs' MERGE plans a join with a case for each column, and costs the same for ten rows as for a thousand. Here the rows of the
+`run_seq`s in question are read, those that have a new form are left out, and the span is overwritten with the rest and the new
+rows: about two thirds of the CPU, and less where the files are large. A span in which few rows change is left to MERGE, which
 does not touch the files between.
 """
 
