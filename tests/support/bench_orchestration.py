@@ -31,6 +31,7 @@ from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import DagRow, DagVersion, Pool, TaskInstance
+from backfill_manager.model.transitions import backfill_paused
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import CreateBackfill
@@ -68,7 +69,7 @@ class ScriptedExecutor:
 
 class ScriptedManager:
     """Leads the state at `root`, in which the DAG `bench` of `tasks` tasks, none of which waits for another, is added. Other
-    DAGs are paused."""
+    DAGs and backfills are paused."""
 
     def __init__(self, root: str, tasks: int, slots: int) -> None:
         self.store, self.clock, self.events = open_store(root), SystemClock(), EventQueue()
@@ -78,6 +79,8 @@ class ScriptedManager:
         state = restore_state(self.store, term=leader.term, now=self.clock.now())
         for dag in list(state.catalog.dags.values()):
             state.put(dag.evolve(is_paused=True))
+        for live in state.backfills.values():
+            state.put(backfill_paused(live.row))
         for name in (SCHEDULED_POOL, BACKFILL_POOL):
             state.put(Pool(name, slots, 1, 0))
         names, now = [f"task_{n}" for n in range(tasks)], self.clock.now()
