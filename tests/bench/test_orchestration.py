@@ -26,7 +26,7 @@ from support.large_state import write_big_state
 REPOSITORY = Path(__file__).parents[2]
 AGAINST = os.environ.get("BFM_BENCH_AGAINST")
 REVISIONS = [REPOSITORY, *([Path(AGAINST)] if AGAINST else [])]
-ROUNDS = 5
+ROUNDS = int(os.environ.get("BFM_BENCH_ROUNDS", "5"))
 
 
 def run(*args: str, package: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
