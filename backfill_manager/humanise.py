@@ -78,6 +78,11 @@ def name_list(names: Sequence[str], limit: int = 10) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
+def window(hours: str | None, zone: str | None) -> str | None:
+    """A time window with its zone where it is known: `20:00-06:00 America/New_York`; None without a window."""
+    return f"{hours} {zone}" if hours and zone else hours
+
+
 def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) -> str:
     """`every interval from 2013-01-01 to 2013-01-31, newest first`, `3 dates`; `day` formats an instant."""
     kind = config["type"]

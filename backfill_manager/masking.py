@@ -53,7 +53,7 @@ _NAMED: Final = re.compile(
     rf"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ntlm|shared\w{{1,20}})[ \t]{{1,9}})?)(?P<value>{_VALUE})"
 )
 _NAMED_LITERAL: Final = re.compile(
-    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}})(?P<value>{_QUOTED})"""
+    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}}[bfru]{{0,2}})(?P<value>{_QUOTED})"""
 )
 # Without a sign between name and value: `('password', 'x')`, `--password x`, `password 'x'` of SQL, `<password>x<`.
 _PAIR: Final = re.compile(
@@ -65,14 +65,16 @@ _BEHIND: Final = re.compile(
 )
 _OPTION: Final = re.compile(
     rf"""(?P<before>(?<![\w-])--?[\w.-]{{0,40}}?{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
-    r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-]\S*)"
+    r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-](?:\S*[^\s\"')\]},;])?)"
 )
 _ELEMENT: Final = re.compile(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
 _COOKIE: Final = re.compile(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
 _PRIVATE_KEY: Final = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]+")
 _ORACLE: Final = re.compile(r"(?i)(jdbc:oracle:\w{1,9}:[^/\s]{1,100}/)[^@\s]+(?=@)")
+_TEXT_OF_CODE: Final = re.compile(rf"""\"{{3}}[\s\S]*?\"{{3}}|'{{3}}[\s\S]*?'{{3}}|{_QUOTED}|(?:\#|--)[^\n]*""")
 _BEARER: Final = re.compile(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
 _NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
+_PLACE: Final = re.compile(r"\{[A-Za-z_][\w.]*(?:![rsa])?\}")
 _NUMBER: Final = re.compile(r"[\d.,_]+")
 _COUNTS: Final = re.compile(
     r"(?i)(?:tokens|(?:^|[_-])pass)\W*$"
@@ -112,8 +114,9 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
 
 
 def mask_code(code: str) -> str:
-    """The same for source code, where what stands behind a name is a secret only if it is a literal text."""
-    code = _without_known(code)
+    """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
+    or a comment (an address of a database, a header)."""
+    code = _TEXT_OF_CODE.sub(lambda found: mask_text(found[0]), _without_known(code))
     for pattern in (_PAIR, _BEHIND, _NAMED_LITERAL):
         code = pattern.sub(_hidden, code)
     return code
@@ -123,6 +126,13 @@ def mask_values(value: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
     """Masks JSON values: whatever stands under a name that looks secret, the same elsewhere, and secrets in texts as
     `mask_text` does."""
     return _masked(value, name, is_secret(name), more + secrets_in(value, name))
+
+
+def masked_json(text: str | None, more: tuple[str, ...] = ()) -> str | None:
+    """The JSON text with its values masked; None when there is nothing to mask in it."""
+    value = None if text is None else json.loads(text)
+    shown = mask_values(value, more=more)
+    return None if shown == value else json.dumps(shown, ensure_ascii=False)
 
 
 def secrets_in(value: Any, name: str = "") -> tuple[str, ...]:
@@ -203,9 +213,16 @@ def _secrets_in(value: Any, name: str, hides: bool) -> Iterator[str]:
 def _hidden(found: re.Match[str]) -> str:
     before, value, groups = found["before"], found["value"], found.groupdict()
     plain = groups["quoted"] if groups.get("quote") else value
+    is_filled_in = plain.startswith("{") and _PLACE.fullmatch(plain)  # `f"token={token}"`
     is_number = _NUMBER.fullmatch(value) and _COUNTS.search(before)
     is_folder = value.startswith("/") and _WORKING_DIRECTORY.search(before)
-    if is_number or is_folder or _NOT_SECRET.fullmatch(plain) or (before.endswith(" = ") and _CALL.match(value)):
+    if (
+        is_number
+        or is_folder
+        or is_filled_in
+        or _NOT_SECRET.fullmatch(plain)
+        or (before.endswith(" = ") and _CALL.match(value))
+    ):
         return found[0]
     if quote_mark := groups.get("quote"):  # `b'x'` and `SecretStr('x')` are such texts, too
         return f"{before}{value[: value.index(quote_mark) + 1]}{MASK}{quote_mark}"

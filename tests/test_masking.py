@@ -182,6 +182,28 @@ def test_of_code_literal_texts_are_masked() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (
+            'url = "jdbc:postgresql://h/db?user=me&password=hunter2"',
+            'url = "jdbc:postgresql://h/db?user=me&password=***"',
+        ),
+        ("x = 1  # password=hunter2\n", "x = 1  # password=***\n"),
+        ("SELECT 1 -- token=hunter2\nFROM x", "SELECT 1 -- token=***\nFROM x"),
+        ('"""In one text: password=hunter2"""', '"""In one text: password=***"""'),
+        (
+            'run("psql --password hunter2", {b"password": b"hunter2"})',
+            'run("psql --password ***", {b"password": b"***"})',
+        ),
+        ('f"token={token} {x!r}", os.environ["TOKEN"], token == wanted', None),
+        ("SELECT a - -b FROM t WHERE token = :token", None),
+    ],
+)
+def test_of_code_secrets_in_its_texts_and_comments_are_masked(code: str, shown: str | None) -> None:
+    assert mask_code(code) == (code if shown is None else shown)
+
+
 def test_settings_keep_what_says_who_may_do_what() -> None:
     tokens = {"tokens": [{"name": "ci", "sha256": "0" * 64, "role": "viewer"}]}
     assert mask_settings(tokens) == {"tokens": [{"name": "ci", "sha256": "***", "role": "viewer"}]}
