@@ -175,7 +175,7 @@ class TableState:
         Delta casts some of these in silence, depending on the kind of write and table, and 1.7 becomes 1."""
         new = list(_new_columns(self.schema, rows.schema))
         if new and not adds_columns:
-            similar = nearest(new[0], self.schema.names) if len(new) == 1 else ""
+            similar = nearest(new[0], self.schema.names) if len(new) == 1 and new[0] in rows.columns else ""
             raise InvalidInput(
                 f"{call}: the table has no column {', '.join(map(repr, new))}{similar}; schema='merge' adds "
                 f"{'it' if len(new) == 1 else 'them'}, in a SQL task ALTER TABLE ... ADD COLUMNS does"
