@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
+from backfill_manager.cli.render.output import cell
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY
@@ -315,6 +316,16 @@ def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> N
     assert [line["message"] for line in shown] == ["began [bold]", "half done"]
     assert "has logged nothing." in bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7").err
     assert bfm("tasks", "logs", "flights", RUN, "claen").code == 3
+
+
+def test_no_terminal_obeys_what_a_task_has_logged_or_failed_with(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"running": 1})
+    state.logged(RUN, "\x1b]0;title\x07 and \x1b[31mred\u202e\nnext\tline")
+    out = bfm("tasks", "logs", "flights", RUN, "clean").out
+    assert r"\x1b]0;title\x07 and \x1b[31mred\u202e" in out and "\nnext " in out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert str(cell("error", "\x1b[2J failed", None)) == r"\x1b[2J failed"
 
 
 def test_requests_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:

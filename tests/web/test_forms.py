@@ -224,6 +224,9 @@ def test_forms_list_the_params_of_the_dag_and_show_them_as_the_example(
     [table] = [one for one in page.root.find("div") if one.attributes.get("aria-label") == "Parameters"]
     for shown in ("region", "string", '"eu", "us"', "which one", "days", "integer", "required", "full", "false"):
         assert shown in table.whole_text
+    assert all(
+        "open" in one.attributes for one in page.root.find("details") if one.attributes.get("id") == "more-options"
+    )
     [conf] = [one for one in page.root.find("textarea") if one.attributes["name"] == "conf"]
     assert json.loads(conf.attributes["placeholder"]) == {"region": "eu", "full": False, "days": 0}
 

@@ -18,6 +18,7 @@ from backfill_manager.cli.render.output import Column, seconds
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
 from backfill_manager.cli.render.response import print_response, submit, wait_for_response
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.humanise import visible
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
 from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
 
@@ -201,7 +202,7 @@ def _print_log(
             style = _LOG_COLOURS.get(line["level"].lower(), "cyan")
             level = (f"[{line['try_number']}] {line['level']:<7} ", style)
             context.out.print_line(
-                Text.assemble((f"{line['at']} ", "bright_black"), level, (line["message"], "default"))
+                Text.assemble((f"{line['at']} ", "bright_black"), level, (visible(line["message"]), "default"))
             )
         lines += new
         last = (lines[-1]["launch"], lines[-1]["line"]) if lines else None

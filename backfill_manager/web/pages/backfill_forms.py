@@ -170,7 +170,8 @@ def _page(
     return context.page(
         "backfills/new.html", status=status, params=list_params(**params), example_conf=example_conf(**params),
         more=[f.SETTINGS[name] for name in f.MORE_OPTIONS],
-        is_more_open=any(name in errors or typed[name] != f.DEFAULTS[name] for name in f.MORE_OPTIONS),
+        is_more_open=any(name in errors or typed[name] != f.DEFAULTS[name] for name in f.MORE_OPTIONS)
+        or any(one["is_required"] for one in params["declared_params"].values()),
         dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed, errors=errors, plan=plan, kinds=f.KINDS,
         reprocess=f.REPROCESS, checkboxes=f.CHECKBOXES, fields=f.FORM_FIELDS, pools=_pool_choices(context.store),
         quick=f.quick_ranges(dag, context.now) if dag else [], zone=dag.timezone if dag else "UTC", inputs=f.INPUTS,
