@@ -337,6 +337,6 @@ def test_a_wrong_column_or_a_second_row_of_a_key_makes_no_table(stage: Stage, ta
     outcome = stage.play(a_launch(), lambda ctx: ctx.write(frame(ctx, (1, "a")), table, time_column="idd"))
     assert isinstance(outcome, Failed) and "the DataFrame has no column 'idd'; did you mean 'id'?" in outcome.error
     assert not stage.spark.catalog.tableExists(table)
-    outcome = stage.play(a_launch(), merges(table, (1, "a"), (1, "b")))
+    outcome = stage.play(a_launch(run_id="merge"), merges(table, (1, "a"), (1, "b")))
     assert isinstance(outcome, Failed) and "2 rows have the key id=1" in outcome.error
     assert not stage.spark.catalog.tableExists(table)
