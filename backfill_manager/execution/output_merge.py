@@ -42,7 +42,6 @@ class Merge:
 
     def check(self, table: TableState | None, rows: DataFrame) -> None:
         if table is None:
-            self._refuse_second_rows(rows)  # before the table is made, which would stay empty
             return
         for name in self.on:
             _spelt(self.call, table.schema.names, "the table", name)
