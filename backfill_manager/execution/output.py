@@ -31,10 +31,11 @@ from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
-from backfill_manager.execution.output_write import Mode, Write
+from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.humanise import plural
+from backfill_manager.model.states import WriteMode
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class OutputWriter:
         self._nth: Counter[str] = Counter()
 
     def write(
-        self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: Mode,
+        self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: WriteMode,
         schema: str | None,
     ) -> int | None:  # fmt: skip
         call = f"ctx.write(..., {name!r})"
@@ -85,8 +86,12 @@ class OutputWriter:
         """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
         from pyspark.sql.types import StructType
 
-        if self._try.commits is None or not write.replaces_part_or_appends or not table.exists():
+        if self._try.commits is None or not write.replaces_part_or_appends:
             return None
+        if not table.exists():
+            with self._try.turns.acquire(table.identity):
+                self._try.refuse_if_abandoned()
+                self._create_if_missing(table, df, write)
         delta = DeltaTransaction(self._try.spark, table.log(self._try.spark))
         definition, recorded = delta.definition(), delta.recorded(transaction)
         has_landed = recorded is not None and recorded >= self._try.launch.ti.generation
@@ -98,6 +103,13 @@ class OutputWriter:
             transaction, self._try.launch.ti.generation, self._try.user_metadata(),
         )  # fmt: skip
         return staged if staged.is_known_by_statistics else None
+
+    def _create_if_missing(self, table: OutputTable, rows: DataFrame, change: Write | Merge) -> None:
+        if table.exists():
+            return
+        change.check(None, rows)
+        if (made := table.create(rows.schema)) is not None:
+            self._try.log.info("made the schema %s", made)
 
     @contextlib.contextmanager
     def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[DataFrame]:
@@ -115,10 +127,7 @@ class OutputWriter:
 
     def _commit(self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge) -> int | None:
         self._try.refuse_if_abandoned()
-        if not table.exists():
-            change.check(None, rows)
-            if (made := table.create(rows.schema)) is not None:
-                self._try.log.info("made the schema %s", made)
+        self._create_if_missing(table, rows, change)
         before = table.read()
         if self._has_landed(before, transaction):
             return None

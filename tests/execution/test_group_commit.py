@@ -112,6 +112,17 @@ def test_all_that_wait_are_in_one_commit_and_each_lands_once(stage: Stage, fille
     assert version_of(stage.spark, filled) == before + 1
 
 
+def test_a_table_that_is_not_there_yet_is_made_by_the_first_and_filled_by_all(stage: Stage, table: str) -> None:
+    with all_staged(stage, table) as start:  # the turn is held: nobody can make it
+        waiting = [stage.start(one, writes(table)) for one in days(1, 3)]
+        wait_for(lambda: PROCESS_TURNS.waiting(OutputTable(stage.spark, table).identity) == 3)
+        assert start([], writes(table)) == []
+    assert [stage.audience.outcome(one) for one in waiting] == [Succeeded("3")] * 3
+    assert values(stage, table) == expected(1, 2, 3)
+    history = stage.spark.sql(f"DESCRIBE HISTORY {table}").where("operation LIKE 'CREATE%'")
+    assert history.count() == 1
+
+
 def test_intervals_that_are_done_again_are_replaced_in_one_commit(stage: Stage, filled: str) -> None:
     with all_staged(stage, filled) as start:
         start(days(1, 4), writes(filled))
