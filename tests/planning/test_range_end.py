@@ -180,7 +180,7 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
         )
     ended = dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z"))
     assert with_settled_ends(ask, ended, NOW).end_date == ended.end_date
-    given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"))
+    given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"), batch=1)
     assert with_settled_ends(given, ends_later, NOW) == given
 
 
