@@ -77,7 +77,7 @@ class Size:
 def cost_of(past: Sequence[PastRun]) -> Cost | None:
     """By the backfill's own runs once they are of two sizes; else by all. None: no run has succeeded.
 
-    Least squares over the medians of each size, scaled to the newest runs. An item counts by its rows where all runs have
+    Least squares over the medians of each size, and more where the newest runs took longer than that. An item counts by its rows where all runs have
     written some: as one of the newest runs counts 1. Where sizes are equal, or larger runs took no longer, nothing tells the
     parts apart: then all of what the largest took is taken to be its items', which is too much for a larger run, never too
     little."""
@@ -96,14 +96,12 @@ def cost_of(past: Sequence[PastRun]) -> Cost | None:
     of_sizes = [[run for run in used if run.items == size] for size in sorted({run.items for run in used})]
     weights = [statistics.median(map(weight, runs)) for runs in of_sizes]
     seconds = [statistics.median(run.seconds for run in runs) for runs in of_sizes]
-    slope, intercept = seconds[-1] / weights[-1], 0.0
-    if len(set(weights)) > 1:
-        line = statistics.linear_regression(weights, seconds)
-        if line.slope > 0:
-            slope, intercept = line.slope, max(0.0, line.intercept)
-    slope = max(_LEAST_S, slope)
-    now = statistics.median(run.seconds / (intercept + slope * weight(run)) for run in newest)
-    return Cost(intercept * now, max(_LEAST_S, slope * now), len(used))
+    line = statistics.linear_regression(weights, seconds) if len(set(weights)) > 1 else None
+    if line is None or line.slope <= 0:
+        return Cost(0.0, max(_LEAST_S, seconds[-1] / weights[-1]), len(used))
+    fixed_s, per_item_s = max(0.0, line.intercept), max(_LEAST_S, line.slope)
+    slower = max(1.0, statistics.median(run.seconds / (fixed_s + per_item_s * weight(run)) for run in newest))
+    return Cost(fixed_s * slower, per_item_s * slower, len(used))
 
 
 def growth_limit(past: Iterable[PastRun]) -> int:
