@@ -77,10 +77,10 @@ class Size:
 def cost_of(past: Sequence[PastRun]) -> Cost | None:
     """By the backfill's own runs once they are of two sizes; else by all. None: no run has succeeded.
 
-    Least squares over the medians of each size, and more where the newest runs took longer than that. An item counts by its rows where all runs have
-    written some: as one of the newest runs counts 1. Where sizes are equal, or larger runs took no longer, nothing tells the
-    parts apart: then all of what the largest took is taken to be its items', which is too much for a larger run, never too
-    little."""
+    Least squares over the medians of each size, and more where the newest runs took longer than that. An item counts by its
+    rows where all runs have written some: as one of the newest runs counts 1. Where sizes are equal, or larger runs took no
+    longer, nothing tells the parts apart: then all of what the largest took is taken to be its items', which is too much for
+    a larger run, never too little."""
     done = [run for run in past if not run.failed]
     own = [run for run in done if run.own]
     used = own if len({run.items for run in own}) > 1 else done
