@@ -25,7 +25,7 @@ from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
-from backfill_manager.planning.batch_forecast import with_batch_room
+from backfill_manager.planning.batch_forecast import with_batch_limits
 from backfill_manager.planning.downstream_plan import Dags, plan_with_downstream
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
@@ -104,7 +104,7 @@ class Planner(Service):
         now = self._clock.now()
         plan = plan_with_downstream(self._session, self._store, request.command, spec, dag_version, others, now)
         if request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
-            plan = with_batch_room(with_reruns(plan, self._store), self._store, self._batch_target_s)
+            plan = with_batch_limits(with_reruns(plan, self._store), self._store, self._batch_target_s)
             plan = with_estimates(plan, self._store, input_files(self._session), now)
         return plan
 

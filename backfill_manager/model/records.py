@@ -30,10 +30,9 @@ from typing import Any, ClassVar, Final, TypeVar
 # 8: backfill.batch_target. It may be null.
 SCHEMA_VERSION: Final = 8
 
-AUTO_BATCH: Final = 0  # `backfill.batch`
-
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")
+AUTO_BATCH: Final = 0  # of `backfill.batch`
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
-from backfill_manager.planning.batch_size import PastRun, Room, Simulated, simulate, why_so_large
+from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
 from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
@@ -71,7 +71,7 @@ class BackfillPlan:
     left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
     estimate: Estimate | None = None  # of a dry run
     past: Sequence[PastRun] = ()  # of a dry run of `batch=auto`, as is the next
-    room: Room | None = None
+    limits: BatchLimits | None = None
     reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
 
     @cached_property
@@ -90,9 +90,9 @@ class BackfillPlan:
     @cached_property
     def simulated(self) -> Simulated:
         """The runs of `batch=auto`."""
-        room = self.room or Room(self.max_active_runs, math.inf)
+        limits = self.limits or BatchLimits(self.max_active_runs, math.inf)
         parts = stretches(self.items, run_backwards=self.command.run_backwards)
-        return simulate(self.past, parts, room, self.max_active_runs)
+        return simulate(self.past, parts, limits, self.max_active_runs)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class BackfillPlan:
             "max_active_runs": self.max_active_runs,
             **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
-            **({"batching": why_so_large(self.simulated, self.past, self.room)} if self.room else {}),
+            **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits else {}),
             **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }

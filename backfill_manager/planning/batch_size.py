@@ -59,7 +59,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Room:
+class BatchLimits:
     """What a backfill's runs have: `slots` runs at once, of which none is to take longer than `target_s`, nor than what is
     left of the time window."""
 
@@ -112,14 +112,16 @@ def growth_limit(past: Iterable[PastRun]) -> int:
     return min(limit, MOST)
 
 
-def size_of_next(cost: Cost | None, limit: int, room: Room, pending: int, busy_s: Sequence[float] = ()) -> Size:
+def size_of_next(
+    cost: Cost | None, limit: int, limits: BatchLimits, pending: int, busy_s: Sequence[float] = ()
+) -> Size:
     """How many of the `pending` items (at least 1) the next run takes. `limit`: of `growth_limit`; `busy_s`: for each active
     run the seconds until it ends."""
-    bounds: list[tuple[int, Bound]] = [(_share(cost, room.slots, pending, busy_s), "slots"), (MOST, "most")]
+    bounds: list[tuple[int, Bound]] = [(_share(cost, limits.slots, pending, busy_s), "slots"), (MOST, "most")]
     if cost is not None:
-        bounds.append((cost.fitting(room.target_s), "target"))
-        if room.window_s is not None:
-            bounds.append((cost.fitting(room.window_s), "window"))
+        bounds.append((cost.fitting(limits.target_s), "target"))
+        if limits.window_s is not None:
+            bounds.append((cost.fitting(limits.window_s), "window"))
     bounds.append((limit, "growth"))
     items, bound = min(bounds, key=lambda one: one[0])
     return Size(min(items, pending), bound)
@@ -159,7 +161,7 @@ class Simulated:
     total_s: float | None
 
 
-def simulate(past: Sequence[PastRun], stretches: Iterable[int], room: Room, max_active_runs: int) -> Simulated:
+def simulate(past: Sequence[PastRun], stretches: Iterable[int], limits: BatchLimits, max_active_runs: int) -> Simulated:
     """The runs of a backfill whose pending items are so many without a gap between them (`stretches`), if all succeed."""
     cost, limit = cost_of(past), growth_limit(past)
     left = [items for items in stretches if items]
@@ -173,7 +175,7 @@ def simulate(past: Sequence[PastRun], stretches: Iterable[int], room: Room, max_
                 now, ended = heapq.heappop(active)
                 limit = max(limit, min(MOST, GROWTH * ended))
             if len(sizes) < MAX_SIMULATED:
-                size = size_of_next(cost, limit, room, pending, [end - now for end, _ in active])
+                size = size_of_next(cost, limit, limits, pending, [end - now for end, _ in active])
                 largest = max(largest, size, key=lambda one: one.items)
             items = min(size.items, stretch)
             heapq.heappush(active, (now + assumed.seconds(items), items))
@@ -183,9 +185,9 @@ def simulate(past: Sequence[PastRun], stretches: Iterable[int], room: Room, max_
     return Simulated(tuple(sizes), largest.bound, ends if cost else None)
 
 
-def why_so_large(runs: Simulated, past: Sequence[PastRun], room: Room) -> str:
+def why_so_large(runs: Simulated, past: Sequence[PastRun], limits: BatchLimits) -> str:
     """One sentence: which sizes these runs have, and why."""
-    cost, target = cost_of(past), humanise.duration(room.target_s)
+    cost, target = cost_of(past), humanise.duration(limits.target_s)
     if cost is None or not runs.sizes:
         return (
             "Batches size themselves: no run of this DAG has succeeded yet, so the first runs take 1 item each, later ones up to "
@@ -195,7 +197,7 @@ def why_so_large(runs: Simulated, past: Sequence[PastRun], room: Room) -> str:
     sizes = (
         humanise.plural(largest, "item") if smallest == largest else f"{smallest} to {humanise.plural(largest, 'item')}"
     )
-    why = _WHY[runs.bound].format(slots=humanise.plural(room.slots, "slot"), target=target)
+    why = _WHY[runs.bound].format(slots=humanise.plural(limits.slots, "slot"), target=target)
     return (
         f"Batches size themselves: by {humanise.plural(cost.runs, 'past run')} one takes about {cost.fixed_s:.3g} s and "
         f"{cost.per_item_s:.3g} s for each item, so runs take {sizes}: {why}."

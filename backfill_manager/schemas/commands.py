@@ -91,6 +91,9 @@ DateText = Annotated[
     ),
 ]  # fmt: skip
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+Regex = Annotated[str, Field(min_length=1, max_length=1000)]
+Text = Annotated[str, Field(min_length=1)]
 Batch = Annotated[
     int | str,
     BeforeValidator(_read_batch),
@@ -106,9 +109,6 @@ Duration = Annotated[
         {"anyOf": [{"type": "number", "minimum": 1, "maximum": MAX_NUMBER}, _DURATION_TEXT], "examples": ["10 min"]}
     ),
 ]
-Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
-Regex = Annotated[str, Field(min_length=1, max_length=1000)]
-Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Id = Annotated[str, _matching(
     r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"

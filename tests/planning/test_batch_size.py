@@ -17,9 +17,9 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.batch_size import (
     GROWTH,
     MOST,
+    BatchLimits,
     Cost,
     PastRun,
-    Room,
     cost_of,
     growth_limit,
     simulate,
@@ -31,7 +31,7 @@ from backfill_manager.planning.past_costs import past_run
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.schemas.commands import CreateBackfill
 
-ROOM = Room(slots=8, target_s=600.0)
+LIMITS = BatchLimits(slots=8, target_s=600.0)
 
 
 def runs(*sizes_and_seconds: tuple[int, float], **more: Any) -> list[PastRun]:
@@ -102,12 +102,12 @@ def test_rows_say_nothing_where_some_run_wrote_none() -> None:
 
 def test_a_run_takes_the_time_of_the_longest_way_through_its_tasks() -> None:
     tasks = (
-        TaskSpec("a"), TaskSpec("b"), TaskSpec("c", upstream=("a", "b")), TaskSpec("told", calls_back="success"),
+        TaskSpec("a"), TaskSpec("b"), TaskSpec("c", upstream=("a", "b")), TaskSpec("after", calls_back="success"),
     )  # fmt: skip
     spec = DagSpec("d", tasks, schedule="@daily")
     at = parse_instant("2024-01-01T00:00:00Z").astimezone(UTC)
     run = DagRun("d", "r", "backfill", "success", 1, 1, at, started_at=at, ended_at=at, items=3)
-    took = {"a": 2.0, "b": 5.0, "c": 1.0, "told": 60.0}
+    took = {"a": 2.0, "b": 5.0, "c": 1.0, "after": 60.0}
     assert past_run(run, spec, took, 7, own=True) == PastRun(3, 6.0, 7)
     assert past_run(run, spec, {}, 0, own=True) is None  # nothing of it ran
     assert past_run(run.evolve(state="cancelled"), spec, took, 7, own=True) is None
@@ -130,34 +130,34 @@ def test_it_grows_from_one_item_by_four_times_what_has_succeeded_and_shrinks_aft
 
 
 @pytest.mark.parametrize(
-    ("cost", "limit", "room", "pending", "size", "bound"),
+    ("cost", "limit", "limits", "pending", "size", "bound"),
     [
-        (None, 1, ROOM, 365, 1, "growth"),  # nothing is known
-        (None, 100, ROOM, 16, 2, "slots"),
-        (Cost(10.0, 0.1), 16, ROOM, 365, 16, "growth"),
-        (Cost(10.0, 0.1), MOST, ROOM, 365, 46, "slots"),  # so that eight end together
-        (Cost(10.0, 0.1), MOST, Room(1, 600.0), 365, 365, "slots"),
-        (Cost(10.0, 50.0), MOST, ROOM, 365, 11, "target"),
-        (Cost(700.0, 50.0), MOST, ROOM, 365, 1, "target"),  # one item alone takes longer
-        (Cost(10.0, 10.0), MOST, Room(8, 600.0, window_s=95.0), 365, 8, "window"),
-        (Cost(10.0, 0.0001), MOST, Room(1, 600.0), 1_000_000, MOST, "most"),
-        (Cost(10.0, 0.1), MOST, ROOM, 3, 1, "slots"),
+        (None, 1, LIMITS, 365, 1, "growth"),  # nothing is known
+        (None, 100, LIMITS, 16, 2, "slots"),
+        (Cost(10.0, 0.1), 16, LIMITS, 365, 16, "growth"),
+        (Cost(10.0, 0.1), MOST, LIMITS, 365, 46, "slots"),  # so that eight end together
+        (Cost(10.0, 0.1), MOST, BatchLimits(1, 600.0), 365, 365, "slots"),
+        (Cost(10.0, 50.0), MOST, LIMITS, 365, 11, "target"),
+        (Cost(700.0, 50.0), MOST, LIMITS, 365, 1, "target"),  # one item alone takes longer
+        (Cost(10.0, 10.0), MOST, BatchLimits(8, 600.0, window_s=95.0), 365, 8, "window"),
+        (Cost(10.0, 0.0001), MOST, BatchLimits(1, 600.0), 1_000_000, MOST, "most"),
+        (Cost(10.0, 0.1), MOST, LIMITS, 3, 1, "slots"),
     ],
 )
 def test_the_size_is_the_smallest_of_its_bounds(
-    cost: Cost | None, limit: int, room: Room, pending: int, size: int, bound: str
+    cost: Cost | None, limit: int, limits: BatchLimits, pending: int, size: int, bound: str
 ) -> None:
-    made = size_of_next(cost, limit, room, pending)
+    made = size_of_next(cost, limit, limits, pending)
     assert (made.items, made.bound) == (size, bound)
 
 
 def test_what_is_left_is_split_over_the_slots_that_are_free_or_soon_will_be() -> None:
-    cost, room = Cost(10.0, 1.0), Room(4, 600.0)
-    assert size_of_next(cost, MOST, room, 40, [500.0] * 3).items == 40  # the others run on long after it
-    assert size_of_next(cost, MOST, room, 40, [500.0] * 2).items == 20
-    assert size_of_next(cost, MOST, room, 40, [0.0] * 3).items == 10  # they are over in this moment
-    assert size_of_next(cost, MOST, room, 40, [0.0, 4.0, 500.0]).items == 15  # 15 + 15 + 11, and all are done
-    assert size_of_next(cost, MOST, room, 40, [0.0] * 9).items == 10  # more runs than slots
+    cost, limits = Cost(10.0, 1.0), BatchLimits(4, 600.0)
+    assert size_of_next(cost, MOST, limits, 40, [500.0] * 3).items == 40  # the others run on long after it
+    assert size_of_next(cost, MOST, limits, 40, [500.0] * 2).items == 20
+    assert size_of_next(cost, MOST, limits, 40, [0.0] * 3).items == 10  # they are over in this moment
+    assert size_of_next(cost, MOST, limits, 40, [0.0, 4.0, 500.0]).items == 15  # 15 + 15 + 11, and all are done
+    assert size_of_next(cost, MOST, limits, 40, [0.0] * 9).items == 10  # more runs than slots
 
 
 PAST_RUNS = st.builds(
@@ -173,7 +173,7 @@ COSTS = st.builds(Cost, st.floats(0, 1000), st.floats(1e-6, 1000))
 def test_a_batch_never_exceeds_a_bound_and_never_is_empty(
     cost: Cost | None, limit: int, slots: int, target: float, window: float | None, pending: int, busy: list[float]
 ) -> None:
-    made = size_of_next(cost, limit, Room(slots, target, window), pending, busy).items
+    made = size_of_next(cost, limit, BatchLimits(slots, target, window), pending, busy).items
     assert 1 <= made <= min(limit, MOST, pending)
     if cost is not None and made > 1:
         assert cost.seconds(made) <= min(target, math.inf if window is None else window) * 1.000001 + 1e-6
@@ -191,7 +191,7 @@ def test_a_batch_never_exceeds_a_bound_and_never_is_empty(
 def test_a_dry_run_covers_each_item_once_and_joins_nothing_across_a_gap(
     past: list[PastRun], parts: list[int], slots: int, at_once: int
 ) -> None:
-    made = simulate(past, parts, Room(slots, 600.0), at_once)
+    made = simulate(past, parts, BatchLimits(slots, 600.0), at_once)
     left = list(made.sizes)
     for part in parts:
         while part:
@@ -202,24 +202,24 @@ def test_a_dry_run_covers_each_item_once_and_joins_nothing_across_a_gap(
 
 
 def test_a_dry_run_of_a_million_items_is_quick_and_whole() -> None:
-    made = simulate(runs((1, 700.0)), [1_000_000], ROOM, 8)
+    made = simulate(runs((1, 700.0)), [1_000_000], LIMITS, 8)
     assert sum(made.sizes) == 1_000_000 and max(made.sizes) == 1
     assert made.total_s == pytest.approx(700.0 * 125_000)
 
 
 def test_a_dry_run_says_what_it_will_do_and_why() -> None:
     past = runs((1, 10.5), (4, 12.0), (16, 18.0))
-    made = simulate(past, [365], ROOM, 8)
-    assert why_so_large(made, past, ROOM) == (
+    made = simulate(past, [365], LIMITS, 8)
+    assert why_so_large(made, past, LIMITS) == (
         "Batches size themselves: by 3 past runs one takes about 10 s and 0.5 s for each item, so runs take "
         f"{min(made.sizes)} to {max(made.sizes)} items: so that 8 slots end together."
     )
     assert max(made.sizes) == 46 and made.total_s == pytest.approx(10 + 46 * 0.5, rel=0.1)
     slow = runs((1, 200.0))
-    assert why_so_large(simulate(slow, [9], ROOM, 2), slow, ROOM).endswith(
+    assert why_so_large(simulate(slow, [9], LIMITS, 2), slow, LIMITS).endswith(
         "by 1 past run one takes about 0 s and 200 s for each item, so runs take 1 to 2 items: so that 8 slots end together."
     )
-    unknown = why_so_large(simulate([], [365], ROOM, 8), [], ROOM)
+    unknown = why_so_large(simulate([], [365], LIMITS, 8), [], LIMITS)
     assert "no run of this DAG has succeeded yet, so the first runs take 1 item each" in unknown and "10 min" in unknown
 
 
@@ -238,7 +238,7 @@ def test_the_runs_of_a_plan_are_those_foreseen() -> None:
     assert batches_of(items, [2, 1, 5, 1]).to_pylist() == [1, 1, 3, None, 5, 5, 5, 5, 5, 10]
     plan = BackfillPlan(
         CreateBackfill(dag_id="d", batch="auto", max_active_runs=2), DagSpec("d", (TaskSpec("a"),), schedule="@daily"), 1,
-        items, past=tuple(runs((8, 1.0))), room=Room(2, 600.0),
+        items, past=tuple(runs((8, 1.0))), limits=BatchLimits(2, 600.0),
     )  # fmt: skip
     assert plan.batches.to_pylist() == [1, 1, 1, None, 5, 5, 5, 5, 5, 10]
     assert plan.summary["runs"] == 3 and "Batches size themselves" in plan.summary["batching"]

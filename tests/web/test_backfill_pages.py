@@ -20,6 +20,7 @@ from support.page_client import browser_of
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     AUTO_BATCH,
@@ -663,6 +664,7 @@ def test_a_backfill_whose_batches_size_themselves_shows_how_large_they_became(
 ) -> None:
     one = ground.backfill("flights", days("2013-01-01", 40), batch=AUTO_BATCH, batch_target=90.0, max_active_runs=1)
     assert "auto, 1 min 30 s at most" in page_of(browser, f"/backfills/{one}").root.whole_text
+    ground.script = lambda _: Succeeded()
     ground.drain()
     page = page_of(browser, f"/backfills/{one}")
     assert "auto: up to 19 intervals per run so far, 1 min 30 s at most" in page.root.whole_text
