@@ -35,7 +35,7 @@ def _may_batch(command: CreateBackfill, dag: DagSpec) -> bool:
 def with_settled_ends(command: CreateBackfill, dag: DagSpec, now: datetime) -> CreateBackfill:
     """The same as far as it will be the same whenever it is planned: an end that goes with the clock stays left out, so that
     a request means the same when it is sent again."""
-    filled = with_defaults(command, dag, now)
+    filled = with_defaults(command, dag, now).evolve(batch=command.batch)
     complete = tt.timetable_of(dag, filled.start_date).last_complete(now)
     if complete is None or (dag.end_date is not None and dag.end_date <= complete[0]):
         return filled

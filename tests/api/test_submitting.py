@@ -227,7 +227,7 @@ def test_batch_is_a_number_or_auto_and_its_target_seconds_or_a_text(
     api.manager.add_dag(dag_spec("wide", "clean", batchable=True))
     api.manager.commit()
     made = api.call("POST", "/backfills", json={**JANUARY, "dag_id": "wide", **sent}).json()["payload"]["ask"]
-    assert (made["batch"], made["batch_target"]) == (batch if "batch" in sent else "auto", target)
+    assert (made["batch"], made["batch_target"]) == (sent.get("batch"), target)
     backfill_id = api.manager.backfill("wide", days("2013-01-01", 3), batch=0, is_paused=True)
     assert api.call.get(f"/backfills/{backfill_id}")["batch"] == "auto"
     api.call("PATCH", f"/backfills/{backfill_id}", json={**sent, "was": {"batch": "auto"}} if "batch" in sent else sent)

@@ -186,9 +186,9 @@ def test_batches_that_size_themselves_need_a_dag_that_is_batchable_too(bfm: Bfm,
 
 @pytest.mark.parametrize(
     ("typed", "batch", "target"),
-    [((), "auto", None), (("--batch", "auto", "--batch-target", "30m"), "auto", 1800.0), (("--batch", "1"), 1, None)],
+    [((), None, None), (("--batch", "auto", "--batch-target", "30m"), "auto", 1800.0), (("--batch", "1"), 1, None)],
 )
-def test_a_dag_that_is_batchable_has_batches_that_size_themselves_unless_it_is_told_otherwise(
+def test_batches_are_asked_for_as_they_were_typed(
     bfm: Bfm, state: FilledState, typed: tuple[str, ...], batch: int | str, target: float | None
 ) -> None:
     state.dag(batchable=True)

@@ -180,7 +180,7 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
         )
     ended = dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z"))
     assert with_settled_ends(ask, ended, NOW).end_date == ended.end_date
-    given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"), batch=1)
+    given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"))
     assert with_settled_ends(given, ends_later, NOW) == given
 
 
@@ -188,7 +188,7 @@ def test_batches_size_themselves_where_a_dag_is_batchable_and_nothing_else_is_sa
     ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"))
     batchable = dataclasses.replace(DAILY, batchable=True)
     assert (with_defaults(ask, DAILY, NOW).batch, with_defaults(ask, batchable, NOW).batch) == (1, "auto")
-    assert with_settled_ends(ask, batchable, NOW).batch == "auto"
+    assert with_settled_ends(ask, batchable, NOW).batch is None
     assert with_defaults(ask.evolve(batch=7), batchable, NOW).batch == 7
     one_each: list[dict[str, Any]] = [
         {"kind": "single"}, {"kind": "partitions", "partitions": ("a",)}, {"reprocess": "failed_tasks"},

@@ -792,7 +792,7 @@ def test_the_preview_says_how_batches_size_themselves(
     document["summary"]["batching"] = why
     monkeypatch.setattr(hand, "plan", lambda: document)
     assert why in Page(led.post("/backfills/new/preview", data={**FORM, "batch": ""}).text).root.whole_text
-    assert hand.submitted[0]["batch"] == "auto"
+    assert hand.submitted[0]["batch"] is None  # the planner decides
 
 
 def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
