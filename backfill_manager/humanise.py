@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """What a terminal would obey (escapes, right-to-left) as Python writes it; ends of lines and tabs stay."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def duration(seconds: float, padded: bool = False) -> str:
@@ -76,6 +85,11 @@ def name_list(names: Sequence[str], limit: int = 10) -> str:
     """`a, b, c`; of more than `limit`, `a, b and 12 more`."""
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def window(hours: str | None, zone: str | None) -> str | None:
+    """A time window with its zone where it is known: `20:00-06:00 America/New_York`; None without a window."""
+    return f"{hours} {zone}" if hours and zone else hours
 
 
 def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) -> str:

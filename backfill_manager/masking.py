@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 MASK: Final = "***"
 # What may follow in a name that is then about a secret, and holds none: `token_count`, `password_file`, `TokenError`.
@@ -25,8 +25,8 @@ _HARMLESS: Final = (
 # Every part is bounded, so that a long text of somebody else's choice is read once, and not again from each of its words.
 _NAME: Final = (
     r"(?i:passw(?:or)?ds?|passphrases?|passcodes?|secrets?|tokens?|credentials?|authorization"
-    r"|(?:api|access|account|private|secret|shared|signing|encryption|master)[_.-]?keys?"
-    r"|(?<![a-z0-9])(?:pwd|sas)|(?<=[_-])pass)(?![a-z])[\w.-]{0,100}(?![\w.-])"
+    r"|(?:api|access|account|private|secret|shared|signing|encryption|master)[_. -]?keys?"
+    r"|(?<![a-z0-9])(?:pwd?|sas)|(?-i:Pwd)|(?<=[_-])pass|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])"
     + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
 _SECRET_NAME: Final = re.compile(_NAME)
@@ -37,24 +37,44 @@ _HINTS: Final = (
     "credential",
     "authorization",
     "key",
-    "pwd",
+    "pw",
     "sas",
     "bearer",
+    "cookie",
+    "identified",
 )  # one is in each such name
 _QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
 _VALUE: Final = (
-    rf"""{_QUOTED}|\\{{1,8}}(?P<escaped>["'])[^"'\\\n]{{0,4000}}\\{{1,8}}(?P=escaped)|["'][^\s"']+"""
+    rf"""(?:[A-Za-z_][\w.]{{0,60}}\()?[bfru]{{0,2}}{_QUOTED}|\\{{1,8}}(?P<escaped>["'])[^"'\\\n]{{0,4000}}\\{{1,8}}(?P=escaped)|["'][^\s"']+"""
     r"""|\[[^\[\]]{0,2000}\]|\{[^{}]{0,2000}\}|[^\s,;&'"]*[^\s,;&'")\]}]"""
 )
 _NAMED: Final = re.compile(
-    rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:)[ \t]{{0,9}}"""
-    rf"(?:(?i:bearer|basic|token)[ \t]{{1,9}})?)(?P<value>{_VALUE})"
+    rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:|%3[ADad])[ \t]{{0,9}}"""
+    rf"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ntlm|shared\w{{1,20}})[ \t]{{1,9}})?)(?P<value>{_VALUE})"
 )
 _NAMED_LITERAL: Final = re.compile(
-    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}})(?P<value>{_QUOTED})"""
+    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}}[bfru]{{0,2}})(?P<value>{_QUOTED})"""
 )
+# Without a sign between name and value: `('password', 'x')`, `--password x`, `password 'x'` of SQL, `<password>x<`.
+_PAIR: Final = re.compile(
+    rf"""(?P<before>(?:(?P<pair>\(\s{{0,9}}[bfru]?["'])|["']--?)[\w.-]{{0,40}}?{_NAME}["']\s{{0,9}},\s{{0,9}}[bfru]?)"""
+    rf"""(?P<value>{_QUOTED})(?(pair)(?=\s{{0,9}}\)))"""
+)
+_BEHIND: Final = re.compile(
+    rf"""(?i:(?P<before>(?:(?<!\w)identified[ ]by|(?!(?<!\w)tokens?\W){_NAME}["'`]?)\s{{1,9}}))(?P<value>{_QUOTED})"""
+)
+_OPTION: Final = re.compile(
+    rf"""(?P<before>(?<![\w-])--?[\w.-]{{0,40}}?{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
+    r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-](?:\S*[^\s\"')\]},;])?)"
+)
+_ELEMENT: Final = re.compile(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
+_COOKIE: Final = re.compile(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
+_PRIVATE_KEY: Final = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]+")
+_ORACLE: Final = re.compile(r"(?i)(jdbc:oracle:\w{1,9}:[^/\s]{1,100}/)[^@\s]+(?=@)")
+_TEXT_OF_CODE: Final = re.compile(rf"""\"{{3}}[\s\S]*?\"{{3}}|'{{3}}[\s\S]*?'{{3}}|{_QUOTED}|(?:\#|--)[^\n]*""")
 _BEARER: Final = re.compile(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
 _NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
+_PLACE: Final = re.compile(r"\{[A-Za-z_][\w.]*(?:![rsa])?\}")
 _NUMBER: Final = re.compile(r"[\d.,_]+")
 _COUNTS: Final = re.compile(
     r"(?i)(?:tokens|(?:^|[_-])pass)\W*$"
@@ -68,6 +88,7 @@ _SIGNATURE: Final = re.compile(r"(?i)([?&](?:sig|signature|x-amz-signature)=)[^\
 _PASSWORD: Final = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
 _WEBHOOK: Final = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
 _KEY_VARIABLE: Final = re.compile(r"(?i)(?<!public_)(?<!partition_)(?<!primary_)(?<!foreign_)(?<!sort_)key(?:_id)?$")
+_MIN_LINE_LENGTH: Final = 12  # of a secret of several lines, such as a key, that is printed line by line
 _MIN_SECRET_LENGTH: Final = 6  # a shorter value would be found all over a text that has nothing to do with it
 _WORDS: Final = frozenset({"default", "disabled", "enabled", "password", "secret", "optional", "required"})
 
@@ -75,7 +96,7 @@ _WORDS: Final = frozenset({"default", "disabled", "enabled", "password", "secret
 @lru_cache(maxsize=4096)
 def is_secret(name: str) -> bool:
     """Whether a value under this name is masked."""
-    return _SECRET_NAME.search(name) is not None
+    return _SECRET_NAME.search(name) is not None or name.lower() == "pass"
 
 
 def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
@@ -85,33 +106,52 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
     lower = text.lower()
     if not any(one in lower for one in _HINTS):
         return text
-    return _NAMED.sub(_hidden, _BEARER.sub(rf"\1{MASK}", text))
+    for pattern in (_BEARER, _COOKIE, _ELEMENT, _PRIVATE_KEY):
+        text = pattern.sub(rf"\1{MASK}", text)
+    for pattern in (_PAIR, _OPTION, _BEHIND, _NAMED):
+        text = pattern.sub(_hidden, text)
+    return text
 
 
 def mask_code(code: str) -> str:
-    """The same for source code, where what stands behind a name is a secret only if it is a literal text."""
-    return _NAMED_LITERAL.sub(_hidden, _without_known(code))
+    """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
+    or a comment (an address of a database, a header)."""
+    code = _TEXT_OF_CODE.sub(lambda found: mask_text(found[0]), _without_known(code))
+    for pattern in (_PAIR, _BEHIND, _NAMED_LITERAL):
+        code = pattern.sub(_hidden, code)
+    return code
 
 
 def mask_values(value: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
-    """Masks JSON values: whatever stands under a name that looks secret, and secrets in texts as `mask_text` does."""
-    return _masked(value, name, is_secret(name), more)
+    """Masks JSON values: whatever stands under a name that looks secret, the same elsewhere, and secrets in texts as
+    `mask_text` does."""
+    return _masked(value, name, is_secret(name), more + secrets_in(value, name))
+
+
+def masked_json(text: str | None, more: tuple[str, ...] = ()) -> str | None:
+    """The JSON text with its values masked; None when there is nothing to mask in it."""
+    value = None if text is None else json.loads(text)
+    shown = mask_values(value, more=more)
+    return None if shown == value else json.dumps(shown, ensure_ascii=False)
 
 
 def secrets_in(value: Any, name: str = "") -> tuple[str, ...]:
     """The texts under names that look secret, for `more` of `mask_text`."""
-    return tuple(dict.fromkeys(_secrets_in(value, is_secret(name))))
+    return tuple(dict.fromkeys(_secrets_in(value, name, is_secret(name))))
 
 
-def unmask(value: Any, current: Any, name: str = "") -> Any:
+def unmask(value: Any, current: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
     """What was shown masked and comes back: where it is still as `current` is shown, it is `current`."""
-    if value == mask_values(current, name):
+    more = more or secrets_in(current, name)
+    if value == mask_values(current, name, more):
         return current
     if isinstance(value, dict) and isinstance(current, dict):
         below = name if is_secret(name) else ""
-        return {key: unmask(one, current[key], below or key) if key in current else one for key, one in value.items()}
+        return {
+            key: unmask(one, current[key], below or key, more) if key in current else one for key, one in value.items()
+        }
     if isinstance(value, list) and isinstance(current, list) and len(value) == len(current):
-        return [unmask(one, other, name) for one, other in zip(value, current, strict=True)]
+        return [unmask(one, other, name, more) for one, other in zip(value, current, strict=True)]
     return value
 
 
@@ -143,7 +183,7 @@ def _without_known(text: str, more: tuple[str, ...] = ()) -> str:
         text = known.sub(MASK, text)
     if "://" in text:
         text = _SIGNATURE.sub(rf"\1{MASK}", _USER_OF_HTTP.sub(rf"\1{MASK}", _USER_AND_PASSWORD.sub(MASK, text)))
-    return text
+    return _ORACLE.sub(rf"\1{MASK}", text) if "jdbc:" in text else text
 
 
 def _masked(value: Any, name: str, hides: bool, more: tuple[str, ...]) -> Any:
@@ -157,24 +197,35 @@ def _masked(value: Any, name: str, hides: bool, more: tuple[str, ...]) -> Any:
     return mask_text(value, more) if isinstance(value, str) else value
 
 
-def _secrets_in(value: Any, hides: bool) -> Iterator[str]:
+def _secrets_in(value: Any, name: str, hides: bool) -> Iterator[str]:
     if isinstance(value, dict):
         for key, one in value.items():
-            yield from _secrets_in(one, hides or is_secret(str(key)))
+            yield from _secrets_in(one, str(key), hides or is_secret(str(key)))
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _secrets_in(one, hides)
+            yield from _secrets_in(one, name, hides)
     elif hides and isinstance(value, str):
         yield value
+    elif hides and isinstance(value, int) and not isinstance(value, bool) and not _COUNTS.search(name):
+        yield str(value)
 
 
 def _hidden(found: re.Match[str]) -> str:
-    before, value = found["before"], found["value"]
-    plain = found["quoted"] if found["quote"] else value
+    before, value, groups = found["before"], found["value"], found.groupdict()
+    plain = groups["quoted"] if groups.get("quote") else value
+    is_filled_in = plain.startswith("{") and _PLACE.fullmatch(plain)  # `f"token={token}"`
     is_number = _NUMBER.fullmatch(value) and _COUNTS.search(before)
     is_folder = value.startswith("/") and _WORKING_DIRECTORY.search(before)
-    if is_number or is_folder or _NOT_SECRET.fullmatch(plain) or (before.endswith(" = ") and _CALL.match(value)):
+    if (
+        is_number
+        or is_folder
+        or is_filled_in
+        or _NOT_SECRET.fullmatch(plain)
+        or (before.endswith(" = ") and _CALL.match(value))
+    ):
         return found[0]
+    if quote_mark := groups.get("quote"):  # `b'x'` and `SecretStr('x')` are such texts, too
+        return f"{before}{value[: value.index(quote_mark) + 1]}{MASK}{quote_mark}"
     marks = re.match(r"""\\*["']""", value)
     return f"{before}{marks[0]}{MASK}{marks[0]}" if marks else f"{before}{MASK}"
 
@@ -196,7 +247,11 @@ def _any_of(values: tuple[str, ...]) -> re.Pattern[str] | None:
     for value in values:
         if len(value) < _MIN_SECRET_LENGTH or value.lower() in _WORDS or (value[0] == "/" and os.path.exists(value)):
             continue
-        spelled |= {value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe="")}
+        spelled |= {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        spelled |= {quote(value, safe=""), quote(value), quote_plus(value)}
+        if "\n" in value:
+            lines = (line.strip() for line in value.splitlines())
+            spelled |= {line for line in lines if len(line) >= _MIN_LINE_LENGTH}
     longest_first = sorted(spelled, key=lambda one: (-len(one), one))  # one may be a part of another
     parts = [
         rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])" if one.isalpha() or one.isdigit() else re.escape(one)

@@ -30,8 +30,25 @@ from backfill_manager.masking import is_secret, mask_code, mask_settings, mask_t
         ("s3://me:pa@ss@host/x https://ghp_abc@github.com/x", "s3://***@host/x https://***@github.com/x"),
         ("https://a.example.org/c?sv=1&sig=abc%3D", "https://a.example.org/c?sv=1&sig=***"),
         ("password=***", "password=***"),
+        ("{b'password': b'hunter2'}, password=SecretStr('hunter2')",
+         "{b'password': b'***'}, password=SecretStr('***')"),
+        ("psql --password hunter2 --auth-token 'hun ter'", "psql --password *** --auth-token '***'"),
+        ("Command '['psql', '--password', 'hunter2']' failed", "Command '['psql', '--password', '***']' failed"),
+        ('reader.option("password", "hunter2").load()', 'reader.option("password", "***").load()'),
+        ("[('password', 'hunter2'), ('user', 'me')]", "[('password', '***'), ('user', 'me')]"),
+        ("USING jdbc OPTIONS (user 'me', password 'hunter2')", "USING jdbc OPTIONS (user 'me', password '***')"),
+        ("CREATE USER me IDENTIFIED BY 'hunter2'", "CREATE USER me IDENTIFIED BY '***'"),
+        ("dbPwd=hunter2 pw: hunter2 Secret key: hunter2", "dbPwd=*** pw: *** Secret key: ***"),
+        ("{'user': 'me', 'pass': 'hunter2'}", "{'user': 'me', 'pass': '***'}"),
+        ("a=1%26password%3Dhunter2", "a=1%26password%3D***"),
+        ("<db:password>hunter2</db:password>", "<db:password>***</db:password>"),
+        ("Cookie: session=hunter2; theme=dark", "Cookie: ***"),
+        ("Authorization: ApiKey hunter2", "Authorization: ApiKey ***"),
+        ("jdbc:oracle:thin:scott/tiger@//host", "jdbc:oracle:thin:scott/***@//host"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nvQ==\n-----END RSA PRIVATE KEY-----",
+         "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----"),
     ],
-)
+)  # fmt: skip
 def test_what_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
     assert mask_text(text) == shown
     assert mask_text(shown) == shown, "what is masked already stays so"
@@ -52,6 +69,8 @@ def test_what_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
         "    token = fetch_token(url)",
         "def connect(password: str) -> None:",
         "the bearer token has expired",
+        "unexpected token 'FROM', the option --password is required, argument --token needs a value",
+        "select('token', 'user', 'x') of ['password', 'user'], if token > 5, first pass: 3",
     ],
 )
 def test_what_is_no_secret_is_not_masked(text: str) -> None:
@@ -99,6 +118,15 @@ def test_values_of_the_environment_that_would_hide_what_is_no_secret_are_shown(
 def test_a_secret_of_the_environment_is_masked_as_json_and_urls_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", 'p"ß/ 123')
     assert mask_text(r'in JSON "p\"\u00df/ 123", in a URL p%22%C3%9F%2F%20123') == 'in JSON "***", in a URL ***'
+    assert (
+        mask_text(r'in JSON "p\"ß/ 123", in a URL p%22%C3%9F/%20123 and p%22%C3%9F%2F+123')
+        == 'in JSON "***", in a URL *** and ***'
+    )
+
+
+def test_a_secret_of_several_lines_is_masked_when_they_are_printed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TLS_PRIVATE_KEY", "-----BEGIN\n  MIIEvQIBADANBgkq\nab\n")
+    assert [mask_text(line) for line in ("  MIIEvQIBADANBgkq", "ab")] == ["  ***", "ab"]
 
 
 @pytest.mark.parametrize(
@@ -118,19 +146,28 @@ def test_json_values_are_masked_by_their_names(value: Any, shown: Any) -> None:
 
 
 def test_texts_that_are_known_to_be_secret_are_masked_wherever_they_are() -> None:
-    known = secrets_in({"db": {"password": "hunter2", "user": "me-myself"}, "tokens": ["of-mine", 5]})
-    assert known == ("hunter2", "of-mine")
+    known = secrets_in(
+        {"db": {"password": "hunter2", "user": "me-myself"}, "tokens": ["of-mine", 5], "passcode": 48151623}
+    )
+    assert known == ("hunter2", "of-mine", "48151623")
     assert mask_text("me-myself says hunter2", known) == "me-myself says ***"
     assert mask_values({"x": ["is of-mine"]}, more=known) == {"x": ["is ***"]}
+    assert mask_values({"password": "hunter2", "note": "it is hunter2"}) == {"password": "***", "note": "it is ***"}
 
 
 def test_what_was_shown_masked_comes_back_as_what_it_was() -> None:
-    current = {"password": "x", "deep": {"tokens": ["a", "b"], "n": 1}, "dsn": "s3://a:b@c", "gone": 1}
+    current = {
+        "password": "hunter2",
+        "note": "is hunter2",
+        "deep": {"tokens": ["a", "b"], "n": 1},
+        "dsn": "s3://a:b@c",
+        "gone": 1,
+    }
     edited = {**mask_values(current), "new": 2}
     del edited["gone"]
     edited["deep"]["n"] = 7
     assert unmask(edited, current) == {
-        "password": "x", "deep": {"tokens": ["a", "b"], "n": 7}, "dsn": "s3://a:b@c", "new": 2
+        "password": "hunter2", "note": "is hunter2", "deep": {"tokens": ["a", "b"], "n": 7}, "dsn": "s3://a:b@c", "new": 2
     }  # fmt: skip
     assert unmask({"password": "changed"}, current) == {"password": "changed"}
 
@@ -139,6 +176,32 @@ def test_of_code_literal_texts_are_masked() -> None:
     code = 'token = ctx.params["token"]\nconnect(password="hunter 2", user="me")\nparams = {"api_key": \'abc\'}\n'
     shown = 'token = ctx.params["token"]\nconnect(password="***", user="me")\nparams = {"api_key": \'***\'}\n'
     assert mask_code(code) == shown
+    assert (
+        mask_code("""option("password", "x"); OPTIONS (password 'x')""")
+        == """option("password", "***"); OPTIONS (password '***')"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (
+            'url = "jdbc:postgresql://h/db?user=me&password=hunter2"',
+            'url = "jdbc:postgresql://h/db?user=me&password=***"',
+        ),
+        ("x = 1  # password=hunter2\n", "x = 1  # password=***\n"),
+        ("SELECT 1 -- token=hunter2\nFROM x", "SELECT 1 -- token=***\nFROM x"),
+        ('"""In one text: password=hunter2"""', '"""In one text: password=***"""'),
+        (
+            'run("psql --password hunter2", {b"password": b"hunter2"})',
+            'run("psql --password ***", {b"password": b"***"})',
+        ),
+        ('f"token={token} {x!r}", os.environ["TOKEN"], token == wanted', None),
+        ("SELECT a - -b FROM t WHERE token = :token", None),
+    ],
+)
+def test_of_code_secrets_in_its_texts_and_comments_are_masked(code: str, shown: str | None) -> None:
+    assert mask_code(code) == (code if shown is None else shown)
 
 
 def test_settings_keep_what_says_who_may_do_what() -> None:
@@ -162,6 +225,12 @@ def test_settings_keep_what_says_who_may_do_what() -> None:
         "bearer ",
         "://a:",
         "password=x ",
+        "('password', ",
+        "--password ",
+        "<password",
+        "password '",
+        "-----BEGIN PRIVATE KEY-----",
+        "token_",
     ],
 )
 def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:

@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from backfill_manager.api.auth import Viewer
 from backfill_manager.api.context import Context
-from backfill_manager.api.preconditions import check_if_match, names
+from backfill_manager.api.preconditions import check_if_match, names, sent_tags
 
 
 class RequestReader:
@@ -54,7 +54,7 @@ def read_from(*tables: str, ttl_s: int | None = None) -> Callable[[Callable[...,
             # A weak ETag promises the same content, not the same bytes.
             headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache"}
             check_if_match(request.headers, tag)
-            if names(request.headers.get("if-none-match"), tag):
+            if names(sent_tags(request.headers, "if-none-match"), tag):
                 return Response(status_code=304, headers=headers)
             return Response(body, media_type="application/json", headers=headers)
 

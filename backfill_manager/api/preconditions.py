@@ -20,11 +20,17 @@ def names(sent: str | None, tag: str | None) -> bool:
     """Whether a header names this ETag (None: there is no such object)."""
     if sent is None or tag is None:
         return False
-    return sent.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in sent.split(","))
+    tags = [one.strip().removeprefix("W/") for one in sent.split(",")]
+    return "*" in tags or tag in tags
+
+
+def sent_tags(headers: Headers, name: str) -> str | None:
+    """The value of such a header; of several lines all together (RFC 9110, 5.3)."""
+    return ", ".join(headers.getlist(name)) if name in headers else None
 
 
 def check_if_match(headers: Headers, tag: str | None) -> None:
-    if "if-match" in headers and not names(headers["if-match"], tag):
+    if "if-match" in headers and not names(sent_tags(headers, "if-match"), tag):
         raise HTTPException(412, "This is not as in the ETag of If-Match any more; read it again.")
 
 
@@ -35,7 +41,7 @@ async def check_preconditions(request: Request) -> None:
         return
     tag = await _current_tag(request)
     check_if_match(headers, tag)
-    if names(headers.get("if-none-match"), tag):
+    if names(sent_tags(headers, "if-none-match"), tag):
         raise HTTPException(412, "This exists already as If-None-Match says that it must not.")
 
 

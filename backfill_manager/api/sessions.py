@@ -46,25 +46,28 @@ class EndedSessions:
     """Which sessions were logged out."""
 
     def __init__(self, state_root: str) -> None:
-        if is_local(state_root) and Path(state_root).expanduser().is_dir():
-            self._folder = Path(state_root).expanduser().absolute() / FOLDER
-        else:
-            state = hashlib.sha256(canonical_place(state_root).encode()).hexdigest()[:12]
-            self._folder = cache_folder() / FOLDER / state
+        state = hashlib.sha256(canonical_place(state_root).encode()).hexdigest()[:12]
+        self._state = Path(state_root).expanduser().absolute() if is_local(state_root) else None
+        self._in_cache = cache_folder() / FOLDER / state
+
+    @property
+    def _folder(self) -> Path:
+        """Of new ones: a server may be there before its state, and then has the cache only."""
+        return self._state / FOLDER if self._state and self._state.is_dir() else self._in_cache
 
     def __contains__(self, session: Session) -> bool:
-        return (self._folder / session.id).exists()
+        return any((folder / session.id).exists() for folder in {self._folder, self._in_cache})
 
     def add(self, session: Session) -> None:
         """Remembers it, and forgets those whose cookies are no longer valid. `StateError` when it can't be written."""
         file = self._folder / session.id
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.touch(mode=0o600)
             oldest = file.stat().st_mtime - SESSION_S
         except OSError as error:
             raise StateError(f"You are not logged out: {file} can't be written: {error.strerror}.") from None
-        for other in self._folder.iterdir():
+        for other in file.parent.iterdir():
             with suppress(FileNotFoundError):  # another server was quicker
                 if other.stat().st_mtime < oldest:
                     other.unlink()

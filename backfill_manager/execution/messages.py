@@ -59,6 +59,7 @@ class TaskLaunch:
 class Succeeded:
     result_json: str | None = None
     rows_written: int | None = None
+    shown_json: str | None = None  # the result without secrets; None: it holds none
 
 
 @dataclass(frozen=True)

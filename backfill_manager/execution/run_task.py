@@ -19,7 +19,7 @@ from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
-from backfill_manager.masking import mask_text
+from backfill_manager.masking import mask_text, masked_json
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run_python_task(
         returned = function(ctx)
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
-        return Succeeded(result, ctx.rows_written)
+        return Succeeded(result, ctx.rows_written, masked_json(result))  # its environment ends with this process
 
     return _outcome_of(run, log, launch.memory_mb)
 

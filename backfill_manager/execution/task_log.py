@@ -19,8 +19,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, TaskLaunch
-from backfill_manager.masking import mask_text, secrets_in
+from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.masking import mask_text, masked_json, secrets_in
 from backfill_manager.model.records import TaskLog
 
 HEAD_LINES: Final = 8_000  # of one try
@@ -92,8 +92,11 @@ class LogLines:
         return mask_text(text, self._secrets)
 
     def without_secrets(self, outcome: Outcome) -> Outcome:
-        """An outcome whose words are masked; what the task returned is stored as it is, for those that come after it."""
+        """An outcome whose words are masked. What the task returned is stored as it is, for those that come after it, and
+        masked beside it: who shows it may have another environment."""
         match outcome:
+            case Succeeded(result_json=result, shown_json=shown):
+                return replace(outcome, shown_json=masked_json(shown or result, self._secrets) or shown)
             case Failed(error=error):
                 return replace(outcome, error=self.masked(error))
             case Skipped(reason=reason) | Postponed(reason=reason):

@@ -51,8 +51,8 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
 
 def _ended(ti: TaskInstance, event: m.TaskEnded, task: TaskSpec) -> TaskInstance:
     match event.outcome:
-        case m.Succeeded(result_json, rows_written):
-            return c.succeeded(ti, event.at, result_json, rows_written)
+        case m.Succeeded(result_json, rows_written, shown_json):
+            return c.succeeded(ti, event.at, result_json, rows_written, shown_json)
         case m.Skipped(reason):
             return c.skipped(ti, event.at, reason)
         case m.Cancelled(reason):

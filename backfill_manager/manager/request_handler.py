@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
-from backfill_manager.humanise import plural
+from backfill_manager.humanise import plural, window
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -181,7 +181,8 @@ class RequestHandler:
             for ti in list(run.tasks.values()):
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                     self._state.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
-        changed = ", ".join(f"{name}={backfill_checks.shown_value(value)}" for name, value in sorted(changes.items()))
+        shown = {**changes, "window": window(changes["window"], spec.timezone)} if "window" in changes else changes
+        changed = ", ".join(f"{name}={backfill_checks.shown_value(value)}" for name, value in sorted(shown.items()))
         return command.backfill_id, f"backfill {command.backfill_id} is updated: {changed}"
 
     def _put(self, row: Backfill, call: Call) -> None:

@@ -25,6 +25,7 @@ from backfill_manager.model.records import (
     DagRow,
     DagRun,
     DagVersion,
+    ImportProblem,
     Request,
     Response,
     RunKey,
@@ -43,12 +44,13 @@ MAX_NAMED: Final = 200  # live runs that a statement names one by one
 HASH_CHARS: Final = 64  # of the folder of a snapshot
 WHAT: Final = {  # what goes -> the setting with its age
     "logs": "logs", "tries": "tries", "runs": "runs", "backfills": "runs", "requests": "requests", "versions": "snapshots",
-    "snapshots": "snapshots",
+    "snapshots": "snapshots", "import_errors": "import_errors",
 }  # fmt: skip
 
 UNITS: Final = {
     "logs": ("log line", "log lines"), "tries": ("try", "tries"), "runs": ("run", "runs"), "backfills": ("backfill", "backfills"),
     "requests": ("request", "requests"), "versions": ("version", "versions"), "snapshots": ("snapshot", "snapshots"),
+    "import_errors": ("import error", "import errors"),
 }  # fmt: skip
 
 
@@ -102,6 +104,8 @@ class Sweep:
         if "versions" in self._cutoffs:
             yield from self._versions()
             yield from self._snapshot_folders()
+        if "import_errors" in self._cutoffs:
+            yield from self._import_errors()
 
     def _delete(self, table: str, where: Sequence[Condition]) -> None:
         if self._leader is not None:
@@ -283,6 +287,14 @@ class Sweep:
             for stored in self._snapshots.glob("files/??/*"):
                 if stored.stat().st_nlink == 1:
                     stored.unlink(missing_ok=True)
+
+    # -- import errors ----------------------------------------------------------------------------------------------------
+    def _import_errors(self) -> Iterator[str]:
+        """Those of files that were read again, or gone. There is one for each file at most."""
+        old = [*matching(is_current=False), Condition("last_seen_at", "<", self._cutoffs["import_errors"])]
+        self.gone["import_errors"] += self._store.count(ImportProblem.TABLE, [], old).get((), 0)
+        self._delete(ImportProblem.TABLE, old)
+        yield "import_errors"
 
 
 def _superseded(runs: Sequence[DagRun], store: Store) -> list[DagRun]:

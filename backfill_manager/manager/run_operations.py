@@ -95,7 +95,7 @@ class RunOperations:
         row = _new_run(call, dag, s.MANUAL_RUN, run_id, interval).evolve(conf_json=conf, partition_key=partition)
         make_run(self._state, row, spec, timeline, [current] if current else [])
         text = f"run {row.run_id}"
-        if interval:
+        if interval and interval[0] != interval[1]:
             text += f" from {format_instant(interval[0])} to {format_instant(interval[1])}"
         if current:
             text += f"; it overrides {current.run_id}"
@@ -116,8 +116,10 @@ class RunOperations:
         for run in existing:
             if run.request_id == call.id:
                 return run.run_id, f"run {run.run_id} exists already"
+        check_conf(command.conf, spec)
         interval = manual_interval(spec, command.logical_date, call.now)
         row = _new_run(call, dag, s.EXTERNAL_RUN, own_id if existing else run_id, interval)
+        row = row.evolve(conf_json=json.dumps(command.conf))
         make_run(self._state, row, spec, TimelineWindow(), selected=[task_id])
         return row.run_id, f"task {task_id} runs in {row.run_id}"
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Final, TypeVar
 # 5: response.error_code, error_field and error_params. They may be null.
 # 6: pool.memory_mb and nice, dag_version.python. They may be null.
 # 7: backfill.waits_until. It may be null.
-# 8: backfill.batch_target. It may be null.
+# 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 SCHEMA_VERSION: Final = 8
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
@@ -193,6 +193,7 @@ class TaskInstance(Record, table="task_instance", key=("dag_id", "run_id", "task
         None  # into tables, by `ctx.write` and `ctx.merge`, when it last succeeded; None: it wrote nothing
     )
     losses: int | None = None  # starts in a row that ended with their process or JVM, over all terms; None: 0
+    result_shown_json: str | None = None  # the result without secrets; None: it holds none
 
 
 @dataclass(frozen=True)

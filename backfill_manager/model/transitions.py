@@ -47,8 +47,17 @@ def started(ti: TaskInstance, at: datetime) -> TaskInstance:
     return _move(ti, s.RUNNING, started_at=at)
 
 
-def succeeded(ti: TaskInstance, at: datetime, result_json: str | None = None, rows: int | None = None) -> TaskInstance:
-    return _move(ti, s.SUCCESS, result_json=result_json, rows_written=rows, error=None, losses=None, **_ended(ti, at))
+def succeeded(
+    ti: TaskInstance,
+    at: datetime,
+    result_json: str | None = None,
+    rows: int | None = None,
+    shown_json: str | None = None,
+) -> TaskInstance:
+    return _move(
+        ti, s.SUCCESS, result_json=result_json, result_shown_json=shown_json, rows_written=rows, error=None, losses=None,
+        **_ended(ti, at),
+    )  # fmt: skip
 
 
 def failed(ti: TaskInstance, at: datetime, error: str) -> TaskInstance:
@@ -77,7 +86,8 @@ def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
     """To be run again: its tries go on counting, its output is of a new generation. `by` is the request."""
     return _move(
         ti, s.NONE, generation=ti.generation + 1, failures=0, cleared_by=by, queued_at=None, started_at=None,
-        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None, rows_written=None, losses=None,
+        ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None, result_shown_json=None,
+        rows_written=None, losses=None,
     )  # fmt: skip
 
 

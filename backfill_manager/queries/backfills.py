@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from backfill_manager import humanise
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.masking import mask_values
 from backfill_manager.model import states
-from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.model.records import Backfill, DagRow, Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
@@ -71,11 +72,11 @@ def list_backfills(
     if after is None or isinstance(after, str):
         waiting = [one for one in waiting_backfills(store, chosen) if after is None or _mark(one) < after][:limit]
         if waiting and len(waiting) == limit:
-            return Page(waiting, _mark(waiting[-1]))
+            return Page(_with_zones(store, waiting), _mark(waiting[-1]))
     left = None if limit is None else limit - len(waiting)
     part = Slice(order, left, None if isinstance(after, str) else after)
     rows, last = part.read(store, Backfill, chosen.conditions(), NOT_LISTED)
-    return Page(waiting + [_listed(one) for one in _with_counts(store, rows)], last)
+    return Page(_with_zones(store, waiting + [_listed(one) for one in _with_counts(store, rows)]), last)
 
 
 def _mark(waiting: Mapping[str, Any]) -> str:
@@ -97,6 +98,11 @@ def find_backfill(store: Store, id_or_prefix: str) -> dict[str, Any]:
 
 def find_uncounted(store: Store, id_or_prefix: str) -> dict[str, Any]:
     """The same without the numbers of its items by state, which change more often than the rest."""
+    [found] = _with_zones(store, [_find(store, id_or_prefix)])
+    return found
+
+
+def _find(store: Store, id_or_prefix: str) -> dict[str, Any]:
     if id_or_prefix == LATEST:
         return _latest(store)
     beginning = [Condition("backfill_id", "starts_with", id_or_prefix)]
@@ -188,6 +194,17 @@ def _with_counts(store: Store, rows: Sequence[Backfill]) -> list[dict[str, Any]]
     ]
 
 
+def _with_zones(store: Store, views: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the time zone of each one's DAG, which is also that of its time window."""
+    rows = store.read(DagRow, matching(dag_id=sorted({one["dag_id"] for one in views}))) if views else []
+    zones = {row.dag_id: row.timezone for row in rows}
+    for one in views:
+        one["timezone"] = zones.get(one["dag_id"])
+        if one["waits_until"] is not None:
+            one["waits_for"] = f"its time window, {humanise.window(one['window'], one['timezone'])}"
+    return views
+
+
 def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str, Any]:
     return document(
         _FIELDS, row,
@@ -199,7 +216,8 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
             "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,
-            "waits_for": None if row.waits_until is None else f"its time window, {row.window}",
+            "timezone": None,  # see `_with_zones`
+            "waits_for": None,
             **dict.fromkeys(states.ITEM_STATES, 0),
             **counts,
             **changed,

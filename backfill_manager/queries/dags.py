@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
-from backfill_manager.masking import mask_values
+from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.planning.recent_runs import recent_timelines
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
 _DETAILS: Final = (
-    "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable", "params",
+    "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable",
 )  # fmt: skip
 _TASK_FIELDS: Final = (
     "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
@@ -82,14 +82,20 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        **document(_DETAILS, spec, params=mask_values(spec.params)),
-        "declared_params": {
-            name: document(resources.DeclaredParam.model_fields, one, choices=mask_values(list(one.choices), name))
-            for name, one in spec.declared_params.items()
-        },
+        **document(_DETAILS, spec, description=mask_text(spec.description or "") or None),
+        **params_of(spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
     }
+
+
+def params_of(spec: DagSpec) -> dict[str, Any]:
+    """The defaults of its run parameters, and what is declared of them."""
+    declared = {
+        name: document(resources.DeclaredParam.model_fields, one, choices=mask_values(list(one.choices), name))
+        for name, one in spec.declared_params.items()
+    }
+    return {"params": mask_values(spec.params), "declared_params": declared}
 
 
 def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
@@ -210,7 +216,7 @@ def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) ->
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return document(
         resources.Dag.model_fields, row,
-        description=None if spec.description is None else shorten(spec.description, MAX_LISTED_LENGTH),
+        description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
         schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone, owner=spec.owner,
         version=row.current_version, tags=json.loads(row.tags_json),
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,

@@ -72,10 +72,12 @@ def list_log_lines(
 
 
 def task_view(row: TaskInstance, run: DagRun) -> dict[str, Any]:
-    """Of its result the secrets are masked, those of the run's parameters too."""
+    """Of its result the secrets are masked, those of the run's parameters and of the task's environment too."""
     result = None
     if row.result_json is not None:
-        result = mask_values(json.loads(row.result_json), more=secrets_in(json.loads(run.conf_json)))
+        result = mask_values(
+            json.loads(row.result_shown_json or row.result_json), more=secrets_in(json.loads(run.conf_json))
+        )
     return document(
         resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s), result=result,
         result_chars=None if row.result_json is None else len(row.result_json),

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from backfill_manager.clock import format_instant
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import NotFound, RunOfSeveralDags
@@ -127,6 +128,16 @@ def triggered_dag(
     payload: Payload = {"dag_id": dag_id, "logical_date": format_instant(at), "conf": conf}
     payload |= {} if partition_key is None else {"partition_key": partition_key}
     return {**payload, "allow_future": True} if allow_future else payload
+
+
+def task_by_hand(spec: DagSpec, task_id: str, logical_date: str, conf: dict[str, Any]) -> Payload:
+    """`logical_date` as a person writes it, in the DAG's zone."""
+    at = parse_date(logical_date, spec.timezone, name="T")
+    check_sizes(conf=conf)
+    _refuse_masked(conf)
+    check_conf(conf, spec)
+    payload: Payload = {"dag_id": spec.dag_id, "task_id": task_id, "logical_date": format_instant(at)}
+    return {**payload, "conf": conf} if conf else payload
 
 
 def check_place(logical_date: datetime | None, partition_key: str | None) -> None:

@@ -494,6 +494,10 @@ class RunTask(_OfDag, kind=kinds.TASK_RUN):
 
     task_id: Text
     logical_date: Instant
+    conf: JsonObject = Field(default_factory=dict, title="Run parameters")
+
+    def check(self) -> None:
+        check_sizes(conf=self.conf)
 
 
 class ClearTasks(Command):
@@ -614,7 +618,7 @@ class PruneState(Command, kind=kinds.STATE_PRUNE): ...
 
 # Of a payload: fields that older releases don't write.
 MAY_BE_LEFT_OUT: Final = frozenset(
-    {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream"}
+    {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream", "conf"}
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import nearest, shorten
 from backfill_manager.humanise import name_list
+from backfill_manager.masking import MASK
 
 PARAM_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "array": (list,), "object": (dict,),
@@ -150,13 +151,25 @@ def _is_of(kind: str, value: Any) -> bool:
     return isinstance(value, PARAM_TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
-def list_params(params: Mapping[str, Any], declared: Mapping[str, Any]) -> list[dict[str, Any]]:
+def list_params(params: Mapping[str, Any], declared_params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For tables: each param (defaults and declarations as a DAG's document has them) with its values as JSON."""
     rows = []
-    for name in (*params, *(name for name in declared if name not in params)):
-        one = declared.get(name) or {}
+    for name in (*params, *(name for name in declared_params if name not in params)):
+        one = declared_params.get(name) or {}
         rows.append({
             "param": name, "default": as_json(params[name]) if name in params else "required", "type": one.get("type"),
             "choices": ", ".join(map(as_json, one.get("choices") or ())), "description": one.get("description"),
         })  # fmt: skip
     return rows
+
+
+def example_conf(params: Mapping[str, Any], declared_params: Mapping[str, Any]) -> str:
+    """A `conf` of a DAG (documents as for `list_params`) as JSON: its defaults, and for each required param a value that fits.
+    Empty if there are none."""
+    values = dict(params)
+    for name, one in declared_params.items():
+        if name not in values:
+            choices = one.get("choices") or ()
+            values[name] = choices[0] if choices else PARAM_TYPES.get(one.get("type") or "string", (str,))[0]()
+    shown = {name: value for name, value in values.items() if value != MASK}
+    return json.dumps(shown, ensure_ascii=False) if shown else ""

@@ -93,6 +93,9 @@ class Backfill(Resource, UpdatableOptions):
         description="Estimated seconds until it ends; null in lists, and where nothing can be said."
     )
     finishes_at: Instant | None = Field(description="When that will be.")
+    timezone: str | None = Field(
+        None, description="The DAG's time zone, in which `window` is; null where the DAG is not known."
+    )
     waits_for: str | None = Field(description="What its pending items wait for until `waits_until`: its time window.")
     waits_until: Instant | None = Field(description="When its time window opens.")
     created_by: str = Field(description="Who requested it.")

@@ -336,6 +336,7 @@ class RetentionSettings(_Section):
     snapshots: Annotated[
         Age | None, _doc("Versions of DAGs that were replaced and that no run names any more, and their files.")
     ] = None
+    import_errors: Annotated[Age | None, _doc("Import errors of files that were read, or gone, since.")] = None
 
 
 class TokenSettings(_Section):

@@ -152,5 +152,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "clock_time": _in_zone_of_page(clock_time), "day": _in_zone_of_page(day), "ago": ago,
     "elapsed": elapsed, "estimate": humanise.estimate, "plain_day": _in_zone_of_page(plain_day),
     "state_label": state_label, "plural": humanise.plural, "size": humanise.size, "memory": humanise.memory,
+    "in_zone": humanise.window,
     "as_json": as_json, "mask_code": mask_code, "short_run": short_run, "inline_code": inline_code,
 }  # fmt: skip

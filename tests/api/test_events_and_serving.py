@@ -187,6 +187,20 @@ def test_bfm_serve_serves_until_it_gets_a_signal(state: FilledState, number: int
     assert (server.returncode, err) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "first", ["/backfills/b1", "/api/v1/backfills/b1/items", "/dags/flights", "/dags/flights/calendar"]
+)
+def test_the_first_page_of_bfm_serve_is_right_without_pandas(state: FilledState, first: str) -> None:
+    """pyarrow looks for pandas in its first conversion, which this process must not load."""
+    state.backfill("b1", {"success": 1, "pending": 2})
+    with bfm(state.root.parent, "--state", str(state.root), "serve", "--port", "0") as server:
+        assert server.stderr is not None
+        url = re.findall(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
+        assert httpx.get(f"{url}{first}", timeout=TIMEOUT_S, trust_env=False).status_code == 200
+        if Path("/proc/self/maps").exists():
+            assert "/pandas/" not in Path(f"/proc/{server.pid}/maps").read_text()
+
+
 def test_bfm_serve_refuses_to_let_others_in_without_tokens(tmp_path: Path) -> None:
     with bfm(tmp_path, "serve", "--host", "0.0.0.0") as server:
         out, err = server.communicate(timeout=TIMEOUT_S)

@@ -177,6 +177,21 @@ def test_what_was_logged_out_is_kept_beside_the_state_for_as_long_as_a_cookie(tm
     assert [one.name for one in folder.iterdir()] == [second.id]
 
 
+def test_a_server_that_was_there_before_its_state_remembers_what_others_log_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BFM_CACHE", str(tmp_path / "cache"))
+    place, owner = tmp_path / "state", TokenSettings(name="ada", sha256="0" * 64)
+    before, first, second = EndedSessions(str(place)), Session(owner, "first"), Session(owner, "second")
+    before.add(first)
+    assert not place.exists()
+    place.mkdir()
+    later = EndedSessions(str(place))
+    later.add(second)
+    assert [one in ended for ended in (before, later) for one in (first, second)] == [True] * 4
+    assert [one.name for one in (place / "ended_sessions").iterdir()] == [second.id]
+
+
 def test_events_end_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backfill_manager.api.polling.KEEP_ALIVE_INTERVAL_S", 0.01)
     api = ApiFixture(with_tokens())

@@ -35,6 +35,16 @@ def test_what_does_not_exist_matches_nothing(api: ApiFixture) -> None:
     assert api.call("DELETE", "/backfills/nothing", headers={"If-None-Match": "*"}).status_code == 404
 
 
+def test_of_several_lines_of_a_header_each_counts(api: ApiFixture) -> None:
+    path = f"/backfills/{api.backfill()}"
+    seen = api.call("GET", path).headers["etag"]
+    for name, tag, status in (("If-Match", seen, 202), ("If-Match", '"other"', 412), ("If-None-Match", "*", 412)):
+        lines = [(name, '"another"'), (name, tag)]
+        assert api.call("PATCH", path, json={"priority": 3}, headers=lines).status_code == status, lines
+    lines = [("If-None-Match", '"another"'), ("If-None-Match", seen)]
+    assert api.call("GET", path, headers=lines).status_code == 304
+
+
 def test_reads_know_both_headers_too(api: ApiFixture) -> None:
     path = f"/backfills/{api.backfill()}"
     seen = api.call("GET", path).headers["etag"]

@@ -47,6 +47,7 @@ def test_a_range_is_asked_for_in_the_time_zone_of_the_dag(bfm: Bfm, filled: Fill
     assert (ask.kind, ask.start_date, ask.end_date) == ("schedule", NEW_YEAR, NEW_YEAR + 30 * DAY)
     assert (ask.pool, ask.reprocess, ask.priority, ask.max_active_runs) == ("backfill", "none", 0, None)
     assert "`bfm backfill watch " in result.out
+    assert " of flights: schedule 2013-01-01 .. 2013-01-31. " in result.out, "as it was typed"
     assert "No manager is running; the request waits for one" in result.err
 
 
@@ -96,11 +97,11 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
     shown = bfm("backfill", "create", "hours", "-s", "2013-02-01", "-e", "2013-02-28", "--output", "json").document
     assert shown["config"]["end_date"] == "2013-03-01T04:00:00Z"
     result = bfm("backfill", "create", "hours", "--start-date", "2013-02-01", "--end-date", "2013-02-01T00:00")
-    assert "schedule 2013-02-01T05:00:00Z .. 2013-02-01T05:00:00Z" in result.out
+    assert "schedule 2013-02-01 .. 2013-02-01T00:00. " in result.out
     one = bfm("backfill", "create", "hours", "--kind", "single", "-s", "2013-02-01", "-e", "2013-02-01").out
-    assert "single 2013-02-01T05:00:00Z .. 2013-02-02T05:00:00Z" in one
+    assert "single 2013-02-01 .. 2013-02-01. " in one
     left_out = bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again")
-    assert "schedule 2013-02-01T05:00:00Z .. the last complete interval" in left_out.out
+    assert "schedule 2013-02-01 .. the last complete interval" in left_out.out
     assert bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again").code == 0
 
 

@@ -316,6 +316,7 @@ def test_one_that_works_by_night_promises_no_end(bfm: Bfm, state: FilledState) -
 
 def test_outside_its_window_it_says_what_it_waits_for_and_until_when(bfm: Bfm, state: FilledState) -> None:
     until = NEW_YEAR + timedelta(hours=20)
+    state.dag()
     state.backfill("b1", {"success": 1, "pending": 2}, window="20:00-06:00", waits_until=until)
     state.clock.at += timedelta(seconds=30)
 
@@ -323,9 +324,14 @@ def test_outside_its_window_it_says_what_it_waits_for_and_until_when(bfm: Bfm, s
     assert (shown["time_left_s"], shown["waits_until"]) == (None, "2013-01-02T01:00:00Z")
     for command in ("list",), ("show", "b1"):
         text = " ".join(bfm("backfill", *command).out.split())
-        assert "its time window, 20:00-06:00" in text and "2013-01-02T01:00:00Z" in text and " left " not in text
+        assert (
+            "its time window, 20:00-06:00 America/New_York" in text
+            and "2013-01-02T01:00:00Z" in text
+            and " left " not in text
+        )
+    assert "window 20:00-06:00 America/New_York " in " ".join(bfm("backfill", "show", "b1").out.split())
     line = status_line(shown, ObservedPace()).plain
-    assert line.endswith("(waits for its time window, 20:00-06:00, until 2013-01-02T01:00:00Z)")
+    assert line.endswith("(waits for its time window, 20:00-06:00 America/New_York, until 2013-01-02T01:00:00Z)")
 
 
 def test_a_watcher_is_told_the_time_left_from_the_first_look_on(bfm: Bfm, state: FilledState) -> None:

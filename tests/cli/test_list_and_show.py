@@ -10,8 +10,9 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 from support.bfm import Bfm
-from support.sample_state import DAY, FilledState
+from support.sample_state import DAY, NEW_YEAR, FilledState
 
+from backfill_manager.cli.render.output import cell
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY
@@ -147,10 +148,10 @@ def test_what_comes_next_goes_on_from_the_latest_backfill_run_and_not_from_runs_
 
 def test_a_dag_without_an_interval_left_says_so(bfm: Bfm, state: FilledState) -> None:
     state.dag("by_hand", schedule=None)
-    state.dag("over", end_date=state.clock.at - 300 * DAY)
+    state.dag("over", end_date=NEW_YEAR + 5 * DAY)
 
     assert "has no schedule" in bfm("dags", "next", "by_hand").err
-    assert "has no interval left" in bfm("dags", "next", "over").err
+    assert "has no interval left: its end_date is 2013-01-06 00:00:00-05:00." in bfm("dags", "next", "over").err
     assert bfm("dags", "next", "over", "--output", "json").out == "[]\n"
 
 
@@ -313,8 +314,18 @@ def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> N
     assert [line.split(" ", 3)[-1].strip() for line in result.out.splitlines()] == ["began [bold]", "half done"]
     shown = bfm("tasks", "logs", "flights", RUN, "clean", "--output", "json").document
     assert [line["message"] for line in shown] == ["began [bold]", "half done"]
-    assert "has logged nothing" in bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7").err
+    assert "has logged nothing." in bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7").err
     assert bfm("tasks", "logs", "flights", RUN, "claen").code == 3
+
+
+def test_no_terminal_obeys_what_a_task_has_logged_or_failed_with(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"running": 1})
+    state.logged(RUN, "\x1b]0;title\x07 and \x1b[31mred\u202e\nnext\tline")
+    out = bfm("tasks", "logs", "flights", RUN, "clean").out
+    assert r"\x1b]0;title\x07 and \x1b[31mred\u202e" in out and "\nnext " in out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert str(cell("error", "\x1b[2J failed", None)) == r"\x1b[2J failed"
 
 
 def test_requests_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:

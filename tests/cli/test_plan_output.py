@@ -85,6 +85,12 @@ def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: Filled
     )
 
 
+def test_items_that_took_equally_long_have_no_span(bfm: Bfm, state: FilledState) -> None:
+    alike = {**ESTIMATE, "run_s": {"median": 15.0, "shortest": 15.01, "longest": 15.02}}
+    out = shown(bfm, state, {"items": [item(1)], "summary": {**SUMMARY, "estimate": alike}})
+    assert "An item takes about 15 s; full range" in out
+
+
 def test_a_plan_by_which_nothing_runs_takes_no_time_that_is_worth_words(bfm: Bfm, state: FilledState) -> None:
     summary = {**SUMMARY, "pending": 0, "estimate": {**ESTIMATE, "total_s": 0.0}}
     below = [{"dag_id": "delays", "waits_for": ["flights"], "items": [], "summary": summary}]

@@ -52,9 +52,9 @@ def test_one_task_of_a_date_or_of_a_partition(bfm: Bfm, filled: FilledState) -> 
     [
         (("flihgts", "2013-01-05"), 3, "did you mean 'flights'"),
         (("flights", "2013-01-05", "row"), 3, "did you mean 'rows'"),
-        (("flights", "soon"), 2, "'soon' is not a date"),
+        (("flights", "soon"), 2, "DATE: 'soon' is not a date"),
         (("flights", "2013-01-05", "--conf", '{"region": "uk"}'), 2, "did you mean 'us'"),
-        (("flights", "2013-01-05", "rows", "--partition", "north"), 2, "don't go together"),
+        (("flights", "2013-01-05", "rows", "--partition", "north"), 2, "DATE and --partition don't go together"),
     ],
 )
 def test_what_could_not_run_is_refused(
@@ -73,6 +73,10 @@ def test_a_server_and_the_page_show_the_same(bfm: Bfm, filled: FilledState) -> N
     assert (wrong.status_code, wrong.json()["code"]) == (422, "unknown_param")
     shown = Page(browser.get("/dags/flights/render", params=query).text).root.whole_text
     assert "FROM orders[0] WHERE region = :region" in shown and "TIMESTAMP '2013-01-05T05:00:00Z'" in shown
+    assert "Interval 2013-01-05 to 2013-01-06" in shown, "in the zone of the page"
+    browser.cookies.set("bfm-zone", "utc")
+    in_utc = Page(browser.get("/dags/flights/render", params=query).text).root.whole_text
+    assert "2013-01-05 05:00 UTC to 2013-01-06 05:00 UTC" in in_utc
     refused = Page(browser.get("/dags/flights/render", params={"conf": '{"regoin": 1}'}).text).root.whole_text
     assert "did you mean 'region'?" in refused
 

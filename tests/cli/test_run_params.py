@@ -22,6 +22,7 @@ from backfill_manager import Param, dag, sql
 def copy():
     sql("show", "SELECT assert_true(:region = 'us' AND :partition_key = 'north' AND NOT :full)")
 """
+TASK = ("tasks", "run", "flights", "clean", "2013-01-05")
 WRONG = {
     "an unknown name": ('{"regoin": "us"}', "--conf 'regoin' is no parameter of DAG 'flights'; did you mean 'region'"),
     "no choice": ('{"region": "uk"}', '--conf \'region\' must be one of "eu", "us", not "uk"; did you mean \'us\''),
@@ -43,7 +44,9 @@ def filled(state: FilledState) -> FilledState:
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize(
-    "command", [JANUARY, (*JANUARY, "-n"), ("backfill", "set", "b1"), ("dags", "trigger", "flights")], ids=" ".join
+    "command",
+    [JANUARY, (*JANUARY, "-n"), ("backfill", "set", "b1"), ("dags", "trigger", "flights"), TASK],
+    ids=" ".join,
 )
 def test_a_param_that_does_not_fit_is_refused(
     bfm: Bfm, filled: FilledState, command: tuple[str, ...], wrong: str
@@ -59,6 +62,20 @@ def test_a_param_that_fits_is_taken(bfm: Bfm, filled: FilledState) -> None:
     for command in (JANUARY, ("backfill", "set", "b1"), ("dags", "trigger", "flights")):
         assert bfm(*command, "--conf", '{"region": "us", "full": true}').code == 0
     assert len(filled.store.read(Request)) == 3
+
+
+def test_a_task_by_hand_has_params(bfm: Bfm, filled: FilledState) -> None:
+    filled.leads()  # it never answers
+    bfm(*TASK, "--conf", '{"region": "us"}')
+    [request] = filled.store.read(Request)
+    assert json.loads(request.payload_json)["conf"] == {"region": "us"}
+
+
+def test_a_task_by_hand_without_a_required_param_is_refused(bfm: Bfm, state: FilledState) -> None:
+    state.dag(declared_params={"days": ParamSpec("integer", is_required=True)})
+    result = bfm(*TASK)
+    assert (result.code, state.store.read(Request)) == (2, [])
+    assert "'days'" in result.err and "required" in result.err
 
 
 def test_show_lists_the_params(bfm: Bfm, filled: FilledState) -> None:

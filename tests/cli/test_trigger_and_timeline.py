@@ -157,7 +157,7 @@ def test_a_task_run_by_hand_is_followed_to_its_end(bfm: Bfm, state: FilledState,
     assert result.code == code
     log, last = result.out.splitlines()
     assert log.endswith("half done")
-    assert last.startswith(f"clean of flights for 2013-01-05T05:00:00Z: {ended}")
+    assert last.startswith(f"clean of flights for 2013-01-05: {ended}")
     assert last.endswith("ValueError: no") == (ended == "failed")
     assert result.err == f"clean of flights runs as {BY_HAND}.\n"
 

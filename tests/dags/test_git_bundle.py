@@ -80,6 +80,12 @@ def test_what_is_pushed_is_fetched_with_its_commit(repository: Repository, url: 
     assert (fetched.commit_id, texts(fetched)["a.py"]) == (second, "A = 2")
 
 
+def test_the_copy_of_a_repository_is_readable_for_its_owner_only(repository: Repository) -> None:
+    repository.commit({"dags.py": "x = 1"})
+    place = repository.at().fetch().root
+    assert [place.stat().st_mode & 0o77, place.parents[1].stat().st_mode & 0o77] == [0, 0]
+
+
 def test_a_branch_a_tag_and_a_commit_are_refs(repository: Repository) -> None:
     first = repository.commit({"a.py": "1"})
     repository.git("tag", "v1")

@@ -8,6 +8,7 @@ import pytest
 from support.executor_fixture import a_launch
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.execution.task_log import (
     BETWEEN_ERRORS,
     HEAD_LINES,
@@ -76,3 +77,15 @@ def test_of_a_long_line_both_ends_are_kept_and_no_secret(monkeypatch: pytest.Mon
     assert len(row.message) == MAX_CHARS
     assert row.message.startswith("Traceback***") and row.message.endswith("xValueError: the cause")
     assert "the middle is left out" in row.message and "nobody" not in row.message
+
+
+def test_a_result_is_kept_as_it_is_and_masked_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_PASSWORD", "what nobody reads")
+    result = '{"dsn": "me, what nobody reads", "rows": 3}'
+    assert a_log().without_secrets(Succeeded(result, 5)) == Succeeded(result, 5, '{"dsn": "me, ***", "rows": 3}')
+    of_its_process = '{"dsn": "***, what nobody reads", "rows": 3}'  # whose environment had another secret, too
+    assert a_log().without_secrets(Succeeded(result, 5, of_its_process)) == Succeeded(
+        result, 5, '{"dsn": "***, ***", "rows": 3}'
+    )
+    assert a_log().without_secrets(Succeeded('{"rows": 3}')) == Succeeded('{"rows": 3}')
+    assert a_log().without_secrets(Succeeded(None)) == Succeeded(None)

@@ -22,6 +22,7 @@ from backfill_manager.model.records import (
     BackfillItem,
     DagRun,
     DagVersion,
+    ImportProblem,
     Request,
     Response,
     TaskInstance,
@@ -34,7 +35,7 @@ from backfill_manager.store.base import Leader
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 HOUR = 3600.0
-ALL = RetentionSettings(runs=HOUR, tries=HOUR, logs=HOUR, requests=HOUR, snapshots=HOUR)
+ALL = RetentionSettings(runs=HOUR, tries=HOUR, logs=HOUR, requests=HOUR, snapshots=HOUR, import_errors=HOUR)
 REQUESTS = RetentionSettings(requests=HOUR)
 SPEC = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, schedule="0 0 * * *")
 
@@ -253,6 +254,19 @@ def test_versions_that_a_run_names_stay_and_replaced_ones_go_with_their_files(tm
     assert [number for number, folder in folders.items() if folder.is_dir()] == [2, 4]
     assert sorted(file.name for file in tmp_path.glob("files/aa/*")) == ["2", "4"]
     assert other.is_dir()
+
+
+def test_import_errors_go_when_the_file_was_read_again_and_current_ones_stay() -> None:
+    ground = InMemoryManager(SPEC)
+    at = ground.clock.now()
+    row = ImportProblem("b", "old.py", 1, "wrong", "", False, at - timedelta(days=9), at)
+    ground.store.write([row, row.evolve(file="now.py", is_current=True)])
+    only = RetentionSettings(import_errors=HOUR)
+    assert prune(ground, only, later=HOUR / 2) == {}
+    assert would_go(ground, only) == {"import_errors": 1}
+    assert prune(ground, only) == {"import_errors": 1}
+    assert [problem.file for problem in ground.store.read(ImportProblem)] == ["now.py"]
+    assert prune(ground, only) == {}
 
 
 class Compared(Calm):

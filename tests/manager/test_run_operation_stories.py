@@ -707,6 +707,16 @@ def test_a_task_run_by_hand_stands_outside_the_timeline() -> None:
     assert external.run_id not in ids and len(ids) == 2
 
 
+def test_a_task_run_by_hand_has_params_as_every_run() -> None:
+    declared = {"days": ParamSpec("integer", is_required=True)}
+    ground = InMemoryManager(dag_spec("d", "a", schedule=None, declared_params=declared))
+    asked = {"dag_id": "d", "task_id": "a", "logical_date": "2013-01-01T00:00:00Z"}
+    assert "'days'" in refused(ground, "task.run", **asked)
+    assert "type integer" in refused(ground, "task.run", **asked, conf={"days": "3"})
+    accepted(ground, "task.run", **asked, conf={"days": 3})
+    assert [launch.params for launch in ground.launched] == [{"days": 3}]
+
+
 def test_a_task_run_by_hand_runs_that_task_alone_even_next_to_a_live_run_of_its_date() -> None:
     ground = InMemoryManager(THREE, script=never)
     done(ground)

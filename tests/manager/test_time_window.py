@@ -148,7 +148,10 @@ def test_it_says_what_it_waits_for_and_until_when_and_claims_no_time_left() -> N
     ground.clock.advance(hours=1)
     ground.finish(key_of(ground, "01-01"), Succeeded())
     ground.drain()
-    assert (shown()["waits_for"], shown()["waits_until"]) == ("its time window, 20:00-06:00", "2024-01-01T20:00:00Z")
+    assert (shown()["waits_for"], shown()["waits_until"]) == (
+        "its time window, 20:00-06:00 UTC", "2024-01-01T20:00:00Z",
+    )  # fmt: skip
+    assert shown()["timezone"] == "UTC"
     assert (shown()["state"], shown()["time_left_s"], shown()["finishes_at"]) == (s.RUNNING, None, None)
     ground.clock.advance(hours=14)
     ground.drain()

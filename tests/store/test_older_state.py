@@ -21,6 +21,7 @@ from backfill_manager.model.records import (
     Pool,
     Record,
     Response,
+    TaskInstance,
 )
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.store import DeltaRsStore
@@ -112,6 +113,23 @@ def test_a_state_of_version_4_gets_the_columns_of_errors_and_its_refusals_keep_t
     assert store.init() == ([], ["response"])
     assert store.read(Response) == [refused]
     assert str(refusal(refused)) == "--from is after --to"
+
+
+def test_a_state_of_version_7_gets_the_column_of_version_8_and_its_rows_stay(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    row = TaskInstance(dag_id="flights", run_id="r", task_id="t", state="success", run_seq=1, result_json='"x"')
+    place = store.tables.location("task_instance")
+    then = Schema([field for field in DeltaTable(place).schema().fields if field.name != "result_shown_json"])
+    DeltaTable.create(
+        place, schema=then, mode="overwrite", configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "7"},
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    write_deltalake(place, arrow_table(TaskInstance, [row]).drop_columns(["result_shown_json"]), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    assert store.init() == ([], ["task_instance"])
+    assert store.read(TaskInstance) == [row]
 
 
 def test_a_state_of_version_6_gets_the_columns_of_version_7_and_its_rows_stay(tmp_path: Path) -> None:

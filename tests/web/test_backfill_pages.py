@@ -488,7 +488,11 @@ def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: Te
     ground.drain()
     page = page_of(browser, where)
     assert "Done" in text_of(page, "flash")
-    assert "20:00-06:00" in text_of(page, "backfill-settings")
+    zoned = "20:00-06:00 America/New_York"
+    assert zoned in text_of(page, "backfill-settings")
+    assert any(f'window="{zoned}"' in answer.message for answer in ground.store.read(Response))
+    for form_of in (f"/backfills/{one}/settings", "/backfills/new?dag=flights"):
+        assert text_of(page_of(browser, form_of), "hint-window").endswith("Zone: America/New_York.")
     again = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     assert (again["priority"], again["overrides"].split()) == ("7", ["clean.timeout=600", "retries=3"])
 
@@ -498,8 +502,10 @@ def test_outside_its_window_it_says_until_when_it_waits(ground: InMemoryManager,
     one = ground.backfill("flights", days("2013-01-01", 4), window="20:00-06:00")
     ground.drain()
     page = page_of(browser, f"/backfills/{one}")
-    assert "Waits for its time window, 20:00-06:00, until 31 Jan 2024, 20:00" in text_of(page, "backfill-progress")
-    assert "waits for its time window, 20:00-06:00, until 31 Jan 2024" in text_of(
+    assert "Waits for its time window, 20:00-06:00 America/New_York, until 31 Jan 2024, 20:00" in text_of(
+        page, "backfill-progress"
+    )
+    assert "waits for its time window, 20:00-06:00 America/New_York, until 31 Jan 2024" in text_of(
         page_of(browser, "/backfills"), f"b-{one}"
     )
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")

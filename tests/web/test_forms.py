@@ -209,6 +209,35 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
     assert len(ground.store.read(Request)) == submitted
 
 
+@pytest.mark.parametrize("address", ["/dags/copy/trigger", "/dags/copy/render", "/backfills/new?dag=copy"])
+def test_forms_list_the_params_of_the_dag_and_show_them_as_the_example(
+    browser: TestClient, ground: InMemoryManager, address: str
+) -> None:
+    declared = {
+        "region": ParamSpec("string", ("eu", "us"), "which one"),
+        "days": ParamSpec("integer", is_required=True),
+    }
+    params = {"region": "eu", "full": False, "db_password": "secret-value"}
+    ground.add_dag(dag_spec("copy", "only", schedule=None, params=params, declared_params=declared))
+    ground.tick()
+    page = Page(browser.get(address).text)
+    [table] = [one for one in page.root.find("div") if one.attributes.get("aria-label") == "Parameters"]
+    for shown in ("region", "string", '"eu", "us"', "which one", "days", "integer", "required", "full", "false"):
+        assert shown in table.whole_text
+    assert all(
+        "open" in one.attributes for one in page.root.find("details") if one.attributes.get("id") == "more-options"
+    )
+    [conf] = [one for one in page.root.find("textarea") if one.attributes["name"] == "conf"]
+    assert json.loads(conf.attributes["placeholder"]) == {"region": "eu", "full": False, "days": 0}
+
+
+@pytest.mark.parametrize("address", ["/dags/shop/trigger", "/backfills/new?dag=shop"])
+def test_a_dag_without_params_has_no_example(browser: TestClient, address: str) -> None:
+    page = Page(browser.get(address).text)
+    [conf] = [one for one in page.root.find("textarea") if one.attributes["name"] == "conf"]
+    assert not conf.attributes.get("placeholder")
+
+
 @pytest.mark.parametrize(
     ("address", "form", "status"),
     [

@@ -16,7 +16,8 @@ from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
-RESULT = {"api_key": "result-secret", "rows": 3, "token_count": 5, "said": "conf-secret is right"}
+RESULT = {"api_key": "result-secret", "rows": 3, "token_count": 5, "said": "conf-secret is right", "dsn": "env-secret"}
+SHOWN = {**RESULT, "dsn": "***"}  # by the environment of the task, which is not that of who shows it
 PARAMS: dict[str, Any] = {"db_password": "", "password": None, "api": {}, "full": False, "db": [], "more": 0}
 CONF = {"db_password": "conf-secret", "full": True}
 LISTS = {"/api/v1/backfills": "backfill_id", "/api/v1/requests": "request_id"}
@@ -28,10 +29,11 @@ def ground() -> InMemoryManager:
     """A run by hand, a backfill, and one that nobody has answered yet, each with a secret."""
 
     def script(launch: TaskLaunch) -> Outcome:
-        return Succeeded(json.dumps(RESULT) if launch.task.task_id == "clean" else None)
+        is_clean = launch.task.task_id == "clean"
+        return Succeeded(json.dumps(RESULT), shown_json=json.dumps(SHOWN)) if is_clean else Succeeded()
 
     spec = dag_spec(
-        "flights", "clean", "delays", upstream={"delays": ["clean"]},
+        "flights", "clean", "delays", upstream={"delays": ["clean"]}, description="With password=doc-secret",
         params={**PARAMS, "warehouse_token": "dag-secret", "depth": 3, "source": "s3://me:url-secret@host/x"},
         each={"delays": {"kind": "sql", "sql": "SELECT read('x', password => 'sql-secret')"}},
     )  # fmt: skip
@@ -102,8 +104,9 @@ def test_no_page_and_no_answer_of_the_api_has_a_secret(ground: InMemoryManager, 
 
 def test_what_is_no_secret_is_still_shown(browser: TestClient) -> None:
     (clean, _) = browser.get(f"/api/v1{RUN}/tasks").json()["items"]
-    assert clean["result"] == {"api_key": "***", "rows": 3, "token_count": 5, "said": "*** is right"}
+    assert clean["result"] == {"api_key": "***", "rows": 3, "token_count": 5, "said": "*** is right", "dsn": "***"}
     assert browser.get(f"/api/v1{RUN}").json()["conf"] == {"db_password": "***", "full": True}
+    assert browser.get("/api/v1/dags/flights").json()["description"] == "With password=***"
     shown = browser.get("/api/v1/dags/flights").json()["params"]
     assert shown == {**PARAMS, "warehouse_token": "***", "depth": 3, "source": "s3://***@host/x"}
 

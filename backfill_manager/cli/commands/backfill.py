@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backfill_manager import humanise
 from backfill_manager.cli import options as o
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
 from backfill_manager.cli.backend.base import Document
@@ -66,13 +67,16 @@ def create(
 
     backfill = requested_view(context.backend.submit(kinds.BACKFILL_CREATE, values, request_id))
     backfill_id = backfill["backfill_id"]
-    text = f"Backfill {backfill_id} of {backfill['dag_id']}: {format_config(backfill['config'])}."
+    typed = {name: values[name] for name in ("start_date", "end_date") if values.get(name)}
+    text = f"Backfill {backfill_id} of {backfill['dag_id']}: {format_config({**backfill['config'], **typed})}."
     if wait:
         from backfill_manager.cli.commands.backfill_watch import watch_backfill
 
         if context.out.is_table:
             context.out.note(text)
         return watch_backfill(context, backfill_id, end_when_stuck=True)
+    if not context.out.is_table:  # the request does not say it
+        backfill["timezone"] = context.backend.dag(dag)["timezone"]
     context.out.print_result(backfill, f"{text} Submitted; watch it: `bfm backfill watch {backfill_id}`")
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
@@ -111,8 +115,10 @@ def show(context: CliContext, id: o.Backfill) -> None:
     """
     backfill = context.backend.backfill(id, with_eta=True)
     left = backfill["time_left_s"]
-    own = {"config", "time_left_s"}
-    fields = [(name, value) for name, value in backfill.items() if name not in own and value is not False]
+    own = {"config", "time_left_s", "timezone"}
+    zone = backfill.get("timezone")  # a server of an older release does not say it
+    shown = {**backfill, "window": humanise.window(backfill["window"], zone)}
+    fields = [(name, value) for name, value in shown.items() if name not in own and value is not False]
     fields.insert(2, ("range", format_config(backfill["config"])))
     fields.append(("time left", None if left is None else seconds(left)))
     context.out.print_fields(backfill, fields)

@@ -14,11 +14,12 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, argument, flag, option
+from backfill_manager.cli.render.errors import option_of
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
-from backfill_manager.errors import NotFound
+from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
 from backfill_manager.schemas.params import list_params
@@ -120,7 +121,7 @@ def next_(
         if not spec["is_active"]
         else f"{dag} has no schedule: it runs when it is triggered."
         if spec["schedule"] is None
-        else f"{dag} has no interval left: its end_date is {spec['end_date']}."
+        else f"{dag} has no interval left: its end_date is {local(spec['end_date'])}."
         if spec["end_date"] is not None
         else f"{dag} has no interval left."
     )
@@ -220,7 +221,12 @@ def render(
 
     if partition is not None and task is None:
         date, task = None, date
-    shown = context.backend.render(dag, date, task_id=task, partition_key=partition, conf=parse_conf(conf))
+    try:
+        shown = context.backend.render(dag, date, task_id=task, partition_key=partition, conf=parse_conf(conf))
+    except InvalidInput as error:
+        # The date is an argument here, not an option.
+        text = error.worded(lambda field: "DATE" if field == "logical_date" else option_of(field))
+        raise InvalidInput(text) from None
     if context.out.is_table:
         print_rendered(context.out, shown)
     else:

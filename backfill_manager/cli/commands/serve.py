@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
 from backfill_manager.cli.command import Command
@@ -47,8 +48,17 @@ def serve(
     # to check whether a value is one of its series (50 MB, half a second), and works without it. Its own memory pools, one
     # for each thread, give nothing back: another 60 MB under load.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]  # can't be imported
+    sys.meta_path.insert(0, _WithoutPandas())
     server.serve(app, bound)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Has `import pandas` fail. None as `sys.modules["pandas"]` would do so in Python only: pyarrow, which is made by Cython,
+    takes the None for the module, and its first call fails."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("no pandas in a process that only serves", name=name)
 
 
 def _site(context: CliContext, store: Store) -> App:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from rich.text import Text
 
@@ -17,13 +17,10 @@ from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, op
 from backfill_manager.cli.render.output import Column, seconds
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
 from backfill_manager.cli.render.response import print_response, submit, wait_for_response
-from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.humanise import visible
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
 from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
-
-if TYPE_CHECKING:
-    pass
 
 RUN_TIMEOUT_S: Final = 60.0
 LOG_POLL_INTERVAL_S: Final = 0.5
@@ -75,7 +72,8 @@ def logs(
         context.out.print_document(lines)
     elif not lines:
         of_try = f"try {try_number} of " if try_number else ""
-        context.out.note(f"{of_try}{task} in {document['run_id']} ({state}) has logged nothing.")
+        yet = "" if state in TASK_FINISHED else " yet"
+        context.out.note(f"{of_try}{task} in {document['run_id']} ({state}) has logged nothing{yet}.")
 
 
 @group.command("mark")
@@ -140,16 +138,18 @@ def run(
     dag: Dag,
     task: Task,
     logical_date: str = argument("T", "In the DAG's zone, unless it has an offset."),
+    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
 ) -> int:
     """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
     code 1 when it fails. With no manager running, one is started here until there is nothing left to do.
 
     Example: [cyan]bfm tasks run flights clean 2013-01-05[/]
     """
-    from backfill_manager.dags.schedule.timetable import parse_date
     from backfill_manager.queries.dags import current_dag
     from backfill_manager.queries.runs import find_run, run_details
     from backfill_manager.queries.tasks import list_task_instances
+    from backfill_manager.requests.json_input import parse_conf
+    from backfill_manager.requests.validation import task_by_hand
 
     # Not for a server: REST has no route for it.
     backend = context.local_backend(
@@ -160,9 +160,8 @@ def run(
     if task not in ids:
         why = f"; {task} is a callback: clear it to have it called again." if spec.is_callback(task) else ""
         raise NotFound(f"task of {dag!r}", task, () if why else ids, more=why or f"; it has {', '.join(ids)}.")
-    at = parse_date(logical_date, spec.timezone, name="T")
+    values = task_by_hand(spec, task, logical_date, parse_conf(conf))
     has_manager = backend.has_active_manager()
-    values = {"dag_id": dag, "task_id": task, "logical_date": format_instant(at)}
     request = backend.submit(TASK_RUN, values)
     if has_manager:
         response = wait_for_response(context, request, RUN_TIMEOUT_S)
@@ -183,7 +182,7 @@ def run(
     lines, state = _print_log(context, run_details(row), task, follow=has_manager)
     [result] = list_task_instances(backend.store, row, task)
     error = f": {result['error']}" if result["error"] else ""
-    context.out.print_result({**result, "logs": lines}, f"{task} of {dag} for {values['logical_date']}: {state}{error}")
+    context.out.print_result({**result, "logs": lines}, f"{task} of {dag} for {logical_date}: {state}{error}")
     return 0 if state in (SUCCESS, SKIPPED) else 1
 
 
@@ -203,7 +202,7 @@ def _print_log(
             style = _LOG_COLOURS.get(line["level"].lower(), "cyan")
             level = (f"[{line['try_number']}] {line['level']:<7} ", style)
             context.out.print_line(
-                Text.assemble((f"{line['at']} ", "bright_black"), level, (line["message"], "default"))
+                Text.assemble((f"{line['at']} ", "bright_black"), level, (visible(line["message"]), "default"))
             )
         lines += new
         last = (lines[-1]["launch"], lines[-1]["line"]) if lines else None

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from backfill_manager.clock import format_instant
-from backfill_manager.humanise import duration
+from backfill_manager.humanise import duration, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -122,11 +122,13 @@ class Output:
     def print_line(self, text: str | Text) -> None:
         """One line of the result; only for people."""
         if self.is_table:
-            Console().print(text, soft_wrap=True, markup=False, highlight=False)
+            Console().print(
+                visible(text) if isinstance(text, str) else text, soft_wrap=True, markup=False, highlight=False
+            )
 
     def note(self, text: str, style: str = "") -> None:
         """One line on standard error, in every format."""
-        Console(stderr=True).print(Text(text, style=style), soft_wrap=True, highlight=False)
+        Console(stderr=True).print(Text(visible(text), style=style), soft_wrap=True, highlight=False)
 
     def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         console = Console(highlight=False)
@@ -165,7 +167,7 @@ def cell(field: str, value: Any, write: Callable[[Any], str] | None) -> Text:
     if value is None:
         return Text("")
     text = write(value) if write else moment(value) if field.endswith(_INSTANT_SUFFIX) else format_value(value)
-    return Text(text, style=COLOURS.get(text, "") if field in _STATE_COLUMNS else "")
+    return Text(visible(text), style=COLOURS.get(text, "") if field in _STATE_COLUMNS else "")
 
 
 def format_value(value: Any) -> str:

@@ -141,7 +141,8 @@ def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
         yield f"They will read about {plural(estimate['rows'], 'row')}{files}{volume}."
     item = estimate.get("run_s") or {}  # per item, also where several make one run
     if item.get("median") is not None:
-        span = f" ({seconds(item['shortest'])} to {seconds(item['longest'])} so far)" if "shortest" in item else ""
+        ends = [seconds(item[name]) for name in ("shortest", "longest") if name in item]
+        span = f" ({' to '.join(ends)} so far)" if len(set(ends)) == 2 else ""
         total = estimate.get("total_s")
         end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
         whole = "" if total is None else f"; full range {humanise.estimate(total, padded=True)}{end}"

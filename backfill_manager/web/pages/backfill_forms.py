@@ -31,13 +31,14 @@ from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.backfill_settings import SettingsNow, settings_now
-from backfill_manager.queries.dags import current_dag, current_dags
+from backfill_manager.queries.dags import current_dag, current_dags, params_of
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
 from backfill_manager.requests.submit import id_from
 from backfill_manager.requests.validation import changed_backfill, new_backfill
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, BACKFILL_SET
+from backfill_manager.schemas.params import example_conf, list_params
 from backfill_manager.store.base import Store
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.links import PathId, to
@@ -165,9 +166,12 @@ def _page(
 ) -> Response:  # fmt: skip
     dags = context.app.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(context.store))
     errors = errors or {}
+    params = params_of(dag) if dag else {"params": {}, "declared_params": {}}
     return context.page(
-        "backfills/new.html", status=status, more=[f.SETTINGS[name] for name in f.MORE_OPTIONS],
-        is_more_open=any(name in errors or typed[name] != f.DEFAULTS[name] for name in f.MORE_OPTIONS),
+        "backfills/new.html", status=status, params=list_params(**params), example_conf=example_conf(**params),
+        more=[f.SETTINGS[name] for name in f.MORE_OPTIONS],
+        is_more_open=any(name in errors or typed[name] != f.DEFAULTS[name] for name in f.MORE_OPTIONS)
+        or any(one["is_required"] for one in params["declared_params"].values()),
         dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed, errors=errors, plan=plan, kinds=f.KINDS,
         reprocess=f.REPROCESS, checkboxes=f.CHECKBOXES, fields=f.FORM_FIELDS, pools=_pool_choices(context.store),
         quick=f.quick_ranges(dag, context.now) if dag else [], zone=dag.timezone if dag else "UTC", inputs=f.INPUTS,

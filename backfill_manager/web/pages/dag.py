@@ -27,7 +27,7 @@ from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
-from backfill_manager.schemas.params import list_params
+from backfill_manager.schemas.params import example_conf, list_params
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
@@ -55,6 +55,7 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
     shown = [name for name in TABS if name not in hidden]
     tabs = [(name, to("dags", dag_id, *([name] if name != "grid" else [])), name.capitalize()) for name in shown]
     params = list_params(dag["params"], dag["declared_params"])
+    values["example_conf"] = example_conf(dag["params"], dag["declared_params"])
     return context.page(f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, **values)
 
 
