@@ -103,9 +103,9 @@ class Planner(Service):
     def _planned(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> BackfillPlan:
         now = self._clock.now()
         plan = plan_with_downstream(self._session, self._store, request.command, spec, dag_version, others, now)
+        plan = with_batch_limits(plan, self._store, self._batch_target_s)
         if request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
-            plan = with_batch_limits(with_reruns(plan, self._store), self._store, self._batch_target_s)
-            plan = with_estimates(plan, self._store, input_files(self._session), now)
+            plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(self._session), now)
         return plan
 
     def _refusal(self, error: Exception, backfill: str) -> BackfillManagerError | str | None:

@@ -70,7 +70,7 @@ class BackfillPlan:
     downstream: tuple[BackfillPlan, ...] = ()  # of the root: all of the tree, each after those it waits for
     left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
     estimate: Estimate | None = None  # of a dry run
-    past: Sequence[PastRun] = ()  # of a dry run of `batch=auto`, as is the next
+    past: Sequence[PastRun] = ()  # of `batch=auto`, as is the next: see `batch_forecast`
     limits: BatchLimits | None = None
     reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
 

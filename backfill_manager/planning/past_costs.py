@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from backfill_manager.dags.definition import DagSpec
@@ -34,14 +35,12 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
 def read_past(store: Store, spec: DagSpec, backfill_id: str | None = None) -> list[PastRun]:
     """The DAG's newest runs that have ended, the oldest first, and after them those of the backfill. Partial ones count only
     where they are the backfill's own, as do those that succeeded without running a task."""
-    ended = [
-        *matching(dag_id=spec.dag_id, state=(s.SUCCESS, s.FAILED)),
-        NOT_EXTERNAL,
-        Condition("started_at", "not_null"),
-    ]
+    ended = [*matching(dag_id=spec.dag_id, state=(s.SUCCESS, s.FAILED)), NOT_EXTERNAL]
+    ended.append(Condition("started_at", "not_null"))
     newest = store.read(DagRun, ended, order_by=("-run_seq",), limit=MAX_PAST, without=_NOT_NEEDED)
-    runs = {run.key: run for run in newest if not run.is_partial and run.backfill_id != backfill_id}
+    runs = {run.key: run for run in newest if not run.is_partial}
     if backfill_id is not None:
+        runs = {key: run for key, run in runs.items() if run.backfill_id != backfill_id}
         of_it = [*ended, *matching(backfill_id=backfill_id)]
         own = store.read(DagRun, of_it, order_by=("-ended_at",), limit=MAX_PAST, without=_NOT_NEEDED)
         runs |= {run.key: run for run in own}
@@ -51,19 +50,14 @@ def read_past(store: Store, spec: DagSpec, backfill_id: str | None = None) -> li
     of_runs += matching(dag_id=spec.dag_id, run_id=sorted(run_id for _, run_id in runs))
     took, rows = defaultdict[str, dict[str, float]](dict), defaultdict[str, int](int)
     columns = ("run_id", "task_id", "duration_s", "rows_written")
-    for one in store.read_arrow("task_instance", columns, of_runs).to_pylist():
-        if one["duration_s"] is not None:
-            took[one["run_id"]][one["task_id"]] = one["duration_s"]
-        rows[one["run_id"]] += one["rows_written"] or 0
-    in_order = sorted(runs.values(), key=lambda run: (run.backfill_id == backfill_id, run.ended_at or run.created_at))
-    found = [
-        past_run(
-            run,
-            spec,
-            took[run.run_id],
-            rows[run.run_id],
-            own=backfill_id is not None and run.backfill_id == backfill_id,
-        )
-        for run in in_order
-    ]
-    return [run for run in found if run is not None]
+    for ti in store.read_arrow("task_instance", columns, of_runs).to_pylist():
+        if ti["duration_s"] is not None:
+            took[ti["run_id"]][ti["task_id"]] = ti["duration_s"]
+        rows[ti["run_id"]] += ti["rows_written"] or 0
+    found: list[tuple[bool, datetime, PastRun]] = []
+    for run in runs.values():
+        own = run.backfill_id is not None and run.backfill_id == backfill_id
+        one = past_run(run, spec, took[run.run_id], rows[run.run_id], own=own)
+        if one is not None:
+            found.append((own, run.ended_at or run.created_at, one))
+    return [one for *_, one in sorted(found, key=lambda each: each[:2])]

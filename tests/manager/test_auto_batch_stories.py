@@ -13,6 +13,7 @@ from backfill_manager.execution.messages import Failed, Outcome, Succeeded, Task
 from backfill_manager.model import states as s
 from backfill_manager.model.records import AUTO_BATCH, Pool
 from backfill_manager.planning.batch_size import GROWTH
+from backfill_manager.planning.past_costs import read_past
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", batchable=True)
@@ -140,6 +141,20 @@ def test_a_dag_with_past_runs_starts_large() -> None:
     ground.backfill("d", days("2014-01-01", 300), batch=AUTO_BATCH, max_active_runs=4)
     run_through(ground, taking(10.0, 0.1))
     assert made(ground)[before] == min(GROWTH * largest, 75)
+
+
+def test_runs_that_are_no_backfills_count_too_and_partial_ones_do_not() -> None:
+    ground = ground_with()
+    backfill = auto(ground, 4, max_active_runs=1)
+    run_through(ground, taking(10.0, 0.5))
+    (first, *_), (task, *_) = ground.runs("d"), ground.tasks("d")
+    by_schedule = first.evolve(run_id="scheduled__1", backfill_id=None, run_seq=901)
+    partial = first.evolve(run_id="partial", is_partial=True, run_seq=902)
+    ground.store.write([by_schedule, partial])
+    ground.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in (by_schedule, partial)])
+    assert [(run.items, run.own) for run in read_past(ground.store, SPEC)] == [(1, False), (1, False), (3, False)]
+    own = read_past(ground.store, SPEC, backfill)
+    assert [(run.items, run.seconds, run.own) for run in own] == [(1, 10.5, False), (1, 10.5, True), (3, 11.5, True)]
 
 
 def test_a_new_leader_goes_on_with_what_the_tables_tell_of_past_runs() -> None:
