@@ -42,8 +42,8 @@ def read_past(store: Store, spec: DagSpec, backfill_id: str | None = None) -> li
     if backfill_id is not None:
         runs = {key: run for key, run in runs.items() if run.backfill_id != backfill_id}
         of_it = [*ended, *matching(backfill_id=backfill_id)]
-        own = store.read(DagRun, of_it, order_by=("-ended_at",), limit=MAX_PAST, without=_NOT_NEEDED)
-        runs |= {run.key: run for run in own}
+        its_own = store.read(DagRun, of_it, order_by=("-ended_at",), limit=MAX_PAST, without=_NOT_NEEDED)
+        runs |= {run.key: run for run in its_own}
     if not runs:
         return []
     of_runs = [Condition("run_seq", ">=", min(run.run_seq for run in runs.values()))]

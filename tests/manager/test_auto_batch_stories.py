@@ -149,7 +149,7 @@ def test_runs_that_are_no_backfills_count_too_and_partial_ones_do_not() -> None:
     run_through(ground, taking(10.0, 0.5))
     (first, *_), (task, *_) = ground.runs("d"), ground.tasks("d")
     by_schedule = first.evolve(run_id="scheduled__1", backfill_id=None, run_seq=901)
-    partial = first.evolve(run_id="partial", is_partial=True, run_seq=902)
+    partial = first.evolve(run_id="partial", backfill_id="other", is_partial=True, run_seq=902)
     ground.store.write([by_schedule, partial])
     ground.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in (by_schedule, partial)])
     assert [(run.items, run.own) for run in read_past(ground.store, SPEC)] == [(1, False), (1, False), (3, False)]
