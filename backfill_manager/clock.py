@@ -10,6 +10,7 @@ import secrets
 import time
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 UTC = timezone.utc
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,6 +45,11 @@ def format_instant(at: datetime | None) -> str | None:
     at = at.astimezone(UTC)
     text = at.strftime("%Y-%m-%dT%H:%M:%S") if at.year >= 1000 else at.replace(tzinfo=None).isoformat()
     return f"{text}.{at.microsecond:06d}Z" if at.microsecond else f"{text}Z"
+
+
+def in_zone(at: datetime, zone: str) -> str:
+    """An instant as people type it in a zone, with its offset: `2013-01-05T00:00:00-05:00`; of UTC with `Z`."""
+    return at.astimezone(ZoneInfo(zone)).isoformat().replace("+00:00", "Z")
 
 
 def parse_instant(text: str) -> datetime:

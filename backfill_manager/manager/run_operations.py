@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import in_zone
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused
@@ -96,7 +96,7 @@ class RunOperations:
         make_run(self._state, row, spec, timeline, [current] if current else [])
         text = f"run {row.run_id}"
         if interval and interval[0] != interval[1]:
-            text += f" from {format_instant(interval[0])} to {format_instant(interval[1])}"
+            text += f" from {in_zone(interval[0], spec.timezone)} to {in_zone(interval[1], spec.timezone)}"
         if current:
             text += f"; it overrides {current.run_id}"
         if interval and interval[1] > max(interval[0], call.now):

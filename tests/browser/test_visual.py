@@ -141,6 +141,8 @@ def test_on_a_phone_the_current_tab_is_in_sight_and_tags_are_large_enough_to_tou
 ) -> None:
     ada = somebody(busy, viewport={"width": 360, "height": 740})
     page = ada.goes("/dags/shop/trigger")
+    label = page.locator("label", has_text="Allow future").bounding_box()
+    assert label and label["height"] < 30, "the words stand beside their box"
     for row in ("Views", "Main"):
         current = page.get_by_role("navigation", name=row).locator("[aria-current]")
         box = current.bounding_box()
@@ -150,6 +152,12 @@ def test_on_a_phone_the_current_tab_is_in_sight_and_tags_are_large_enough_to_tou
     for tag in ada.goes("/dags").locator("a.tag").all():
         box = tag.bounding_box()
         assert box and box["height"] >= 24
+
+
+def test_on_a_phone_the_header_has_two_lines(somebody: Somebody, busy: str) -> None:
+    ada = somebody(busy, viewport={"width": 375, "height": 740})
+    box = ada.goes("/pools").locator(".header-actions").bounding_box()
+    assert box and box["height"] < 45, "state of the manager, zone and theme stand in one"
 
 
 def test_lists_to_choose_from_are_not_as_wide_as_the_longest_id(somebody: Somebody, stage: ExitStack) -> None:

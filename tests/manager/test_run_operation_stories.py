@@ -707,6 +707,13 @@ def test_a_task_run_by_hand_stands_outside_the_timeline() -> None:
     assert external.run_id not in ids and len(ids) == 2
 
 
+def test_a_trigger_is_answered_with_the_interval_in_the_zone_of_the_dag() -> None:
+    ground = InMemoryManager(dag_spec("d", "a", timezone="Europe/Berlin"), dag_spec("by_hand", "a", schedule=None))
+    made = accepted(ground, "dag.trigger", dag_id="d", logical_date="2013-01-01T23:00:00Z", conf={})
+    assert made.message.endswith(" from 2013-01-02T00:00:00+01:00 to 2013-01-03T00:00:00+01:00")
+    assert " from " not in accepted(ground, "dag.trigger", dag_id="by_hand", logical_date=None, conf={}).message
+
+
 def test_a_task_run_by_hand_has_params_as_every_run() -> None:
     declared = {"days": ParamSpec("integer", is_required=True)}
     ground = InMemoryManager(dag_spec("d", "a", schedule=None, declared_params=declared))
