@@ -46,8 +46,16 @@ def test_the_tests_of_the_guide_pass(project: Path) -> None:
 def test_the_files_of_the_guide_load(project: Path, command: str) -> None:
     done = in_project(project, "-m", "backfill_manager", *command.split())
     assert done.returncode == 0, done.stdout + done.stderr
-    for dag_id in ("orders", "prices", "regions"):
+    for dag_id in ("shop_tables", "orders", "prices", "regions"):
         assert dag_id in done.stdout
+
+
+def test_the_dags_of_the_guide_run_in_its_own_project(project: Path) -> None:
+    commands = re.findall(r"^\$ bfm (dags test .+)$", PAGE.partition("## A DAG")[0], re.MULTILINE)
+    assert [command.split()[2] for command in commands] == ["shop_tables", "orders"]
+    for command in commands:
+        done = in_project(project, "-m", "backfill_manager", *command.split())
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_configuration_of_the_guide_is_valid(project: Path) -> None:

@@ -260,6 +260,12 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
         if checked.get(column) and not checked.get("into"):
             what = "tells which rows of a table are the interval's; name the table with into=..."
             raise InvalidDag(f"{who}: {column} {what}")
+    for option in ("mode", "schema"):
+        if checked.get(option) and not checked.get("into"):
+            raise InvalidDag(f"{who}: {option} says how rows go into a table; name the table with into=...")
+    if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
+        given = "time_column" if checked.get("time_column") else "partition_column"
+        raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
     return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
 
 

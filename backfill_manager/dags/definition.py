@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, get_args
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
-from backfill_manager.model.states import TRIGGER_RULES
+from backfill_manager.model.states import TRIGGER_RULES, WriteMode
 from backfill_manager.schemas.params import ParamSpec
 
 TaskKind = Literal["python", "executor", "sql"]
@@ -57,6 +57,8 @@ class TaskSpec:
     into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
     time_column: str | None = None  # of `into`: tells which rows are the interval's
     partition_column: str | None = None  # of `into`: holds the partition key
+    mode: WriteMode = "replace"  # of `into`: as of `ctx.write`
+    schema: Literal["merge"] | None = None  # of `into`: adds columns that the table lacks
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
@@ -226,13 +228,13 @@ class DagSpec:
 
     def to_json(self) -> str:
         """Stable text: equal definitions give equal text, so that it can be hashed. Fields that came later are left out where
-        they say nothing, those of callbacks, limits and params: such a DAG has the text that it had before there were any."""
+        they say nothing, as those of callbacks and limits: such a DAG has the text that it had before there were any."""
         plain = dataclasses.asdict(self)
         for task in plain["tasks"]:
             if task["calls_back"] is None:
                 del task["calls_back"], task["watches"]
-            for name in ("memory", "nice", "wait_for_downstream"):
-                if task[name] in (None, False):
+            for name in ("memory", "nice", "wait_for_downstream", "mode", "schema"):
+                if task[name] in (None, False, "replace"):
                     del task[name]
         if not plain["declared_params"]:
             del plain["declared_params"]

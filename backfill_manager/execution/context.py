@@ -12,9 +12,9 @@ from backfill_manager.execution.executor_runtime import ExecutorTaskContext, Tas
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
 from backfill_manager.execution.output import OutputWriter
-from backfill_manager.execution.output_write import Mode
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.write_context import WriteContext
+from backfill_manager.model.states import WriteMode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -77,7 +77,7 @@ class TaskContext:
 
     def write(
         self, df: DataFrame, table: str, time_column: str | None = None, partition_column: str | None = None,
-        mode: Mode = "replace", schema: Literal["merge"] | None = None,
+        mode: WriteMode = "replace", schema: Literal["merge"] | None = None,
     ) -> int | None:  # fmt: skip
         """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. `replace` replaces
         the rows of the run's interval (by `time_column`) or partition (by `partition_column`), `overwrite` the whole

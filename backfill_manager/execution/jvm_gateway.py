@@ -68,3 +68,10 @@ class JvmGateways:
             inside.startup()
             gateway.is_new = False
             self._free.append(gateway)
+
+    def close(self) -> None:
+        """Ends those that wait for a process: a server that listens would keep the JVM of spark-submit alive."""
+        for gateway in self._free:
+            with ignore_stopped_context():
+                gateway.server.shutdown()
+        self._free.clear()

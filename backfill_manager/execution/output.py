@@ -28,9 +28,10 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
-from backfill_manager.execution.output_write import Mode, Write
+from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.humanise import plural
+from backfill_manager.model.states import WriteMode
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class OutputWriter:
         self._nth: Counter[str] = Counter()
 
     def write(
-        self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: Mode,
+        self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: WriteMode,
         schema: str | None,
     ) -> int | None:  # fmt: skip
         call = f"ctx.write(..., {name!r})"

@@ -45,7 +45,7 @@ class Merge:
             return
         for name in self.on:
             _spelt(self.call, table.schema.names, "the table", name)
-        table.refuse_new_columns(self.call, rows, self.adds_columns)
+        table.refuse_misfits(self.call, rows, self.adds_columns)
 
     def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
         with cached(rows) as checked:  # what is checked is what is written

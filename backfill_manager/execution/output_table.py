@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from backfill_manager.execution.sql_lexer import identifier
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
@@ -170,16 +170,18 @@ class TableState:
             )
         return recorded == generation
 
-    def refuse_new_columns(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
-        """`InvalidInput` if the rows have columns that the table lacks and that are not to be added."""
-        known = {name.lower() for name in self.schema.names}
-        new = [name for name in rows.columns if name.lower() not in known]
+    def refuse_misfits(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
+        """`InvalidInput` if the rows have columns that the table lacks and that are not to be added, or columns of other types:
+        Delta casts some of these in silence, depending on the kind of write and table, and 1.7 becomes 1."""
+        new = list(_new_columns(self.schema, rows.schema))
         if new and not adds_columns:
-            similar = nearest(new[0], self.schema.names) if len(new) == 1 else ""
+            similar = nearest(new[0], self.schema.names) if len(new) == 1 and new[0] in rows.columns else ""
             raise InvalidInput(
                 f"{call}: the table has no column {', '.join(map(repr, new))}{similar}; schema='merge' adds "
                 f"{'it' if len(new) == 1 else 'them'}, in a SQL task ALTER TABLE ... ADD COLUMNS does"
             )
+        if different := _different_types(self.schema, rows.schema):
+            raise InvalidInput(f"{call}: {different}; cast it; nothing was written")
 
     def find(self, metadata: str, since: int) -> Commit | None:
         """The commit after version `since` that carries this user metadata."""
@@ -206,13 +208,39 @@ def _rows_in(metrics: dict[str, str]) -> int | None:
     return None
 
 
-def different_types(table: StructType, rows: StructType) -> str:
-    """What Delta does not say when it can't put these rows into this table."""
-    of_table = {field.name.lower(): field.dataType.simpleString() for field in table.fields}
-    of_rows = {field.name: field.dataType.simpleString() for field in rows.fields}
-    found = [
-        f"column {name!r} is {kind} here and {of_table[name.lower()]} in the table"
-        for name, kind in of_rows.items()
-        if of_table.get(name.lower(), kind) != kind
-    ]
-    return f"{'; '.join(found)}; cast it"
+def _new_columns(table: StructType, rows: StructType, within: str = "") -> Iterator[str]:
+    """Columns, and fields of structs as `column.field`, that the table lacks."""
+    from pyspark.sql.types import StructType
+
+    of_table = {field.name.lower(): field.dataType for field in table.fields}
+    for field in rows.fields:
+        kind = of_table.get(field.name.lower())
+        if kind is None:
+            yield within + field.name
+        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
+            yield from _new_columns(kind, field.dataType, f"{within}{field.name}.")
+
+
+def _different_types(table: StructType, rows: StructType) -> str:
+    of_table = {field.name.lower(): field.dataType for field in table.fields}
+    return "; ".join(
+        f"column {field.name!r} is {field.dataType.simpleString()} here and "
+        f"{of_table[field.name.lower()].simpleString()} in the table"
+        for field in rows.fields
+        if field.name.lower() in of_table and not _fits(field.dataType, of_table[field.name.lower()])
+    )
+
+
+def _fits(kind: DataType, into: DataType) -> bool:
+    """Whether values of this type go into a column of that one as they are; fields that only one struct has, and NULL, do."""
+    from pyspark.sql.types import ArrayType, MapType, NullType, StringType, StructType
+
+    if isinstance(kind, StructType) and isinstance(into, StructType):
+        return not _different_types(into, kind)
+    if isinstance(kind, ArrayType) and isinstance(into, ArrayType):
+        return _fits(kind.elementType, into.elementType)
+    if isinstance(kind, MapType) and isinstance(into, MapType):
+        return _fits(kind.keyType, into.keyType) and _fits(kind.valueType, into.valueType)
+    if isinstance(kind, StringType) and isinstance(into, StringType):  # of whatever collation
+        return True
+    return isinstance(kind, NullType) or kind == into

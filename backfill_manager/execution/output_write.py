@@ -10,21 +10,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from backfill_manager.clock import EPOCH, format_instant, from_micros
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import bounds
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState, different_types
+from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal
+from backfill_manager.model.states import WriteMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-Mode = Literal["replace", "append", "overwrite"]
-MODES: Final = get_args(Mode)
+MODES: Final = get_args(WriteMode)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Write:
     call: str
     launch: TaskLaunch
     column: str | None  # by which it replaces rows; None if it replaces all, or none
-    mode: Mode
+    mode: WriteMode
     adds_columns: bool
 
     @property
@@ -50,7 +50,7 @@ class Write:
 
     @classmethod
     def checked(
-        cls, call: str, launch: TaskLaunch, time_column: str | None, partition_column: str | None, mode: Mode,
+        cls, call: str, launch: TaskLaunch, time_column: str | None, partition_column: str | None, mode: WriteMode,
         adds_columns: bool,
     ) -> Write:  # fmt: skip
         if mode not in MODES:
@@ -71,7 +71,7 @@ class Write:
             _column(self.call, rows.schema, "the DataFrame", self.column)
         if table is None:
             return
-        table.refuse_new_columns(self.call, rows, self.adds_columns)
+        table.refuse_misfits(self.call, rows, self.adds_columns)
 
     def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
         from pyspark.errors import AnalysisException
@@ -90,10 +90,6 @@ class Write:
                     f"{self.call}: there are rows outside of this run's {replaced.name}"
                     f"{_example(str(error), replaced.kind)}; nothing was written. "
                     "Leave them out first, as with .where(ctx.in_interval(...))."
-                ) from None
-            if error.getCondition() == "DELTA_FAILED_TO_MERGE_FIELDS":
-                raise InvalidInput(
-                    f"{self.call}: {different_types(before.schema, rows.schema)}; nothing was written"
                 ) from None
             raise
 

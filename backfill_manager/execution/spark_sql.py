@@ -6,7 +6,7 @@ error.
 
 Two ways to write, both exactly once:
 - `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
-  `partition_column`); statements before it prepare.
+  `partition_column`, `mode`, `schema`); statements before it prepare.
 - without `into`: the statements write themselves, each in its turn at the tables that it writes (sql_statement.py).
 """
 
@@ -46,7 +46,7 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
         assert task.into is not None
         this.refuse_if_abandoned()
         rows = _execute(ctx, query, values)
-        ctx.write(rows, task.into, time_column=task.time_column, partition_column=task.partition_column)
+        ctx.write(rows, task.into, task.time_column, task.partition_column, mode=task.mode, schema=task.schema)
 
 
 def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:

@@ -217,6 +217,7 @@ class TaskProcesses:
         while not self._jvm_work.empty():  # gateways to close
             if (work := self._jvm_work.get()) is not None:
                 work()
+        self._gateways.close()
         self._selector.close()
         os.close(self._woken)
         os.close(self._wake)

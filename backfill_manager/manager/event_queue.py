@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable
 
-from backfill_manager.execution.messages import Event
+from backfill_manager.execution.messages import Event, TaskEnded
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.planner import PlanResult
 
@@ -17,17 +16,20 @@ class EventQueue:
     """Any thread puts and wakes; only the loop takes and sleeps."""
 
     def __init__(self) -> None:
-        self._events: queue.SimpleQueue[ManagerEvent] = queue.SimpleQueue()
-        self._changed = threading.Condition()
+        self._events: list[ManagerEvent] = []
+        self._ended = 0  # tries that have, of these events
+        self._changed = threading.Condition()  # its lock may be taken again by who holds it
         self.is_woken = True
         self._is_urgent = False  # a client waits for a response: no pause
         self.has_requests = True  # some may be unanswered
 
     def put(self, event: ManagerEvent) -> None:
-        self._events.put(event)
-        if isinstance(event, PlanResult) or (isinstance(event, ParseResult) and event.request is not None):
-            self._is_urgent = True
-        self.wake()
+        with self._changed:
+            self._events.append(event)
+            self._ended += isinstance(event, TaskEnded)
+            if isinstance(event, PlanResult) or (isinstance(event, ParseResult) and event.request is not None):
+                self._is_urgent = True
+            self.wake()
 
     def wake_for_requests(self) -> None:
         """The request table has changed."""
@@ -41,14 +43,14 @@ class EventQueue:
 
     @property
     def is_empty(self) -> bool:
-        return self._events.empty() and not self.has_requests
+        return not self._events and not self.has_requests
 
     def take(self) -> list[ManagerEvent]:
         """Every event so far, in the order in which they came."""
         with self._changed:
-            self.is_woken = False
-        self._is_urgent = False
-        return [self._events.get_nowait() for _ in range(self._events.qsize())]
+            self.is_woken = self._is_urgent = False
+            taken, self._events, self._ended = self._events, [], 0
+            return taken
 
     def sleep(self, seconds: float | None) -> None:
         """Until woken, for so long at most."""
@@ -60,8 +62,13 @@ class EventQueue:
         with self._changed:
             self._changed.wait(seconds)
 
-    def pause(self, at_least: float, at_most: float, until: Callable[[], bool]) -> None:
-        """Let events gather: `at_least` so many seconds, then `until` something holds. A client that waits ends it."""
+    def pause(self, at_least: float, at_most: float, until: Callable[[], bool], tries: int) -> None:
+        """Let events gather: `at_least` so many seconds, then `until` something holds. A client that waits ends it, and the end
+        of all `tries` that run: there is nothing left to gather then."""
+
+        def is_over() -> bool:
+            return self._is_urgent or 0 < tries <= self._ended
+
         with self._changed:
-            self._changed.wait_for(lambda: self._is_urgent, timeout=at_least)
-            self._changed.wait_for(lambda: self._is_urgent or until(), timeout=at_most)
+            self._changed.wait_for(is_over, timeout=at_least)
+            self._changed.wait_for(lambda: is_over() or until(), timeout=at_most)

@@ -107,7 +107,7 @@ class RunOperations:
         dag, spec = self._state.active_dag(command.dag_id), self._state.current_spec(command.dag_id)
         task_id = command.task_id
         if task_id not in spec.by_id:
-            raise NotFound(f"task of DAG {dag.dag_id!r}", task_id, spec.by_id)
+            raise NotFound("task", task_id, spec.by_id, more=f" in DAG {dag.dag_id!r}; it has {', '.join(spec.by_id)}")
         if spec.is_callback(task_id):
             raise errors.CALLBACK_BY_HAND(task_id=task_id, dag_id=dag.dag_id)
         run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(call.request.requested_at, None))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.clock import SystemClock
+from backfill_manager.clock import SystemClock, format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import parse_date
@@ -31,14 +31,13 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
-from backfill_manager.planning.next_run import interval_from
+from backfill_manager.planning.next_run import interval_from, manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.validation import check_place
-from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import check_sizes
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore
@@ -52,12 +51,12 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 def run_dag_once(
     settings: Settings, dag_id: str, logical_date: datetime | str | None, *, partition_key: str | None = None,
-    conf: dict[str, Any] | None = None, spark: SparkSession | None = None,
+    conf: dict[str, Any] | None = None, spark: SparkSession | None = None, on_line: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Run `dag_id` once for a partition, or for the interval that starts at `logical_date` (a text is read in the DAG's zone;
     default: its first). Returns
-    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `spark` is left running; without one, a
-    session is built and stopped again."""
+    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `on_line` gets the log's lines, and what
+    waits for its next try, as they come. `spark` is left running; without one, a session is built and stopped again."""
     clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
     store.init()
     leader = LeaderElector(store, clock, lease_s=3600).run_once()
@@ -99,7 +98,8 @@ def run_dag_once(
             register_tables(session.get())
             loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
             try:
-                loop.run_until(lambda: key not in state.runs or bool(gone))
+                news = _News(store, on_line)
+                loop.run_until(lambda: news.shown() and (key not in state.runs or bool(gone)))
             finally:
                 executor.close(CLOSE_TIMEOUT_S)
                 has_ended.set()
@@ -113,8 +113,35 @@ def run_dag_once(
     return {
         "run": run_details(run),
         "tasks": [task_view(ti, run) for ti in store.read(TaskInstance, order_by=["started_at"])],
-        "logs": [f"{line.task_id}: {line.level} {line.message}" for line in lines],
+        "logs": [_worded(line) for line in lines],
     }
+
+
+class _News:
+    """What has come into the store since it was looked at last."""
+
+    def __init__(self, store: MemoryStore, on_line: Callable[[str], None]) -> None:
+        self._store, self._on_line = store, on_line
+        self._lines, self._waiting = 0, set[tuple[str, int]]()
+
+    def shown(self) -> bool:
+        """Shows it; True."""
+        lines = self._store.read(TaskLog)[self._lines :]
+        self._lines += len(lines)
+        for line in lines:
+            self._on_line(_worded(line))
+        for ti in self._store.read(TaskInstance):
+            if ti.state == s.UP_FOR_RETRY and (ti.task_id, ti.try_number) not in self._waiting:
+                self._waiting.add((ti.task_id, ti.try_number))
+                self._on_line(
+                    f"{ti.task_id}: try {ti.try_number} failed, the next one is at {format_instant(ti.retry_at)}"
+                )
+        return True
+
+
+def _worded(line: TaskLog) -> str:
+    which = f", try {line.try_number}" if line.try_number > 1 else ""
+    return f"{line.task_id}{which}: {line.level} {line.message}"
 
 
 def _load_dags(state: ManagerState, settings: Settings, snapshots: Path, now: datetime) -> None:
@@ -138,8 +165,7 @@ def _import_problems(problems: Iterable[ImportProblem], dag_id: str) -> str:
 
 
 def _interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tuple[datetime, datetime]:
-    """Of the DAG's schedule, the one that begins at `logical_date` or next after it."""
+    """Of the DAG's schedule, the one that begins at `logical_date` or next after it; without a date, the DAG's first, and where
+    it has no `start_date` that of a run by hand."""
     at = logical_date or spec.start_date
-    if at is None:
-        raise errors.NO_DATE_TO_TEST(dag_id=spec.dag_id)
-    return interval_from(spec, at, now)
+    return manual_interval(spec, None, now) if at is None else interval_from(spec, at, now)

@@ -5,6 +5,7 @@
 Ticks are woken by events, never by the clock alone. After idleness a tick runs at once; under load ticks keep a distance of a
 few times the last commit's duration, so that bookkeeping takes a small share of the machine and events are batched. The pause
 is cut short when a client waits for a response, and when a pool has finished half of what it was given: no slot waits for a tick.
+Once every try has ended there is nothing to wait for, and no pause.
 
 A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only). Running out of file
 descriptors is known beforehand: a tick waits until there are enough for its commit, before it reads or decides anything. (The
@@ -263,7 +264,8 @@ class TickLoop:
             left = self._executor.load()
             return not left or any(left[pool] <= tasks // 2 for pool, tasks in given.items())
 
-        self._events.pause(min(commit_s, longest), min(commit_s * PAUSE_PER_COMMIT, longest), needs_work)
+        tries = sum(ti.state in s.TASK_STARTED for _, ti in self.state.tasks())
+        self._events.pause(min(commit_s, longest), min(commit_s * PAUSE_PER_COMMIT, longest), needs_work, tries)
 
 
 def _parse_message(result: SubmissionResult, dry_run: bool) -> str:

@@ -95,3 +95,6 @@ TriggerRule = Literal[
     "none_failed", "none_failed_min_one_success", "none_skipped", "always",
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)
+
+# What a write of a task does with the rows that are in the table (execution.output_write).
+WriteMode = Literal["replace", "append", "overwrite"]

@@ -28,7 +28,7 @@ def rendered_run(
     check_place(at, partition_key)
     check_conf(conf or {}, spec)
     if task_id is not None and task_id not in spec.by_id:
-        raise NotFound(f"task of DAG {dag_id!r}", task_id, spec.by_id)
+        raise NotFound("task", task_id, spec.by_id, more=f" in DAG {dag_id!r}; it has {', '.join(spec.by_id)}")
     interval = None
     if partition_key is None:
         interval = manual_interval(spec, None, now) if at is None else interval_from(spec, at, now)

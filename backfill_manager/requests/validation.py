@@ -95,8 +95,12 @@ def check_not_ended(backfill: Mapping[str, Any], action: str) -> Payload:
     return {"backfill_id": backfill_id}
 
 
-def retried_backfill(backfill: Mapping[str, Any]) -> Payload:
+def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Payload:
     backfill_id, state = backfill["backfill_id"], backfill["state"]
+    if latest_version and state not in states.BACKFILL_FINISHED:
+        raise errors.BACKFILL_KEEPS_VERSION(
+            backfill_id=backfill_id, state=state, version=backfill["dag_version"], dag_id=backfill["dag_id"]
+        )
     if state not in states.BACKFILL_FINISHED:
         raise errors.BACKFILL_NOT_ENDED(backfill_id=backfill_id, state=state)
     if state == states.SUCCESS:

@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, WithJsonSchema, with_config
 from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
 from typing_extensions import TypedDict, get_type_hints
 
 from backfill_manager.errors import nearest
-from backfill_manager.model.states import TRIGGER_RULES, TriggerRule
+from backfill_manager.model.states import TRIGGER_RULES, TriggerRule, WriteMode
 from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
@@ -174,7 +174,16 @@ _PARAM: Final[dict[str, Any]] = {
     },
 }  # fmt: skip
 _PLAIN_DEFAULT: Final = {
-    "not": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(PARAM_TYPES)}}}
+    "not": {
+        "type": "object",
+        "anyOf": [
+            {"required": ["type"], "properties": {"type": {"enum": list(PARAM_TYPES)}}},
+            {
+                "propertyNames": {"enum": list(_PARAM["properties"])},
+                "anyOf": [{"required": ["default"]}, {"required": ["choices"]}],
+            },
+        ],
+    }
 }
 _PARAMS_SCHEMA: Final = {"type": "object", "additionalProperties": {"anyOf": [_PARAM, _PLAIN_DEFAULT]}}
 YamlParams = Annotated[
@@ -263,9 +272,15 @@ class TaskSettings(DefaultArgs, total=False):
 
 
 class _OfSql(TypedDict, total=False):
-    into: Annotated[Text | None, _help("The table that the last statement's rows replace the interval of.")]
+    into: Annotated[
+        Text | None, _help("The table that the last statement's rows go into; mode says what they replace.")
+    ]
     time_column: Annotated[Text | None, _help("Of `into`: tells which rows are the interval's.")]
     partition_column: Annotated[Text | None, _help("Of `into`: holds the partition key.")]
+    mode: Annotated[
+        WriteMode, _help("Of `into`: replace the interval's or partition's rows, append, overwrite the whole table.")
+    ]
+    schema: Annotated[Literal["merge"] | None, _help("Of `into`: merge adds columns that the table lacks.")]
 
 
 @with_config(_CONFIG)
@@ -323,7 +338,13 @@ class YamlDefaultArgs(_OfTask, total=False):
 KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
 _TASK_RULES: Final[dict[str, Any]] = {
     "oneOf": [{"required": [kind]} for kind in KINDS],
-    "dependentRequired": {"into": ["sql"], "time_column": ["sql", "into"], "partition_column": ["sql", "into"]},
+    "dependentRequired": {
+        "into": ["sql"],
+        "time_column": ["sql", "into"],
+        "partition_column": ["sql", "into"],
+        "mode": ["sql", "into"],
+        "schema": ["sql", "into"],
+    },
 }
 
 

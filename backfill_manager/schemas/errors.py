@@ -145,6 +145,11 @@ BACKFILL_ENDED = _refused("Backfill {backfill_id} has ended ({state}): there is 
 BACKFILL_NOT_ENDED = _refused(
     "Backfill {backfill_id} is {state}: only one that has ended is retried.", hint="watch_backfill"
 )
+BACKFILL_KEEPS_VERSION = _refused(
+    "Backfill {backfill_id} is {state} and keeps its version of the DAG, {version}, to its end: only one that has ended is "
+    "moved to another",
+    hint="cancel_and_create_missing",
+)
 RETRY_IN_PLACE = _refused(
     "Backfill {backfill_id} runs the failed tasks of runs again, which keep their version; clear these tasks with "
     "[latest_version] instead."
@@ -202,7 +207,6 @@ CALLBACK_BY_HAND = _refused(
     "{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again, clear this task",
     "task_id", hint="clear_callback",
 )  # fmt: skip
-NO_DATE_TO_TEST = _error("DAG {dag_id!r} has no start_date: say which interval with [logical_date]")
 DAG_INACTIVE = _refused("DAG {dag_id!r} is not active: {why}.", "dag_id")
 DOWNSTREAM_CIRCLE = _error(
     "[downstream] can't be used with DAG {dag_id!r}: {circle} read in a circle what each other write, so there is no first; "

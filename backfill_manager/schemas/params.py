@@ -89,14 +89,31 @@ def read_params(value: Any) -> dict[str, Any]:
 
 
 def read_yaml_params(value: Any) -> dict[str, Any]:
-    """The same of a YAML file, where a mapping with one of the types as its `type` declares a param."""
+    """The same of a YAML file, where a mapping with one of the types as its `type` declares a param. One that declares a default
+    or choices and no such type is a mistake, not a default."""
     if isinstance(value, Mapping):
+        for name, each in value.items():
+            _refuse_without_type(name, each)
         value = {name: _from_yaml(name, each) if _is_declared(each) else each for name, each in value.items()}
     return read_params(value)
 
 
 def _is_declared(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(kind := value.get("type"), str) and kind in PARAM_TYPES
+
+
+def _refuse_without_type(name: Any, value: Any) -> None:
+    known = Param.__dataclass_fields__.keys()
+    if (
+        _is_declared(value)
+        or not isinstance(value, Mapping)
+        or not {"default", "choices"} & value.keys()
+        or value.keys() - known
+    ):
+        return
+    kind = value.get("type")
+    near = nearest(str(kind), PARAM_TYPES, n=1) or f"; the types are {name_list(list(PARAM_TYPES))}"
+    raise ValueError(f"{name!r} has {'no type' if kind is None else f'the type {kind!r}, which is none'}{near}")
 
 
 def _from_yaml(name: Any, declared: Mapping[str, Any]) -> Param:

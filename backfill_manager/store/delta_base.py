@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -60,7 +60,9 @@ def query_error(message: str, *, no_table: str | None = None) -> InvalidInput:
 
 @cache
 def sql_file(name: str) -> str:
-    return resources.files("backfill_manager.store").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+    text = pkgutil.get_data("backfill_manager.store", f"sql/{name}.sql")  # importlib.resources costs a command 15 ms
+    assert text is not None, "a package is always loaded from files or an archive"
+    return text.decode()
 
 
 class DeltaTables(ABC):
@@ -280,13 +282,13 @@ class DeltaWriter(ABC):
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None: ...
 
 
-def run_seq_spans(rows: Sequence[Record]) -> list[tuple[int, int]]:
+def run_seq_spans(rows: Sequence[Record], wide_gap: int = WIDE_GAP) -> list[tuple[int, int]]:
     """The `run_seq`s of some rows as a few spans, in order: what a MERGE names, so that all files outside are skipped.
 
     More than one, because a tick may touch the newest runs and one straggler of long ago; the widest gaps divide them.
     """
     seqs = sorted({int(row.run_seq) for row in rows})  # type: ignore[attr-defined]
-    gaps = sorted(((high - low, low) for low, high in pairwise(seqs) if high - low > WIDE_GAP), reverse=True)
+    gaps = sorted(((high - low, low) for low, high in pairwise(seqs) if high - low > wide_gap), reverse=True)
     ends = sorted(low for _, low in gaps[: MAX_SPANS - 1])
     begins = [seqs[0], *(seqs[bisect_right(seqs, low)] for low in ends)]
     return list(zip(begins, [*ends, seqs[-1]], strict=True))

@@ -23,10 +23,14 @@ VERSION_PROPERTY: Final = "backfill_manager.state_version"
 LEADER_APP_ID: Final = "backfill_manager.leader"  # of the application transaction that carries the term
 
 RETENTION_MINUTES: Final = 10
+STATISTICS_COLUMNS: Final = 11  # the first ones of every table: keys, `state`, `run_seq`, logical dates
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.logRetentionDuration": f"interval {RETENTION_MINUTES} minutes",
     "delta.deletedFileRetentionDuration": f"interval {RETENTION_MINUTES} minutes",
     "delta.checkpointInterval": "100",
+    "delta.dataSkippingNumIndexedCols": str(
+        STATISTICS_COLUMNS
+    ),  # a commit reads the statistics of every file that there is
 }
 
 LED_TABLES: Final[tuple[str, ...]] = COMMIT_ORDER  # what leaders write beside `manager`, which holds the lease itself

@@ -243,6 +243,23 @@ def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
     assert submitted(state) == ("backfill.retry", {"backfill_id": "abc1", **as_it_is})
 
 
+def test_a_live_backfill_is_not_moved_to_another_version_and_says_what_to_do(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1}, state="running")
+    before = state.fingerprint()
+
+    result = bfm("backfill", "retry", "b1", "--latest-version")
+
+    assert result.code == 4
+    assert (
+        "is running and keeps its version of the DAG, 1, to its end: only one that has ended is moved" in result.error
+    )
+    assert (
+        "`bfm backfill cancel b1` ends it, and `bfm backfill create flights --kind missing --from … --to …`"
+        in result.error
+    )
+    assert state.fingerprint() == before
+
+
 @pytest.mark.parametrize(
     ("backfill_state", "shown"),
     [

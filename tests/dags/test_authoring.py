@@ -397,6 +397,26 @@ def _column_without_table() -> None:
     sql("s", "SELECT 1", time_column="day")
 
 
+def _mode_without_table() -> None:
+    sql("s", "INSERT INTO t SELECT 1", mode="append")
+
+
+def _schema_without_table() -> None:
+    sql("s", "INSERT INTO t SELECT 1", schema="merge")
+
+
+def _unknown_mode() -> None:
+    sql("s", "SELECT 1", into="t", mode="apend")  # type: ignore[arg-type]
+
+
+def _unknown_schema() -> None:
+    sql("s", "SELECT 1", into="t", schema="overwrite")  # type: ignore[arg-type]
+
+
+def _overwrite_of_an_interval() -> None:
+    sql("s", "SELECT 1", into="t", mode="overwrite", time_column="day")
+
+
 def _not_a_task() -> None:
     sql("s", "SELECT 1") >> [None]
 
@@ -425,6 +445,11 @@ def _needs_arguments(region: str) -> None: ...
         (_with_arguments, "DAG 'd', task '_work': call it without arguments here"),
         (_dag_in_dag, "DAG 'd' is made inside another DAG"),
         (_column_without_table, "task 's': time_column tells which rows of a table are the interval's; name the table"),
+        (_mode_without_table, "task 's': mode says how rows go into a table; name the table with into=..."),
+        (_schema_without_table, "task 's': schema says how rows go into a table; name the table with into=..."),
+        (_unknown_mode, "task 's': mode must be 'replace', 'append' or 'overwrite', not 'apend'"),
+        (_unknown_schema, "task 's': schema must be 'merge', not 'overwrite'"),
+        (_overwrite_of_an_interval, "mode='overwrite' replaces the whole table, so it takes no time_column"),
         (_not_a_task, "can be put in order with tasks and lists of tasks, not with None"),
         (_async_task, "task 'late' is an async function or a generator"),
         (_task_without_ctx, "task 'clean' must take one argument, as in `def clean(ctx)`"),

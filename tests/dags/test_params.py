@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,11 @@ def test_a_yaml_file_declares_the_same(tmp_path: Path) -> None:
 def test_a_declaration_that_contradicts_itself_is_refused(made: Callable[[], Param], message: str) -> None:
     with pytest.raises(InvalidDag, match=f"DAG 'd': params .*{message}"):
         spec_with({"p": made()})
+
+
+def test_a_yaml_mapping_that_declares_nothing_is_a_default(tmp_path: Path) -> None:
+    for plain in ({"type": "parquet"}, {"default": 1, "mode": "x"}, {"description": "x"}, {}):
+        assert yaml_spec(tmp_path, f"{{a: {json.dumps(plain)}}}").params == {"a": plain}
 
 
 def test_a_yaml_declaration_with_an_unknown_key_is_refused_at_its_place(tmp_path: Path) -> None:

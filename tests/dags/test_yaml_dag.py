@@ -73,6 +73,8 @@ tasks:
     sql: queries/delays.sql
     into: delays
     time_column: day
+    mode: append
+    schema: merge
     retries: 0
     after: [clean, fetch]
   check:
@@ -135,7 +137,8 @@ def test_a_yaml_file_gives_the_very_dag_that_python_gives(bundle: BundleFolder) 
         def flights():
             clean = task(retry_delay=30)(helpers.clean)()
             fetch = task.executor(task_id="fetch", trigger_rule="all_done", on_success=None)(inner.clean)()
-            delays = sql("delays", "queries/delays.sql", into="delays", time_column="day", retries=0)
+            output = {"into": "delays", "time_column": "day", "mode": "append", "schema": "merge"}
+            delays = sql("delays", "queries/delays.sql", retries=0, **output)
             [clean, fetch] >> delays >> sql("check", "SELECT assert_true(count(*) > 0) FROM delays")
         """,
     )
@@ -302,6 +305,9 @@ WRONG_DAG = {
     "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice; give one of them another"),
     "second document": ("dag_id: d\n" + TASKS + "---\ndag_id: e\nx: 1\n" + TASKS, 5, "DAG 'e' has no setting 'x'"),
     "params key": ("dag_id: d\nparams: {1: 2}\n" + TASKS, 2, "a key must be text, and 1 is none in YAML"),
+    "params type": ("dag_id: d\nparams: {a: {type: strin, default: x}}\n" + TASKS, 2, "'a' has the type 'strin', which is none; "
+                    "did you mean 'string'?"),
+    "params no type": ("dag_id: d\nparams: {a: {choices: [x], default: x}}\n" + TASKS, 2, "'a' has no type; the types are"),
     "params nan": ("dag_id: d\nparams: {a: .nan}\n" + TASKS, 2, "params must be JSON values all through"),
 }  # fmt: skip
 WRONG_TASK = {
@@ -316,6 +322,8 @@ WRONG_TASK = {
     "rule": ("t:\n  sql: S\n  trigger_rule: all_don", 3, "did you mean 'all_done'?"),
     "of sql only": ("t:\n  python: helpers:clean\n  into: x", 3, "into is a setting of sql tasks; this one is python"),
     "no into": ("t:\n  sql: S\n  time_column: x", 2, "name the table with into"),
+    "write mode": ("t:\n  sql: S\n  into: u\n  mode: apend", 4, "mode must be 'replace', 'append' or 'overwrite', not"),
+    "mode but no into": ("t:\n  sql: S\n  mode: append", 2, "mode says how rows go into a table; name the table with into"),
     "sql empty": ("t:\n  sql: ''", 2, "sql must be text, not ''"),
     "sql file": ("t:\n  retries: 1\n  sql: no.sql", 3, "no.sql can't be read from the DAG file's folder"),
     "sql outside": ("t:\n  sql: ../no.sql", 2, "../no.sql must lie in the bundle"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -536,3 +537,23 @@ def test_delta_is_imported_before_there_is_a_task() -> None:
     look = "import sys, backfill_manager.execution.executor; print('delta.tables' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "True\n"
+
+
+def listening_servers(spark: SparkSession) -> int:
+    """Servers of task processes in the JVM: each has a thread that waits for connections."""
+    jvm: Any = spark.sparkContext._jvm
+    stacks = jvm.java.lang.Thread.getAllStackTraces().values()
+    return sum(any("py4j.GatewayServer.run" in str(frame) for frame in stack) for stack in stacks)
+
+
+def test_a_closed_executor_leaves_no_server_behind_which_would_keep_the_jvm_of_spark_submit_alive(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    before, audience = listening_servers(spark), Audience()
+    with an_executor(spark, audience) as executor:
+        stage = Stage(spark, executor, audience, [True], tmp_path)
+        assert stage.play(a_launch(), lambda ctx: None) == Succeeded(None)
+        assert listening_servers(spark) > before
+    deadline = time.monotonic() + PATIENCE
+    while listening_servers(spark) > before:
+        assert time.monotonic() < deadline

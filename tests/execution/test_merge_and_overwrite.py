@@ -272,6 +272,14 @@ WRONG: list[tuple[Callable[[Any, str, Any], Any], str]] = [
      "schema is 'merge', which adds new columns, or left out, not 'overwrite'"),
     (lambda ctx, t, df: ctx.write(df.selectExpr("string(id) AS id"), t, mode="overwrite"),
      "column 'id' is string here and int in the table; cast it; nothing was written"),
+    (lambda ctx, t, df: ctx.write(df.selectExpr("id + 0.7D AS id"), t, mode="append"),
+     "column 'id' is double here and int in the table; cast it; nothing was written"),
+    (lambda ctx, t, df: ctx.write(df.selectExpr("bigint(id) AS id"), t, mode="append", schema="merge"),
+     "column 'id' is bigint here and int in the table; cast it; nothing was written"),
+    (lambda ctx, t, df: ctx.merge(df.selectExpr("id", "1.7 AS name"), t, on="id"),
+     "column 'name' is decimal(2,1) here and string in the table; cast it; nothing was written"),
+    (lambda ctx, t, df: ctx.merge(df.selectExpr("id + 0.7D AS id", "name"), t, on="id", schema="merge"),
+     "column 'id' is double here and int in the table; cast it; nothing was written"),
     (lambda ctx, t, df: ctx.merge(df, t, on=[]), "on=[...] names the columns of the key, such as on=['id']; it is []"),
     (lambda ctx, t, df: ctx.merge(df, t, on=["id", "ID"]), "on=[...] has 'id' twice"),
     (lambda ctx, t, df: ctx.merge(df, t, on=["nam"]),
@@ -292,6 +300,27 @@ def test_a_wrong_call_is_told_in_one_line_and_nothing_is_written(
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert complaint in outcome.error and "\n" not in outcome.error
     assert rows_of(stage.spark, table) == [(1, "a")]
+
+
+def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(stage: Stage, table: str) -> None:
+    stage.spark.sql(
+        f"CREATE TABLE {table} (id INT, name STRING, at STRUCT<a: INT, b: INT>, tags ARRAY<STRUCT<n: INT>>) USING delta"
+    )
+
+    def more(*columns: str) -> Callable[[Any], Any]:
+        return lambda ctx: ctx.write(frame(ctx, (1, "a")).selectExpr(*columns), table, mode="append", schema="merge")
+
+    nulls = more(
+        "id", "NULL AS name", "named_struct('a', 1, 'b', 2) AS at", "array(named_struct('n', 1, 'm', 2)) AS tags"
+    )
+    assert stage.play(a_launch(run_id="1"), nulls) == Succeeded("1")
+    lacks = lambda ctx: ctx.write(frame(ctx, (1, "a")).selectExpr("named_struct('c', 1) AS at"), table, mode="append")  # noqa: E731
+    outcome = stage.play(a_launch(run_id="3"), lacks)
+    assert isinstance(outcome, Failed) and "the table has no column 'at.c'; schema='merge' adds it" in outcome.error
+    other = stage.play(a_launch(run_id="2"), more("id", "array(named_struct('n', '1')) AS tags"))
+    assert (
+        isinstance(other, Failed) and "column 'tags' is array<struct<n:string>> here and array<struct<" in other.error
+    )
 
 
 @pytest.mark.parametrize("how", [{}, {"time_column": "id"}])

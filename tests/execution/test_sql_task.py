@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import threading
 from pathlib import Path
@@ -53,6 +54,9 @@ def test_names_and_texts_are_never_code(stage: Stage) -> None:
 def test_a_task_spec_with_an_output_goes_through_json() -> None:
     spec = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1", into="table", time_column="at"),))
     assert DagSpec.from_json(spec.to_json()) == spec
+    assert not {"mode", "schema"} & json.loads(spec.to_json())["tasks"][0].keys(), "an older definition stays the same"
+    append = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1", into="table", mode="append", schema="merge"),))
+    assert DagSpec.from_json(append.to_json()) == append
 
 
 def a_sql_launch(text: str, **how: object) -> TaskLaunch:
@@ -75,6 +79,21 @@ def test_the_last_statements_rows_go_into_the_output_exactly_once(stage: Stage, 
     assert [(value, run) for _, value, run in rows_of(stage.spark, table)] == [(20, "r1")]
     assert stage.play(again(again(dataclasses.replace(launch, params={"n": 3})), generation=1)) == Succeeded(None)
     assert [value for _, value, _ in rows_of(stage.spark, table)] == [30]
+
+
+def test_the_outputs_mode_and_schema_are_those_of_ctx_write(stage: Stage, table: str) -> None:
+    overwrites = a_sql_launch("SELECT 1 AS id", run_id="r1", into=table, mode="overwrite")
+    assert stage.play(overwrites) == Succeeded(None)
+    appends = a_sql_launch("SELECT 2 AS id, 'b' AS name", run_id="r2", into=table, mode="append")
+    outcome = stage.play(appends)
+    assert isinstance(outcome, Failed) and "the table has no column 'name'; schema='merge' adds it" in outcome.error
+    appends = a_sql_launch("SELECT 2 AS id, 'b' AS name", run_id="r2", into=table, mode="append", schema="merge")
+    assert stage.play(again(appends)) == Succeeded(None)
+    assert stage.play(again(again(appends))) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(1, None), (2, "b")]
+    by_hand = a_sql_launch("SELECT 3 AS id", run_id="r3", into=table, mode="overwrite", interval=(day(1), day(1)))
+    assert stage.play(by_hand) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(3, None)]
 
 
 def test_statements_that_write_themselves_land_once_each_too(stage: Stage, table: str) -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from support.state_changes import AT, changes, request, run, takes_over, task
 
 from backfill_manager.errors import StateError, StateNotInitialised
-from backfill_manager.model.records import SCHEMA_VERSION, DagRun, Pool, Request, TaskInstance
+from backfill_manager.model.records import SCHEMA_VERSION, TABLES, DagRun, Pool, Request, TaskInstance, columns
 from backfill_manager.store import Store, open_store
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
@@ -167,6 +167,10 @@ def test_tables_carry_no_feature_and_both_retentions(state: DeltaRsStore) -> Non
         assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 10 minutes"
         assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 10 minutes"
         assert table.metadata().configuration["delta.checkpointInterval"] == "100"
+        with_statistics = int(table.metadata().configuration["delta.dataSkippingNumIndexedCols"])
+        assert not {"run_seq", "state", "logical_date", *TABLES[name].KEY} & set(
+            list(columns(TABLES[name]))[with_statistics:]
+        )
         assert table.version() == 0  # one commit made it, with all of this in it
 
 

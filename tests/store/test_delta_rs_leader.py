@@ -11,13 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.state_changes import AT, changes, item, manager, request, run, takes_over, task
+from support.state_changes import AT, changes, item, manager, request, rows_rewritten, run, takes_over, task
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import LostLease
 from backfill_manager.model.records import BackfillItem, DagRun, Manager, Request, TaskInstance
-from backfill_manager.store.base import Condition, Leader
-from backfill_manager.store.delta_rs.leader import DeltaRsLeader
+from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
 
@@ -193,30 +192,46 @@ def test_reading_goes_on_in_many_threads_while_the_leader_commits(state: DeltaRs
         assert min(reader.result(TIMEOUT_S) for reader in readers) >= 1
 
 
-def merge_figures(lead: Leader, record: type[Any], rows: list[Any]) -> dict[str, Any]:
-    assert isinstance(lead, DeltaRsLeader)
-    return lead._writer.merge(record, rows)
-
-
-def test_a_merge_in_a_big_table_looks_into_the_files_it_must_and_no_others(state: DeltaRsStore) -> None:
+def test_a_commit_in_a_big_table_rewrites_the_files_it_must_and_no_others(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     for part in range(20):
         lead.append_items(items(10_000, first_seq=1 + part * 10_000, backfill_id=f"b{part}"))
     hot = [item("b19", 9_990 + n, 199_990 + n, "running", partition_key="x") for n in range(10)]
-    figures = merge_figures(lead, BackfillItem, hot)
-    assert figures["num_target_files_scanned"] <= 2 and figures["num_target_files_skipped_during_scan"] >= 18
-    assert figures["num_target_rows_updated"] == 10 and figures["num_target_rows_inserted"] == 0
+    assert rows_rewritten(lead, BackfillItem, hot) <= 20_000
     old = [item("b3", 1 + n, 30_001 + n, "running") for n in range(10)]
-    assert merge_figures(lead, BackfillItem, old)["num_target_files_scanned"] <= 2
+    assert rows_rewritten(lead, BackfillItem, old) <= 20_000
+    assert rows_rewritten(lead, BackfillItem, [hot[0], old[0]]) <= 40_000
     assert state.count("backfill_item", ["state"]) == {("pending",): 199_980, ("running",): 20}
+
+
+def test_rows_far_apart_are_changed_without_the_files_between(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for part in range(20):
+        lead.append_items(items(10_000, first_seq=1 + part * 10_000, backfill_id=f"b{part}"))
+    far = [item(f"b{part}", 5_000, 5_000 + part * 10_000, "running") for part in range(0, 20, 4)]
+    apart = [item("b2", 1 + n * 400, 20_001 + n * 400, "running") for n in range(20)]
+    assert rows_rewritten(lead, BackfillItem, [*far, *apart]) <= 60_000
+    assert state.count("backfill_item", ["state"]) == {("pending",): 199_975, ("running",): 25}
+
+
+def test_a_commit_leaves_other_rows_of_the_same_number_alone(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    before = [task("d", seq, f"t{n}") for seq in (1, 2, 3) for n in range(4)]
+    lead.commit(changes(*before, task("other", 2)))
+    ended = task("d", 2, "t1", "success", ended_at=AT, error="half a character \ud800", result_json='{"a": "\u00e9"}')
+    lead.commit(changes(ended, task("d", 2, "new"), task("d", 4)))
+    there = {row.key: row for row in state.read(TaskInstance)}
+    expected = {row.key: row for row in [*before, task("other", 2), task("d", 2, "new"), task("d", 4)]}
+    expected[ended.key] = ended.evolve(error="half a character ?")
+    assert there == expected
+    schema = state.tables.open("task_instance").schema()
+    assert [field.nullable for field in schema.fields if field.name in ("run_id", "error")] == [False, True]
 
 
 def test_a_big_plan_is_cut_into_files_that_a_tick_can_afford_to_rewrite(state: DeltaRsStore) -> None:
     lead = takes_over(state)
     lead.append_items(items(300_000))
-    figures = merge_figures(lead, BackfillItem, [item("b", 1, 1, "running"), item("b", 2, 2, "running")])
-    assert figures["num_target_files_scanned"] == 1
-    assert figures["num_target_rows_copied"] < 150_000
+    assert rows_rewritten(lead, BackfillItem, [item("b", 1, 1, "running"), item("b", 2, 2, "running")]) < 150_000
     assert state.count("backfill_item", []) == {(): 300_000}
 
 

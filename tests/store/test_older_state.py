@@ -28,7 +28,7 @@ from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
-from backfill_manager.store.schema import VERSION_PROPERTY, properties
+from backfill_manager.store.schema import STATISTICS_COLUMNS, VERSION_PROPERTY, properties
 from backfill_manager.store.sql_text import arrow_table
 
 if TYPE_CHECKING:
@@ -121,8 +121,9 @@ def test_a_state_of_version_7_gets_the_column_of_version_8_and_its_rows_stay(tmp
     row = TaskInstance(dag_id="flights", run_id="r", task_id="t", state="success", run_seq=1, result_json='"x"')
     place = store.tables.location("task_instance")
     then = Schema([field for field in DeltaTable(place).schema().fields if field.name != "result_shown_json"])
+    had = {name: value for name, value in properties(DeltaRsTables.ENGINE).items() if "IndexedCols" not in name}
     DeltaTable.create(
-        place, schema=then, mode="overwrite", configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "7"},
+        place, schema=then, mode="overwrite", configuration={**had, VERSION_PROPERTY: "7"},
         raise_if_key_not_exists=False,
     )  # fmt: skip
     write_deltalake(place, arrow_table(TaskInstance, [row]).drop_columns(["result_shown_json"]), mode="append")
@@ -130,6 +131,7 @@ def test_a_state_of_version_7_gets_the_column_of_version_8_and_its_rows_stay(tmp
     store = DeltaRsStore(str(tmp_path))
     assert store.init() == ([], ["task_instance"])
     assert store.read(TaskInstance) == [row]
+    assert DeltaTable(place).metadata().configuration["delta.dataSkippingNumIndexedCols"] == str(STATISTICS_COLUMNS)
 
 
 def test_a_state_of_version_6_gets_the_columns_of_version_7_and_its_rows_stay(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import Leader, Store
+from backfill_manager.store.delta_rs.leader import DeltaRsLeader
 
 AT = datetime(2024, 2, 29, 23, 59, 59, 123_456, tzinfo=timezone.utc)
 _ticks = itertools.count()
@@ -78,3 +79,18 @@ def takes_over(store: Store, **fields: Any) -> Leader:
 
 def keys(rows: Sequence[Record]) -> list[tuple[Any, ...]]:
     return [row.key for row in rows]
+
+
+def rows_rewritten(lead: Leader, record: type[Record], rows: Sequence[Record]) -> int:
+    """Commits these rows; returns how many rows were in the files that the commit replaced."""
+    assert isinstance(lead, DeltaRsLeader)
+    handle = lead._writer.handles[record.TABLE]
+
+    def files() -> dict[str, int]:
+        actions = handle.get_add_actions(flatten=True)
+        return dict(zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True))
+
+    before = files()
+    lead.commit(changes(*rows))
+    after = files()
+    return sum(number for path, number in before.items() if path not in after)

@@ -160,7 +160,8 @@ def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) ->
 @submits(kinds.BACKFILL_RETRY)
 def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> Payload:
     """Runs its failed items again, with the version of the DAG that it has or the current one."""
-    return {**retried_backfill(find_backfill(submitter.store, backfill_id)), **(body or Retry()).model_dump()}
+    how, row = body or Retry(), find_backfill(submitter.store, backfill_id)
+    return {**retried_backfill(row, latest_version=how.latest_version), **how.model_dump()}
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

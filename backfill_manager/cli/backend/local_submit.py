@@ -32,7 +32,8 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case kinds.BACKFILL_CREATE:
             return _new_backfill(backend, values, submit.id_from(request_id))
         case kinds.BACKFILL_RETRY:
-            return {"latest_version": False, "downstream": False, **values, **validation.retried_backfill(backfill)}
+            values = {"latest_version": False, "downstream": False, **values}
+            return {**values, **validation.retried_backfill(backfill, latest_version=values["latest_version"])}
         case kinds.BACKFILL_SET:
             return validation.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:

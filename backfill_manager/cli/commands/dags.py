@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from rich.text import Text
@@ -191,15 +191,18 @@ def test(
     from backfill_manager.manager.single_run import run_dag_once
     from backfill_manager.requests.json_input import parse_conf
 
-    result = run_dag_once(context.settings, dag, logical_date, partition_key=partition, conf=parse_conf(conf))
-    if context.out.is_table:
-        context.out.print_fields(result["run"])
-        context.out.print_line("")
-        context.out.print_rows(result["tasks"], task_columns(context.clock.now()))
-        for line in result.get("logs", ()):
-            context.out.print_line(line)
+    out = context.out
+    how: dict[str, Any] = {"partition_key": partition, "conf": parse_conf(conf)}
+    if out.is_table:
+        how["on_line"] = out.print_line
+    result = run_dag_once(context.settings, dag, logical_date, **how)
+    if out.is_table:
+        out.print_line("")
+        out.print_fields(result["run"])
+        out.print_line("")
+        out.print_rows(result["tasks"], task_columns(context.clock.now()))
     else:
-        context.out.print_document(result)
+        out.print_document(result)
     return 0 if result["run"]["state"] == "success" else 1
 
 

@@ -24,6 +24,8 @@ HINTS: Final = {
     "create_backfill": "create a backfill with `bfm backfill create {dag_id} --from {start} --to {end}`",
     "create_first_backfill": "create one with `bfm backfill create DAG --from T --to T`",
     "watch_backfill": "`bfm backfill watch {backfill_id}` waits for its end",
+    "cancel_and_create_missing": "`bfm backfill cancel {backfill_id}` ends it, and `bfm backfill create {dag_id} --kind missing "
+    "--from … --to …` runs the rest with the current version",
     "clear_failed_tasks": "`bfm tasks clear {dag_id} --only-failed --tasks {tasks}`",
     "clear_callback": "`bfm tasks clear {dag_id} --run RUN -t {task_id}`",
     "cancel_run": "`bfm runs cancel {run_id}`",

@@ -24,6 +24,7 @@ from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
+from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
 
@@ -117,18 +118,20 @@ class DeltaRsWriter(DeltaWriter):
             table = arrow_table(record, rows) if isinstance(rows, Sequence) else rows
             _append(handle, table, self.term.number, **options)
 
-    def merge(self, record: type[Record], rows: Sequence[Record]) -> dict[str, Any]:
-        """Returns the engine's figures."""
+    def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         spans = run_seq_spans(rows) if has_run_seq(record) else []
+        narrow = narrow_spans(rows) if spans else None
         if spans:
             self.compactor.touched(record.TABLE, spans[-1][0])
         with self.committing(record.TABLE) as handle:
+            if narrow is not None:
+                overwrite_spans(handle, record, rows, narrow, self.mark)
+                return
             merge = handle.merge(
                 arrow_table(record, rows), merge_condition(record, spans), source_alias="s", target_alias="t",
                 commit_properties=self.mark,
             )  # fmt: skip
-            figures: dict[str, Any] = merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        return figures
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         with self.committing(table) as handle:

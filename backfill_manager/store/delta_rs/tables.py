@@ -23,7 +23,7 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
+from backfill_manager.store.schema import TABLE_PROPERTIES, VERSION_PROPERTY, arrow_schema, properties
 from backfill_manager.store.sql_text import DATAFUSION
 from backfill_manager.store.uri import canonical_place, is_local
 
@@ -168,5 +168,6 @@ class DeltaRsTables(DeltaTables):
         there = {field.name for field in handle.schema().fields}
         if missing := [field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there]:
             handle.alter.add_columns(missing)
-        handle.alter.set_table_properties({VERSION_PROPERTY: str(SCHEMA_VERSION)}, raise_if_not_exists=False)
+        made_now = {**TABLE_PROPERTIES, VERSION_PROPERTY: str(SCHEMA_VERSION)}
+        handle.alter.set_table_properties(made_now, raise_if_not_exists=False)
         return True

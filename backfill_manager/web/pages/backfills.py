@@ -265,7 +265,8 @@ async def retry(
     downstream: Annotated[bool, Form()] = False, back: _Back = None,
 ) -> Response:  # fmt: skip
     def payload(row: dict[str, Any]) -> dict[str, Any]:
-        return retried_backfill(row) | {"latest_version": latest_version, "downstream": downstream}
+        how = {"latest_version": latest_version, "downstream": downstream}
+        return retried_backfill(row, latest_version=latest_version) | how
 
     return await _act(context, backfill_id, kinds.BACKFILL_RETRY, payload, back)
 
