@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.delta_transaction import DeltaTransaction
+from backfill_manager.execution.group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Write
@@ -70,24 +71,22 @@ class OutputWriter:
         table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
         transaction = self._try.transaction_id(self._nth[table.identity])
-        if isinstance(change, Write) and (staged := self._staged(table, transaction, df, change)) is not None:
-            assert self._try.commits is not None
-            answer = self._try.commits.commit(staged)
-            if answer.kind == "landed":
+        repeated = retry_on_conflict(self._try.log, table.name)
+        if self._try.commits is not None and isinstance(change, Write) and change.replaces_part_or_appends:
+            staged = repeated(self._staged, table, transaction, df, change)
+            answer = Answer("alone") if staged is None else self._try.commits.commit(staged)
+            if staged is not None and answer.kind == "landed":
                 self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
                 return staged.rows
-            if answer.kind == "alone":
+            if answer.why:
                 self._try.log.info("%s: a commit of its own, as %s", table.name, answer.why)
         with self._turn(table, transaction, df) as rows:
-            repeated = retry_on_conflict(self._try.log, table.name)
             return repeated(self._commit, table, transaction, rows, change)
 
     def _staged(self, table: OutputTable, transaction: str, df: DataFrame, write: Write) -> StagedWrite | None:
         """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
         from pyspark.sql.types import StructType
 
-        if self._try.commits is None or not write.replaces_part_or_appends:
-            return None
         if not table.exists():
             with self._try.turns.acquire(table.identity):
                 self._try.refuse_if_abandoned()

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
 from support.manager_process import TIMEOUT_S, ended, request, settled, wait_for
+from support.table_writers import runs_that_wrote
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.manager.manager import run_manager
@@ -110,20 +111,11 @@ def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
         "14 AS value"
     )
     assert_df_equality(written, expected, ignore_row_order=True, ignore_nullable=True)
-    marks = [
-        json.loads(row[0]) for row in _history(spark, tmp_path / "readings").select("userMetadata").collect() if row[0]
-    ]
-    assert sorted(mark["run"] for mark in marks) == sorted(run.run_id for run in runs)
+    assert runs_that_wrote(spark, tmp_path / "readings") == sorted(run.run_id for run in runs)
 
     # others read the state as it stands
     result = spark.read.format("delta").load(f"{settings.state}/dag_run").groupBy("state").count().collect()
     assert [(row[0], row[1]) for row in result] == [(s.SUCCESS, 3)]
-
-
-def _history(spark: SparkSession, path: Path) -> Any:
-    from delta.tables import DeltaTable
-
-    return DeltaTable.forPath(spark, str(path)).history().where("operation = 'WRITE'")
 
 
 def test_every_spark_job_of_a_backfill_ran_in_its_pool(manager: Callable[[], Store], spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
 from support.manager_process import ended, request, wait_for
+from support.table_writers import runs_that_wrote
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
@@ -154,15 +155,5 @@ def test_what_failed_runs_again_in_its_own_run_and_what_had_succeeded_does_not(
         [(FIRST + (n - 1) * DAY, 30 * n) for n in range(1, 5)], "at timestamp, cents bigint"
     )
     assert_df_equality(totals, expected, ignore_row_order=True, ignore_nullable=True)
-    assert written(spark, tmp_path / "raw") == sorted(OF_DAY), "each day is loaded once"
-    assert written(spark, tmp_path / "priced") == written(spark, tmp_path / "totals") == sorted(OF_DAY)
-
-
-def written(spark: SparkSession, path: Path) -> list[str]:
-    """The run of each write to a table."""
-    from delta.tables import DeltaTable
-
-    writes = (
-        DeltaTable.forPath(spark, str(path)).history().where("operation = 'WRITE'").select("userMetadata").collect()
-    )
-    return sorted(json.loads(row[0])["run"] for row in writes if row[0])
+    assert runs_that_wrote(spark, tmp_path / "raw") == sorted(OF_DAY), "each day is loaded once"
+    assert runs_that_wrote(spark, tmp_path / "priced") == runs_that_wrote(spark, tmp_path / "totals") == sorted(OF_DAY)

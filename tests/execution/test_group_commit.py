@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -276,3 +278,20 @@ def test_partitions_of_a_table_are_replaced_in_one_commit(stage: Stage, table: s
             ("north", generation),
             ("south", generation),
         ]
+
+
+def test_what_another_ones_end_interrupts_in_the_jvm_is_done_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    thread, tries = stage.spark._jvm.java.lang.Thread, []  # type: ignore[union-attr]
+
+    def read() -> str:
+        tries.append(True)
+        if len(tries) == 1:
+            thread.currentThread().interrupt()
+            thread.sleep(1)
+        return "read"
+
+    with caplog.at_level(logging.INFO):
+        assert retry_on_conflict(logging.getLogger("test"), "events")(read) == "read"
+    assert caplog.messages == ["another writer was stopped while it read events; trying again (1)"]
