@@ -14,6 +14,12 @@ MAX_MEMORY_MB: Final = 1 << 20
 MAX_NICE: Final = 19
 MEMORY_PATTERN: Final = r"\s*([0-9]{1,7}(?:\.[0-9]{1,3})?)\s*(?:([mMgGtT])(?:[iI]?[bB])?)?\s*"
 NAME_PATTERN: Final = r"(?!\.+$)[A-Za-z0-9_.-]{1,200}"  # of DAGs, tasks, pools, bundles, tokens
+DURATION_UNITS: Final = {
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+}
 CATALOG_SCHEMA: Final = r"[A-Za-z_]\w*\.[A-Za-z_]\w*"  # of a state in a catalog: `main.jobs`
 NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
 
@@ -43,6 +49,23 @@ def read_memory(value: Any) -> Any:
         raise ValueError(f"must be MB, or a size such as `512 MB` or `2 GB`, not {shorten(repr(value), 200)}")
     number, unit = match.groups()
     return round(float(number) * 1024 ** "mgt".index((unit or "m").lower()))
+
+
+def read_duration(value: Any) -> Any:
+    """Text such as `90s`, `5 minutes` or `1 day` as seconds; another value as it is, but for true and false."""
+    if not isinstance(value, str):
+        return read_number(value)
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)\s*", value, re.ASCII | re.IGNORECASE)
+    if not match or match[2].lower() not in DURATION_UNITS:
+        raise ValueError(f"must be seconds, or a time such as `90s`, `5 minutes`, `2h` or `1 day`, not {value!r}")
+    return float(match[1]) * DURATION_UNITS[match[2].lower()]
+
+
+def read_number(value: Any) -> Any:
+    """The value as it is, but for true and false."""
+    if isinstance(value, bool):  # YAML's `yes` would pass for 1
+        raise ValueError(f"must be a number, not {str(value).lower()}")
+    return value
 
 
 def check_name(value: Any) -> str:

@@ -151,11 +151,11 @@ def _backfill(store: Store, console: Console, first: date, last: date) -> int:
 
 
 def _missing(store: Store, first: date, last: date) -> list[str]:
-    """Logical dates in the range that no run has succeeded for."""
+    """Logical dates in the range that no run has succeeded for; a run may stand for several days."""
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
     wanted = [format_instant(datetime(day.year, day.month, day.day, tzinfo=ZONE)) for day in days]
-    done = {one["logical_date"] for one in list_runs(store, dag_id=DAG, in_states=(states.SUCCESS,)).items}
-    return [at for at in wanted if at and at not in done]
+    done = list_runs(store, dag_id=DAG, in_states=(states.SUCCESS,)).items
+    return [at for at in wanted if at and not any(one["interval_start"] <= at < one["interval_end"] for one in done)]
 
 
 def _bfm(console: Console, *words: str) -> int:
@@ -176,7 +176,7 @@ def _tell_more(console: Console, settings: Settings, took_s: float, year: bool) 
     console.print(f"\nDone in {took_s:.0f} s, and the manager has stopped. Look further, in {HERE}:")
     for command, why in (
         (".venv/bin/bfm runs list --dag flights", "every run"),
-        (".venv/bin/bfm tasks logs flights 2013-01-31 clean", "what a task said"),
+        (".venv/bin/bfm tasks logs flights latest clean", "what a task said"),
         ('.venv/bin/bfm state sql "SELECT state, count(*) FROM task_instance GROUP BY state"', "the state is tables"),
         ("./spark-submit.sh", "a manager that stays"),
         *(() if year else (("./spark-submit.sh demo --year", "the other eleven months"),)),

@@ -145,6 +145,11 @@ class DagSpec:
         return any(task.depends_on_past for task in self.tasks)
 
     @cached_property
+    def is_serial(self) -> bool:
+        """Whether its runs come one after another: all of its tasks depend on the past."""
+        return all(task.depends_on_past for task in self.work)
+
+    @cached_property
     def by_id(self) -> dict[str, TaskSpec]:
         return {task.task_id: task for task in self.tasks}
 

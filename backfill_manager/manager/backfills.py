@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
+from backfill_manager.manager.auto_batch import next_size
 from backfill_manager.manager.create_run import existing_run, make_run
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
@@ -28,8 +29,8 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.batches import next_batch
 from backfill_manager.planning.clear_plan import failed_and_after
+from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.planning.timeline import timeline_key
-from backfill_manager.requests.time_window import TimeWindow
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
@@ -79,12 +80,12 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
         return  # read again by the next prefetch
     in_order, at = live.depends_on_past, 0  # items before `at` wait for an upstream backfill
     while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
-        # one more than a batch: it shows whether the batch is complete
-        batch = list(islice(live.pending, at, at + live.row.batch + 1))
+        most = next_size(tick, live) if live.is_batch_auto else live.most_in_batch
+        batch = list(islice(live.pending, at, at + most + 1))  # one more: it shows whether the batch is complete
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
             batch = [item for item in islice(live.pending, at, None) if item.batch == batch[0].batch]
-        items = batch[: next_batch(batch, live.row.batch)]
-        if at + len(items) == len(live.pending) and live.window_is_short and 1 < live.row.batch >= len(items):
+        items = batch[: next_batch(batch, most)]
+        if at + len(items) == len(live.pending) and live.window_is_short and 1 < most >= len(items):
             return  # the rest of the batch has not been read yet
         waits = _wait_verdict(tick, live, items)
         if waits == "wait":

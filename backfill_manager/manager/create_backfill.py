@@ -42,7 +42,8 @@ def create_backfills(
         changes.put(row)
         counted = items.column("state").value_counts().to_pylist()
         counts = Counter({one["values"]: one["counts"] for one in counted})
-        lives.append(ActiveBackfill(row=row, spec=state.spec_of_backfill(row), counts=counts))
+        past = None if part.limits is None else list(part.past)
+        lives.append(ActiveBackfill(row=row, spec=state.spec_of_backfill(row), counts=counts, past=past))
     leader.commit(changes)
     for live in lives:
         refill(live, store)

@@ -122,6 +122,7 @@ class Manager:
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         self._events, self._shutdown = events, shutdown = term.events, term.shutdown
         state = restore_state(store, term=leader.term, now=clock.now())
+        state.batch_target_s = settings.limits.batch_target
         add_configured_pools(state, settings)
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
         leader.commit(state.take_changes())
@@ -138,7 +139,10 @@ class Manager:
             slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed,
         )  # fmt: skip
-        planner = Planner(spark, store, clock, on_planned=events.put, on_spark_gone=executor.report_spark_gone)
+        planner = Planner(
+            spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=events.put,
+            on_spark_gone=executor.report_spark_gone,
+        )  # fmt: skip
         bundles = BundleWatcher(
             settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
         )  # fmt: skip

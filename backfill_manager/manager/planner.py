@@ -26,6 +26,7 @@ from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.batch_forecast import with_batch_limits
 from backfill_manager.planning.downstream_plan import Dags, plan_with_downstream
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
@@ -52,11 +53,11 @@ class PlanResult:
 
 class Planner(Service):
     def __init__(
-        self, spark: SparkSession, store: Store, clock: Clock, *, on_planned: Callable[[PlanResult], None],
+        self, spark: SparkSession, store: Store, clock: Clock, *, batch_target_s: float, on_planned: Callable[[PlanResult], None],
         on_spark_gone: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__("planner")
-        self._spark, self._store, self._clock = spark, store, clock
+        self._spark, self._store, self._clock, self._batch_target_s = spark, store, clock, batch_target_s
         self._on_planned, self._on_spark_gone = on_planned, on_spark_gone
         self._jobs: queue.SimpleQueue[tuple[PlanRequest, DagSpec, int, Dags]] = queue.SimpleQueue()
         self._warm_ups = 0  # so far
@@ -105,6 +106,7 @@ class Planner(Service):
     def _planned(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> BackfillPlan:
         now = self._clock.now()
         plan = plan_with_downstream(self._session, self._store, request.command, spec, dag_version, others, now)
+        plan = with_batch_limits(plan, self._store, self._batch_target_s)
         if request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
             plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(self._session), now)
         return plan

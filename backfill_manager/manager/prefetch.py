@@ -17,6 +17,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
+from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
 from backfill_manager.store.base import Condition, Store, matching
@@ -37,7 +38,9 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
         if len(recent) > MAX_RECENT_RUNS:  # most of them a backfill's
             recent.trim(lookback_depth(state.current_spec(dag_id)))
     for live in state.backfills.values():
-        batch = live.row.batch
+        if live.is_batch_auto and live.past is None:
+            live.past = read_past(store, live.spec, live.row.backfill_id)
+        batch = live.most_in_batch
         low_water = max(batch + 1, min(live.row.max_active_runs * batch, WINDOW // 2))
         if live.window_is_short and len(live.pending) < low_water:
             refill(live, store)
@@ -79,7 +82,7 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
 def refill(live: ActiveBackfill, store: Store) -> None:
     """Reads the next pending items, the timeline around them, and what they wait for."""
     where = matching(backfill_id=live.row.backfill_id, state=s.PENDING)
-    window = max(WINDOW, 4 * live.row.batch)
+    window = max(WINDOW, 4 * live.most_in_batch)
     live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
     if live.pending:
         live.timeline = _timeline_of(live, store)

@@ -162,7 +162,8 @@ class RequestHandler:
         return backfill_id, f"backfill {backfill_id} {hidden}"
 
     def _update(self, command: commands.UpdateBackfill, call: Call) -> Answer:
-        live, changes, expected = self._active(command.backfill_id, "changed"), command.changes, command.was or {}
+        live, expected = self._active(command.backfill_id, "changed"), command.was or {}
+        changes = backfill_checks.as_read(command.changes)
         backfill_checks.check_expected(expected, changes)
         backfill_checks.check_not_changed_meanwhile(live.row, changes, expected)
         before, spec = live.row, self._state.spec(live.row.dag_id, live.row.dag_version)

@@ -21,7 +21,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill
 from backfill_manager.requests.backfill_checks import check_changes_for_dag
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.backfill_row import AUTO, option_of
 from backfill_manager.schemas.commands import UPDATABLE_FIELDS, RetryBackfill
 from backfill_manager.store.base import Condition, Store, matching
 
@@ -69,6 +69,8 @@ def _move_to_current_version(state: ManagerState, store: Store, live: ActiveBack
     if row.reprocess == "failed_tasks":
         raise errors.RETRY_IN_PLACE(backfill_id=row.backfill_id)
     settings = {name: option_of(row, name) for name in UPDATABLE_FIELDS}
+    if settings["batch"] == AUTO:  # which is 1 where the current version is not batchable
+        settings["batch"] = 1
     backwards = bool(json.loads(row.config_json).get("run_backwards"))
     check_changes_for_dag(settings, version_spec(state, store, row.dag_id, version), {}, runs_backwards=backwards)
     live.row = row.evolve(dag_version=version)

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -163,4 +164,5 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
             other.past = dict(run.tasks)
     owner = state.owner_of(run.row)
     if owner is not None:
+        remember_cost(owner, run)
         end_items(state, owner, owner.running.pop(run.key, []), run.row)

@@ -19,11 +19,23 @@ from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
 from backfill_manager.model import records
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, Pool, Record, RunKey, TaskInstance
+from backfill_manager.model.records import (
+    AUTO_BATCH,
+    Backfill,
+    BackfillItem,
+    DagRow,
+    DagRun,
+    Pool,
+    Record,
+    RunKey,
+    TaskInstance,
+)
 from backfill_manager.model.transitions import Changes
+from backfill_manager.planning.batch_size import PastRun, growth_limit
 from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.settings.model import LimitSettings
 
 
 @dataclass
@@ -74,6 +86,9 @@ class ActiveBackfill:
     timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window
     waits: DependencyTracker | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
+    past: list[PastRun] | None = (
+        None  # what runs of the DAG cost, for the sizes of batches; None: not needed, or not read
+    )
     # As the tables have them: the next runs whose failed tasks are to run again.
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(default_factory=dict)
 
@@ -106,6 +121,17 @@ class ActiveBackfill:
         return self.spec.depends_on_past and any(self.spec.task(task_id).depends_on_past for task_id in self.selected)
 
     @property
+    def is_batch_auto(self) -> bool:
+        return self.row.batch == AUTO_BATCH and self.spec.batchable
+
+    @property
+    def most_in_batch(self) -> int:
+        """How many items its next run may take at most."""
+        if not self.is_batch_auto:
+            return max(1, self.row.batch)
+        return growth_limit(self.past or ())
+
+    @property
     def window_is_short(self) -> bool:
         return len(self.pending) < self.counts[s.PENDING]
 
@@ -133,6 +159,7 @@ class ManagerState:
         self.runs: dict[RunKey, ActiveRun] = {}
         self.recent: dict[str, TimelineWindow] = {}  # of DAGs with a schedule: the newest end of the timeline
         self.changes = Changes()  # since the last commit
+        self.batch_target_s = LimitSettings().batch_target  # of backfills that have none of their own
         self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
         self._specs: dict[tuple[str, int], DagSpec] = {}
 

@@ -27,11 +27,12 @@ from typing import Any, ClassVar, Final, TypeVar
 # 5: response.error_code, error_field and error_params. They may be null.
 # 6: pool.memory_mb and nice, dag_version.python. They may be null.
 # 7: backfill.waits_until. It may be null.
-# 8: task_instance.result_shown_json. It may be null.
+# 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 SCHEMA_VERSION: Final = 8
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")
+AUTO_BATCH: Final = 0  # of `backfill.batch`
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     is_cancelled: bool = False  # a person has cancelled it: nothing of it begins any more
     is_cancelling: bool = False  # ... with what runs; survives a crash in the middle of it
     dag_version: int = 0
-    batch: int = 1  # items that one run may take together
+    batch: int = (
+        1  # items that one run may take together; 0: `auto`, decided for each run by what runs have cost so far
+    )
     conf_json: str = "{}"
     overrides_json: str = "{}"  # {"retries": 3, "clean.timeout": 60}: settings of the DAG, of every task, of one task
     tasks: str | None = None  # regular expression
@@ -118,6 +121,7 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     with_downstream: bool | None = None  # ... and those downstream
     ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
     waits_until: datetime | None = None  # its pending items wait for its `window`, which opens then
+    batch_target: float | None = None  # seconds that a run should take at most where `batch` is 0; None: as configured
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ scheduler pool and the session: time zones of session and process don't matter, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,7 +29,8 @@ from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
-from backfill_manager.planning.batches import batches
+from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
+from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.intervals import intervals, sql_text
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
@@ -68,13 +70,29 @@ class BackfillPlan:
     downstream: tuple[BackfillPlan, ...] = ()  # of the root: all of the tree, each after those it waits for
     left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
     estimate: Estimate | None = None  # of a dry run
+    past: Sequence[PastRun] = ()  # of `batch=auto`, as is the next: see `batch_forecast`
+    limits: BatchLimits | None = None
     reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
 
     @cached_property
     def batches(self) -> pa.ChunkedArray:
         """For each item the ordinal of the first item of its run, null for the skipped: as it would be if all runs were
-        made now."""
-        return batches(self.items, self.command.batch, run_backwards=self.command.run_backwards)
+        made now, or of `batch=auto` if all succeed and cost what runs have cost so far."""
+        batch = self.command.batch or 1
+        if isinstance(batch, int):
+            return batches(self.items, batch, run_backwards=self.command.run_backwards)
+        return batches_of(self.items, self.simulated.sizes)
+
+    @property
+    def max_active_runs(self) -> int:
+        return self.command.max_active_runs or self.dag.max_active_runs
+
+    @cached_property
+    def simulated(self) -> Simulated:
+        """The runs of `batch=auto`."""
+        limits = self.limits or BatchLimits(self.max_active_runs, math.inf)
+        parts = stretches(self.items, run_backwards=self.command.run_backwards)
+        return simulate(self.past, parts, limits, self.max_active_runs)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -105,9 +123,10 @@ class BackfillPlan:
             "first": format_instant(ends["min"]),
             "last": format_instant(ends["max"]),
             "reprocess": self.command.reprocess,
-            "max_active_runs": self.command.max_active_runs or self.dag.max_active_runs,
+            "max_active_runs": self.max_active_runs,
             **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
+            **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits else {}),
             **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }

@@ -8,26 +8,34 @@ from typing import Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule import timetable as tt
 from backfill_manager.dags.schedule.timezones import check_timezone
+from backfill_manager.schemas.backfill_row import AUTO
 from backfill_manager.schemas.commands import CreateBackfill
 
 ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # kinds whose items are intervals of the schedule
 RANGED: Final = ON_SCHEDULE | {"single"}  # kinds that take a start and an end
+NOTHING_TO_BATCH: Final = frozenset({"single", "partitions"})  # kinds whose items never touch
 MAX_ITEMS: Final = 10_000_000  # of one backfill
 
 
 def with_defaults(command: CreateBackfill, dag: DagSpec, now: datetime) -> CreateBackfill:
-    """The command with the ends of its range that were left out: the DAG's own `start_date`, and the last interval that is
-    complete now, but none after the DAG's `end_date`."""
+    """The command with what was left out of it: the ends of its range, which are the DAG's own `start_date` and the last
+    interval that is complete now, but none after the DAG's `end_date`; and `batch`."""
+    if command.batch is None:
+        command = command.evolve(batch=AUTO if _may_batch(command, dag) else 1)
     if command.kind not in RANGED:
         return command
     start = command.start_date or dag.start_date
     return command.evolve(start_date=start, end_date=command.end_date or _last_end(command, dag, start, now))
 
 
+def _may_batch(command: CreateBackfill, dag: DagSpec) -> bool:
+    return dag.batchable and command.kind not in NOTHING_TO_BATCH and command.reprocess != "failed_tasks"
+
+
 def with_settled_ends(command: CreateBackfill, dag: DagSpec, now: datetime) -> CreateBackfill:
     """The same as far as it will be the same whenever it is planned: an end that goes with the clock stays left out, so that
     a request means the same when it is sent again."""
-    filled = with_defaults(command, dag, now)
+    filled = with_defaults(command, dag, now).evolve(batch=command.batch)
     complete = tt.timetable_of(dag, filled.start_date).last_complete(now)
     if complete is None or (dag.end_date is not None and dag.end_date <= complete[0]):
         return filled

@@ -1,4 +1,5 @@
-"""Decides which pending items of a backfill make one run together (`batch=N`): pure, each time when runs are created.
+"""Decides which pending items of a backfill make one run together: pure, each time when runs are created. How many at most is the
+option `batch`, or `batch_size`.
 
 Items join while they follow each other without a gap: in the plan (a skipped item between them is a run to be kept) and in time
 (the end of one is the start of the next; newest first it is the other way round). Those with a number in `batch` are half of a
@@ -50,14 +51,46 @@ def _touch(earlier: BackfillItem, later: BackfillItem) -> bool:
 def batches(items: pa.Table, most: int, *, run_backwards: bool) -> pa.ChunkedArray:
     """For each item of a plan the ordinal of the first item of its run; null for the skipped. What `next_batch` gives
     when it is asked again and again, for a million items at once."""
+    import pyarrow.compute as pc
+
+    pending, ordinals = pc.equal(items["state"], states.PENDING), items["ordinal"]
+    if most == 1 or items.num_rows < 2:
+        return pc.if_else(pending, ordinals, None)
+    island = _islands(items, run_backwards)
+    place = pc.subtract(ordinals, island)
+    first = pc.add(island, pc.multiply(pc.divide(place, most), most))
+    return pc.if_else(pending, first, None)
+
+
+def stretches(items: pa.Table, *, run_backwards: bool) -> list[int]:
+    """How many pending items there are without a gap between them, for each such stretch in the order of making."""
+    import pyarrow.compute as pc
+
+    pending = pc.equal(items["state"], states.PENDING)
+    islands = _islands(items, run_backwards) if items.num_rows > 1 else items["ordinal"]
+    counted = pc.value_counts(islands.filter(pending)).to_pylist()  # in the order in which they appear
+    return [one["counts"] for one in counted]
+
+
+def batches_of(items: pa.Table, sizes: Sequence[int]) -> pa.ChunkedArray:
+    """The same as `batches` for runs of these sizes, which cut up the stretches."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    n = items.num_rows
+    pending = pc.equal(items["state"], states.PENDING).to_numpy()
+    firsts = items["ordinal"].to_numpy().copy()
+    lengths = np.array(sizes, np.int64)
+    firsts[pending] = np.repeat(firsts[pending][np.cumsum(lengths) - lengths], lengths)
+    return pa.chunked_array([pa.array(firsts, pa.int64(), mask=~pending)])
+
+
+def _islands(items: pa.Table, run_backwards: bool) -> pa.ChunkedArray:
+    """For each of two or more items the ordinal of the first of those without a gap between them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     pending = pc.equal(items["state"], states.PENDING)
-    ordinals = items["ordinal"]
-    if most == 1 or n < 2:
-        return pc.if_else(pending, ordinals, None)
     starts, ends = items["interval_start"], items["interval_end"]
     touch = pc.equal(ends[1:], starts[:-1]) if run_backwards else pc.equal(ends[:-1], starts[1:])
     earlier = slice(1, None) if run_backwards else slice(None, -1)
@@ -65,7 +98,4 @@ def batches(items: pa.Table, most: int, *, run_backwards: bool) -> pa.ChunkedArr
     joins = pc.and_(pc.fill_null(touch, False), pc.and_(pending[1:], pending[:-1]))
     joins = pc.and_(joins, pc.and_(pc.is_null(items["partition_key"][1:]), pc.is_null(items["partition_key"][:-1])))
     joins = pa.chunked_array([pa.array([False]), *joins.chunks])
-    island = pc.cumulative_max(pc.if_else(joins, 0, ordinals))  # the first of those without a gap between them
-    place = pc.subtract(ordinals, island)
-    first = pc.add(island, pc.multiply(pc.divide(place, most), most))
-    return pc.if_else(pending, first, None)
+    return pc.cumulative_max(pc.if_else(joins, 0, items["ordinal"]))

@@ -235,7 +235,8 @@ def requested_view(request: Request) -> dict[str, Any]:
         config_json=json.dumps(command.config()), is_paused=False, run_seq=0, created_at=request.requested_at,
         created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
     )  # fmt: skip
-    return _view(row, {}, dag_version=None, max_active_runs=command.max_active_runs)
+    asked = {"max_active_runs": command.max_active_runs, "batch": command.batch}
+    return _view(row, {}, dag_version=None, **asked)
 
 
 def _views_of(requests: Iterable[Request]) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ class Pace:
 
     per_item_s: float | None
     run_s: float | None = None
+    of_item_s: float | None = None  # the same for each item of those runs
 
     def seconds_left(self, backfill: Backfill) -> float | None:
         left = items_left(backfill)
@@ -39,8 +40,10 @@ class Pace:
             return left * self.per_item_s
         if self.run_s is None:
             return None
-        runs, concurrency = math.ceil(left / int(backfill["batch"])), int(backfill["max_active_runs"] or 1)
-        return self.run_s * math.ceil(runs / concurrency)
+        concurrency = int(backfill["max_active_runs"] or 1)
+        if not isinstance(backfill["batch"], int):
+            return None if self.of_item_s is None else left * self.of_item_s / concurrency
+        return self.run_s * math.ceil(math.ceil(left / backfill["batch"]) / concurrency)
 
 
 class ObservedPace:
@@ -114,5 +117,7 @@ def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
         return Pace(spent / sum(run.items for run in runs))
     of_dag = matching(dag_id=backfill["dag_id"], state=states.SUCCESS)
     past = store.read(DagRun, of_dag, order_by=("-run_seq",), limit=MAX_RUNS_READ, without=NOT_LISTED)
-    took = [s for run in past if (s := seconds_between(run.started_at, run.ended_at)) is not None]
-    return Pace(None, statistics.median(took) if took else None)
+    took = [(s, s / run.items) for run in past if (s := seconds_between(run.started_at, run.ended_at)) is not None]
+    if not took:
+        return Pace(None)
+    return Pace(None, statistics.median(s for s, _ in took), statistics.median(each for _, each in took))

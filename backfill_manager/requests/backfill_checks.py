@@ -21,9 +21,9 @@ from backfill_manager.humanise import name_list
 from backfill_manager.masking import mask_values
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
-from backfill_manager.planning.backfill_range import MAX_ITEMS, ON_SCHEDULE, read_range, with_defaults
+from backfill_manager.planning.backfill_range import MAX_ITEMS, NOTHING_TO_BATCH, ON_SCHEDULE, read_range, with_defaults
+from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.requests.run_params import check_conf
-from backfill_manager.requests.time_window import TimeWindow
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.backfill_row import option_of
 from backfill_manager.schemas.fields import fields_of
@@ -83,7 +83,7 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     check_conf(command.conf, dag)
     dag = with_overrides(dag, command.overrides)
     _check_with_dag(command, dag, runs_backwards=command.run_backwards)
-    if command.batch != 1 and command.kind in ("single", "partitions"):
+    if command.batch not in (None, 1) and command.kind in NOTHING_TO_BATCH:
         raise errors.NOTHING_TO_BATCH(kind=command.kind)
     if command.kind in ("dates", "partitions"):
         _check_listed(command)
@@ -115,6 +115,12 @@ def check_changes(changes: Mapping[str, Any]) -> commands.BackfillSettings:
     if settings.window is not None:
         TimeWindow.parse(settings.window)
     return settings
+
+
+def as_read(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes with the values that are meant: of `batch` and `batch_target`, text is understood."""
+    settings = check_changes(changes)
+    return {name: getattr(settings, name) for name in changes}
 
 
 def check_changes_for_dag(
@@ -163,14 +169,14 @@ def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag
         return
     if settings.tasks is not None:
         raise errors.FAILED_TASKS_WITH_TASKS(dag_id=dag_id, tasks=settings.tasks)
-    if settings.batch != 1:
+    if settings.batch not in (None, 1):
         raise errors.FAILED_TASKS_WITH(field="batch", value=f" {settings.batch}")
     if settings.mark_success:
         raise errors.FAILED_TASKS_WITH(field="mark_success", value="")
 
 
 def _check_with_dag(settings: commands.BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
-    if settings.batch != 1 and not dag.batchable:
+    if settings.batch not in (None, 1) and not dag.batchable:
         raise errors.NOT_BATCHABLE(dag_id=dag.dag_id)
     pattern, upstream, downstream = settings.tasks, settings.with_upstream, settings.with_downstream
     if pattern is None and downstream:

@@ -60,7 +60,7 @@ def changed_backfill(
     """Of `backfill.set`. `backfill` as `queries.backfills` gives it. `was`: settings that are to be changed, as the sender
     saw them; whether they still are so is for the manager, who may have others' changes to make before."""
     check_not_ended(backfill, "change any more")
-    backfill_checks.check_changes(changes)
+    changes = backfill_checks.as_read(changes)
     backfill_checks.check_expected(was or {}, changes)
     if "conf" in changes:
         settings_of_it = settings_now(store, backfill)

@@ -24,12 +24,19 @@ from pydantic.functional_validators import AfterValidator, BeforeValidator
 from typing_extensions import Self
 
 from backfill_manager.clock import format_instant, parse_instant
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.errors import InvalidInput, nearest, shorten
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
 from backfill_manager.schemas.fields import DeclaredField, Option, fields_of, option
 from backfill_manager.schemas.regex import check_regex
-from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MEMORY_PATTERN, MIN_MEMORY_MB, read_memory
+from backfill_manager.value_rules import (
+    MAX_MEMORY_MB,
+    MAX_NICE,
+    MEMORY_PATTERN,
+    MIN_MEMORY_MB,
+    read_duration,
+    read_memory,
+)
 
 MAX_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of them still fit a column
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
@@ -67,6 +74,14 @@ def _read_nice(value: Any) -> Any:
     return None if value == "none" else int(value)
 
 
+def _read_batch(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,10}", value):
+        value = int(value)
+    if value == "auto" or (type(value) is int and 1 <= value <= MAX_NUMBER):
+        return value
+    raise ValueError(f"must be a whole number of 1 to {MAX_NUMBER:,}, or `auto`, not {shorten(repr(value), 60)}")
+
+
 Instant = Annotated[AwareDatetime, BeforeValidator(_read_instant), PlainSerializer(format_instant, return_type=str)]
 DateText = Annotated[
     str,
@@ -79,6 +94,21 @@ Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Regex = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(min_length=1)]
+Batch = Annotated[
+    int | str,
+    BeforeValidator(_read_batch),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_NUMBER}, {"type": "string", "enum": ["auto"]}]}
+    ),
+]
+_DURATION_TEXT: Final = {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[A-Za-z]*\s*$"}
+Duration = Annotated[
+    Annotated[float, Field(ge=1, le=MAX_NUMBER, allow_inf_nan=False)],
+    BeforeValidator(read_duration),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 1, "maximum": MAX_NUMBER}, _DURATION_TEXT], "examples": ["10 min"]}
+    ),
+]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Id = Annotated[str, _matching(
     r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
@@ -158,7 +188,16 @@ class UpdatableOptions(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
     max_active_runs: Count | None = option(None, "Runs at once.", metavar="N", none="the DAG's own")
-    batch: Count = option(1, "Combine up to N consecutive intervals per run, for DAGs that are batchable.", metavar="N")
+    batch: Batch | None = option(
+        None,
+        "Combine up to N consecutive intervals per run, for DAGs that are batchable. auto: as many as what runs have cost so far "
+        "suggests, more or fewer while the backfill runs.",
+        metavar="N|auto", none="auto for a DAG that is batchable, else 1", as_text=True,
+    )  # fmt: skip
+    batch_target: Duration | None = option(
+        None, "Of batches that size themselves: how long one run should take at most. Seconds, or text such as `10 min`.",
+        metavar="TIME", none="the configuration's limits.batch_target, 10 minutes", as_text=True,
+    )  # fmt: skip
     tasks: Regex | None = option(
         None,
         "A regular expression. Run only tasks whose id matches, and what is upstream of them; the others are skipped. "
@@ -382,6 +421,8 @@ def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
             raise errors.NOT_UPDATABLE(name=name, nearest=near, fields=", ".join(UPDATABLE_FIELDS))
     if changes.get("max_active_runs", 1) is None:
         raise errors.INVALID_VALUE(field="max_active_runs", problem="must be a whole number, not null")
+    if changes.get("batch", 1) is None:
+        raise errors.INVALID_VALUE(field="batch", problem="must be a whole number, or `auto`, not null")
     settings = BackfillSettings.parse(changes)
     check_sizes(conf=settings.conf, overrides=settings.overrides)
     return settings

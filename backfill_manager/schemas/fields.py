@@ -29,12 +29,12 @@ class Option:
 
 def option(
     default: Any, help: str, *spellings: str, label: str | None = None, metavar: str | None = None,
-    none: str | None = None, **more: Any,
+    none: str | None = None, as_text: bool = False, **more: Any,
 ) -> Any:  # fmt: skip
     """Declares a field that may be left out, with its `Option`; the label is the field's name unless one is given, and
     `more` goes to pydantic's `Field`."""
     declared = Field(default=default, title=label, description=help, **more)
-    declared.metadata.append(Option(spellings, metavar, none))
+    declared.metadata.append(Option(spellings, metavar, none, as_text))
     return declared
 
 

@@ -11,25 +11,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from backfill_manager.clock import UTC
 from backfill_manager.masking import mask_settings, without_credentials
-from backfill_manager.value_rules import MAX_MEMORY_MB, MAX_NICE, MIN_MEMORY_MB, check_name, read_memory
+from backfill_manager.value_rules import (
+    MAX_MEMORY_MB,
+    MAX_NICE,
+    MIN_MEMORY_MB,
+    check_name,
+    read_duration,
+    read_memory,
+    read_number,
+)
 
 PARSERS: Final = ("standard", "single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points of installed packages
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
 _TEN_YEARS_S: Final = 315_360_000  # what waits for longer, waits for ever; clocks would overflow
-_UNITS: Final = {
-    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
-    **dict.fromkeys(("d", "day", "days"), 86400),
-}
 _Item = TypeVar("_Item")
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):  # YAML's `yes` would pass for 1
-        raise ValueError(f"must be a number, not {str(value).lower()}")
-    return value
 
 
 def _spark_text(value: Any) -> Any:
@@ -37,16 +33,6 @@ def _spark_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
-
-
-def _parse_duration(value: Any) -> Any:
-    """`90s`, `5 minutes`, `1 day` as seconds."""
-    if not isinstance(value, str):
-        return _number(value)
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)\s*", value, re.ASCII | re.IGNORECASE)
-    if not match or match[2].lower() not in _UNITS:
-        raise ValueError(f"must be seconds, or a time such as `90s`, `5 minutes`, `2h` or `1 day`, not {value!r}")
-    return float(match[1]) * _UNITS[match[2].lower()]
 
 
 def _at_least_a_second(seconds: float) -> float:
@@ -174,10 +160,10 @@ def _parser_name(name: str) -> str:
     return name
 
 
-Int = Annotated[int, BeforeValidator(_number)]
+Int = Annotated[int, BeforeValidator(read_number)]
 Positive = Annotated[Int, Field(gt=0)]
 NotNegative = Annotated[Int, Field(ge=0)]
-Seconds = Annotated[float, BeforeValidator(_parse_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(read_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
 Timeout = Annotated[Seconds, Field(le=3600)]
 ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
 Age = Annotated[Seconds, AfterValidator(_at_least_an_hour)]
@@ -322,10 +308,13 @@ class PoolSettings(_Section):
 
 
 class LimitSettings(_Section):
-    """Defaults of DAGs that don't set these."""
+    """Defaults of DAGs, and of backfills, that don't set these."""
 
     max_active_runs: Positive = 16
     max_active_tasks: Positive = 16
+    batch_target: Annotated[
+        ParseInterval, _doc("That a run should take at most in a backfill whose batches size themselves.")
+    ] = 600.0
 
 
 class LeaseSettings(_Section):

@@ -5,7 +5,7 @@
 
 Each run has a data interval, one day in New York here, and every task writes its interval and nothing else: that is
 what makes a run repeatable, and a year of runs a backfill. As no task cares how long the interval is, the DAG is
-`batchable`: `bfm backfill create flights --batch 7` does a week per run.
+`batchable`: a backfill does as many days per run as pay, `--batch 1` one.
 """
 
 import json

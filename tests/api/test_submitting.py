@@ -217,6 +217,34 @@ def test_a_backfill_that_is_made_while_one_waits_is_201_at_its_own_address(api: 
     assert response.headers["location"] == f"/api/v1/backfills/{response.json()['object_id']}"
 
 
+@pytest.mark.parametrize(
+    ("sent", "batch", "target"),
+    [({"batch": 7}, 7, None), ({"batch": 1, "batch_target": "90s"}, 1, 90.0), ({"batch_target": 60}, 1, 60.0)],
+)
+def test_batch_is_a_number_or_auto_and_its_target_seconds_or_a_text(
+    api: ApiFixture, sent: dict[str, Any], batch: int, target: float | None
+) -> None:
+    api.manager.add_dag(dag_spec("wide", "clean", batchable=True))
+    api.manager.commit()
+    made = api.call("POST", "/backfills", json={**JANUARY, "dag_id": "wide", **sent}).json()["payload"]["ask"]
+    assert (made["batch"], made["batch_target"]) == (sent.get("batch"), target)
+    backfill_id = api.manager.backfill("wide", days("2013-01-01", 3), batch=0, is_paused=True)
+    assert api.call.get(f"/backfills/{backfill_id}")["batch"] == "auto"
+    api.call("PATCH", f"/backfills/{backfill_id}", json={**sent, "was": {"batch": "auto"}} if "batch" in sent else sent)
+    api.manager.tick()
+    found = api.call.get(f"/backfills/{backfill_id}")
+    assert (found["batch"], found["batch_target"]) == (batch if "batch" in sent else "auto", target)
+
+
+@pytest.mark.parametrize("wrong", ["many", 0, True, -1, 1.5, ["auto"], "AUTO"])
+def test_another_batch_is_refused_in_one_line(api: ApiFixture, wrong: Any) -> None:
+    response = api.call("POST", "/backfills", json={**JANUARY, "batch": wrong})
+    assert response.status_code == 422
+    assert "must be a whole number of 1 to 1,000,000,000, or `auto`, not " in response.json()["detail"]
+    refused = api.call("POST", "/backfills", json={**JANUARY, "batch": "auto"})
+    assert refused.status_code == 422 and "does not say batchable=True" in refused.json()["detail"]
+
+
 def test_a_dry_run_is_planned_by_the_manager_and_creates_nothing(api: ApiFixture) -> None:
     plan = {
         "items": [

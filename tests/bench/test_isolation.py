@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.bench
-def test_scheduled_runs_keep_their_speed_beside_a_backfill(spark: SparkSession) -> None:
-    measured = measure_isolation(runs=20, width=16, spark=spark)
-    print(f"\nisolation: {json.dumps(measured, indent=1)}")
+@pytest.mark.parametrize("auto_batches", [False, True], ids=["one item each", "auto batches"])
+def test_scheduled_runs_keep_their_speed_beside_a_backfill(spark: SparkSession, auto_batches: bool) -> None:
+    measured = measure_isolation(runs=20, width=16, spark=spark, auto_batches=auto_batches)
+    name = "isolation, auto batches" if auto_batches else "isolation"
+    print(f"\n{name}: {json.dumps(measured, indent=1)}")
     assert measured["backfill_tasks_meanwhile"] > 0

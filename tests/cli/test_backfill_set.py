@@ -173,6 +173,45 @@ def test_batches_need_a_dag_that_is_batchable(bfm: Bfm, state: FilledState) -> N
     assert "does not say batchable=True" in bfm("backfill", "set", "b1", "--batch", "2").error
 
 
+def test_batches_that_size_themselves_need_a_dag_that_is_batchable_too(bfm: Bfm, state: FilledState) -> None:
+    state.dag("rolling", tasks=[TaskSpec("sum")])
+    state.backfill("b1", {"pending": 3}, dag_id="rolling")
+
+    assert "does not say batchable=True" in bfm("backfill", "set", "b1", "--batch", "auto").error
+    created = bfm("backfill", "create", "rolling", "-s", "2013-01-01", "-e", "2013-01-31", "--batch", "auto")
+    assert "does not say batchable=True" in created.error
+    assert "must be a whole number of 1 to" in bfm("backfill", "set", "b1", "--batch", "many").error
+    assert "must be seconds, or a time such as" in bfm("backfill", "set", "b1", "--batch-target", "soon").error
+
+
+@pytest.mark.parametrize(
+    ("typed", "batch", "target"),
+    [((), None, None), (("--batch", "auto", "--batch-target", "30m"), "auto", 1800.0), (("--batch", "1"), 1, None)],
+)
+def test_batches_are_asked_for_as_they_were_typed(
+    bfm: Bfm, state: FilledState, typed: tuple[str, ...], batch: int | str, target: float | None
+) -> None:
+    state.dag(batchable=True)
+
+    assert bfm("backfill", "create", *JANUARY, *typed).code == 0
+
+    (request,) = state.store.unanswered()
+    ask = CreateBackfill.from_payload(json.loads(request.payload_json)["ask"])
+    assert (ask.batch, ask.batch_target) == (batch, target)
+    listed = bfm("backfill", "list", "--output", "json").document
+    assert [(one["batch"], one["batch_target"]) for one in listed] == [(batch, target)]
+
+
+def test_changed_batches_are_kept_as_what_they_mean(bfm: Bfm, state: FilledState) -> None:
+    state.dag(batchable=True)
+    state.backfill("b1", {"pending": 3})
+
+    assert bfm("backfill", "set", "b1", "--batch", "auto", "--batch-target", "1 h").code == 0
+
+    (request,) = state.store.unanswered()
+    assert json.loads(request.payload_json)["changes"] == {"batch": "auto", "batch_target": 3600.0}
+
+
 def test_a_backfill_that_has_ended_can_not_be_changed(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.backfill("b1", {"success": 1}, state="success")

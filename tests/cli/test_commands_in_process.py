@@ -147,7 +147,7 @@ def test_one_task_is_run_by_hand_and_followed(bfm: Bfm, folder: Path) -> None:
 
     assert result.code == 0
     assert "counted 7 for 2024-03-04 23:00:00" in result.out
-    assert result.out.splitlines()[-1] == "count of two for 2024-03-04T23:00:00Z: success"
+    assert result.out.splitlines()[-1] == "count of two for 2024-03-05: success"
     (folder / "trouble").touch()
     failed = bfm("tasks", "run", "two", "count", "2024-03-05", "--output", "json")
     assert (failed.code, failed.document["state"], failed.document["error"]) == (

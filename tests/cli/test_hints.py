@@ -93,7 +93,12 @@ def test_a_command_that_is_named_is_a_valid_one(file: str, command: str) -> None
 
 @pytest.mark.parametrize(
     "command",
-    ["bfm backfills list", "bfm backfill watch", "bfm runs list --sate x", "bfm backfill create {dag} --batch x"],
+    [
+        "bfm backfills list",
+        "bfm backfill watch",
+        "bfm runs list --sate x",
+        "bfm backfill create {dag} --max-active-runs x",
+    ],
 )
 def test_a_command_that_is_wrong_is_found(command: str) -> None:
     assert problem_of(command) is not None

@@ -45,6 +45,15 @@ def test_items_that_run_together_have_a_batch(bfm: Bfm, state: FilledState) -> N
     assert "4 items: 4 would run in 2 runs." in out
 
 
+def test_a_dry_run_says_how_batches_size_themselves(bfm: Bfm, state: FilledState) -> None:
+    why = "Batches size themselves: by 3 past runs one takes about 10 s and 0.5 s for each item, so runs take 46 items: ..."
+    items = [item(1, batch=1), item(2, batch=1)]
+
+    out = shown(bfm, state, {"items": items, "summary": {**SUMMARY, "runs": 1, "batching": why}})
+
+    assert why in " ".join(out.split())
+
+
 def test_where_tasks_are_chosen_those_that_run_are_named(bfm: Bfm, state: FilledState) -> None:
     plan: dict[str, Any] = {"items": [item(1)], "summary": {**SUMMARY, "tasks": ["clean", "delays"]}}
 

@@ -135,7 +135,7 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
     below = [
         dag("daily", reads=["RAW"], writes=["clean"], max_active_runs=3),
         dag("monthly", reads=["clean"], schedule="@monthly"),
-        dag("weekly", reads=["clean"], schedule="0 0 * * 1"),
+        dag("weekly", reads=["clean"], schedule="0 0 * * 1", batchable=True),
     ]
     made = plan(
         spark, root, below, start_date=at("2024-03-09T22:00:00Z"), end_date=at("2024-03-11T00:00:00Z"),
@@ -151,8 +151,9 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
     assert daily.items["ordinal"].to_pylist() == [1, 2, 3]
     assert daily.command == CreateBackfill(
         dag_id="daily", start_date=at("2024-03-09"), end_date=at("2024-03-11"), reprocess="completed", pool="heavy",
-        priority=3, window="20:00-06:00", is_polite=True,
+        priority=3, window="20:00-06:00", is_polite=True, batch=1,
     )  # fmt: skip
+    assert (monthly.command.batch, weekly.command.batch) == (1, "auto")
     assert daily.summary["max_active_runs"] == 3 and "left_out" not in daily.summary
 
 

@@ -184,6 +184,22 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
     assert with_settled_ends(given, ends_later, NOW) == given
 
 
+def test_batches_size_themselves_where_a_dag_is_batchable_and_nothing_else_is_said() -> None:
+    ask = CreateBackfill(dag_id="flights", start_date=at("2013-01-01T05:00:00Z"))
+    batchable = dataclasses.replace(DAILY, batchable=True)
+    assert (with_defaults(ask, DAILY, NOW).batch, with_defaults(ask, batchable, NOW).batch) == (1, "auto")
+    assert with_settled_ends(ask, batchable, NOW).batch is None
+    assert with_defaults(ask.evolve(batch=7), batchable, NOW).batch == 7
+    one_each: list[dict[str, Any]] = [
+        {"kind": "single"}, {"kind": "partitions", "partitions": ("a",)}, {"reprocess": "failed_tasks"},
+    ]  # fmt: skip
+    for options in one_each:
+        assert with_defaults(ask.evolve(**options), batchable, NOW).batch == 1
+    for options in one_each[:2]:
+        with pytest.raises(InvalidInput, match="has none to join"):
+            check_backfill(CreateBackfill(dag_id="flights", batch="auto", **options), batchable, NOW)
+
+
 @pytest.mark.parametrize(
     ("dag", "start", "message"),
     [

@@ -1,8 +1,9 @@
 """Measures how much a backfill that saturates its own pool slows scheduled runs.
 
 One DAG runs every few seconds in the pool `scheduled`: first alone, then beside a backfill that takes every slot of
-`backfill`. Measured are the time from a run's due time to its task's end, and the task alone (from its launch), in one run on
-one machine; compare the ratios of p95.
+`backfill`: runs of one item each, or batches that size themselves, whose Spark jobs grow with their items. Measured are the
+time from a run's due time to its task's end, and the task alone (from its launch), in one run on one machine; compare the
+ratios of p95.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from backfill_manager.clock import SystemClock
+from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Pool, TaskInstance
 from backfill_manager.requests.submit import submit
@@ -43,11 +44,22 @@ def load():
     def job(ctx):
         ctx.spark.range(0, 400_000_000, 1, 64).selectExpr("sum(id * id % 7)").collect()
     job()
+
+@dag(schedule="@daily", max_active_runs=64, max_active_tasks=64, batchable=True)
+def batches():
+    @task
+    def job(ctx):
+        days = (ctx.interval[1] - ctx.interval[0]).days
+        ctx.spark.range(0, 400_000_000 * days, 1, 64 * min(days, 16)).selectExpr("sum(id * id % 7)").collect()
+    job()
 """
 
 
-def measure_isolation(runs: int, width: int, *, spark: SparkSession | None = None) -> dict[str, Any]:
+def measure_isolation(
+    runs: int, width: int, *, spark: SparkSession | None = None, auto_batches: bool = False
+) -> dict[str, Any]:
     """Returns latencies in seconds, alone and beside the backfill, of `runs` scheduled runs each, and the ratios of p95."""
+    dag_id = "batches" if auto_batches else "load"
     pools = [
         Pool(name=s.SCHEDULED_RUN, slots=16, weight=4, min_share=2),
         Pool(name=s.BACKFILL_RUN, slots=width, weight=1, min_share=0),
@@ -56,21 +68,26 @@ def measure_isolation(runs: int, width: int, *, spark: SparkSession | None = Non
     with running_manager({"isolation.py": DAG_FILE}, pools, spark) as (store, _):
         alone = _measure(store, clock, runs)
         backfill_id = clock.new_id()
-        command = CreateBackfill(
-            dag_id="load",
-            kind="partitions",
-            partitions=tuple(str(n) for n in range(100_000)),
-            max_active_runs=width * 4,
-        )
+        if auto_batches:  # more than can end; a run should take about 20 s
+            begins, ends = parse_instant("1990-01-01T00:00:00Z"), parse_instant("2019-12-31T00:00:00Z")
+            command = CreateBackfill(
+                dag_id=dag_id, start_date=begins, end_date=ends, batch="auto", batch_target=20.0, max_active_runs=width * 4
+            )  # fmt: skip
+        else:
+            partitions = tuple(str(n) for n in range(100_000))
+            command = CreateBackfill(
+                dag_id=dag_id, kind="partitions", partitions=partitions, max_active_runs=width * 4
+            )  # fmt: skip
         submit(
             store,
             clock,
             kinds.BACKFILL_CREATE,
             {"backfill_id": backfill_id, "ask": command.to_payload()},
         )
-        _wait(lambda: len(_tasks(store, "load", (s.SUCCESS,))) >= width)
+        _wait(lambda: len(_tasks(store, dag_id, (s.SUCCESS,))) >= width)
         beside = _measure(store, clock, runs)
-        loaded = len(_tasks(store, "load", (s.SUCCESS,)))
+        loaded = len(_tasks(store, dag_id, (s.SUCCESS,)))
+        sizes = [run.items for run in store.read(DagRun, [Condition("dag_id", "=", dag_id)])]
         submit(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
     return {
         "runs": runs,
@@ -80,6 +97,7 @@ def measure_isolation(runs: int, width: int, *, spark: SparkSession | None = Non
         "ratio_due_to_end_p95": round(_p95(beside, 0) / _p95(alone, 0), 3),
         "ratio_task_p95": round(_p95(beside, 1) / _p95(alone, 1), 3),
         "backfill_tasks_meanwhile": loaded,
+        "largest_batch": max(sizes),
     }
 
 

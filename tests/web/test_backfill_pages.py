@@ -20,7 +20,18 @@ from support.page_client import browser_of
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.errors import BackfillManagerError, InvalidInput
-from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Manager, Record, Request, Response
+from backfill_manager.execution.messages import Succeeded
+from backfill_manager.model import states as s
+from backfill_manager.model.records import (
+    AUTO_BATCH,
+    Backfill,
+    BackfillItem,
+    DagRun,
+    Manager,
+    Record,
+    Request,
+    Response,
+)
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.requests import submit
@@ -520,7 +531,7 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
     wrong = {"priority": "much", "batch": "0", "overrides": "retries", "conf": "{full", "tasks": "keep.*me"}
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, **wrong})
     assert text_of(page, "error-priority") == "“Priority” must be a whole number, not 'much'."
-    assert text_of(page, "error-batch") == "“Batch” must be 1 or more, not 0."
+    assert text_of(page, "error-batch") == "“Batch” must be a whole number of 1 to 1,000,000,000, or `auto`, not 0."
     assert "must be NAME=VALUE" in text_of(page, "error-overrides")
     assert "is not JSON" in text_of(page, "error-conf")
     again = fields_of(page, "settings-form")
@@ -643,11 +654,31 @@ def test_every_setting_is_read_back_as_it_is_shown() -> None:
         "is_polite": True, "tasks": "^clean", "mark_success": False, "conf": {"a": [1, "ü"]}, "with_upstream": False,
         "with_downstream": True,
         "overrides": {"retries": 3, "clean.trigger_rule": "all_done", "clean.pool": "7", "x": None, "y": " b ", "z": "a\nb"},
+        "batch_target": 90.5,
     }  # fmt: skip
     assert set(values) == set(UPDATABLE_FIELDS) == set(SETTINGS)
     errors: dict[str, str] = {}
     assert read_settings({name: as_typed(name, value) for name, value in values.items()}, errors) == values
     assert errors == {}
+    typed = {"batch": "auto", "batch_target": "10 min", "pool": "backfill", "priority": "0"}
+    found = read_settings(typed, errors)
+    assert (found["batch"], found["batch_target"], errors) == ("auto", 600.0, {})
+
+
+def test_a_backfill_whose_batches_size_themselves_shows_how_large_they_became(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    one = ground.backfill("flights", days("2013-01-01", 40), batch=AUTO_BATCH, batch_target=90.0, max_active_runs=1)
+    assert "auto, 1 min 30 s at most" in page_of(browser, f"/backfills/{one}").root.whole_text
+    ground.script = lambda _: Succeeded()
+    ground.drain()
+    page = page_of(browser, f"/backfills/{one}")
+    assert "auto: up to 19 intervals per run so far, 1 min 30 s at most" in page.root.whole_text
+    two = ground.backfill("flights", days("2014-01-01", 3), batch=AUTO_BATCH, is_paused=True, state=s.PAUSED)
+    form = fields_of(page_of(browser, f"/backfills/{two}/settings"), "settings-form")
+    assert form["batch"] == "auto"
+    followed(browser, f"/backfills/{two}/settings", **{**form, "batch": "3", "batch_target": "2 min"})
+    assert queued_request(ground)[1]["changes"] == {"batch": 3, "batch_target": 120.0}
 
 
 # -- a new one --------------------------------------------------------------------------------------------------------
@@ -734,7 +765,8 @@ def unled(ground: InMemoryManager) -> TestClient:
 def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient) -> None:
     page = page_of(browser, "/backfills/new?dag=flights&start_date=2013-02-01&kind=missing")
     form = fields_of(page, "create-form")
-    assert (form["kind"], form["start_date"], form["pool"], form["batch"]) == ("missing", "2013-02-01", "backfill", "1")
+    assert (form["kind"], form["start_date"], form["pool"], form["batch"]) == ("missing", "2013-02-01", "backfill", "")
+    assert "Empty: auto for a DAG that is batchable, else 1." in page.root.whole_text
     assert "America/New_York" in page.root.whole_text
     words = {one.whole_text for one in page.root.find("button") if one.attributes.get("name") == "quick"}
     assert {"7 days", "December 2013", "2013", "Full range"} <= words
@@ -756,6 +788,17 @@ def test_the_preview_is_the_dry_run(ground: InMemoryManager, led: TestClient, mo
     (ask,) = hand.submitted
     assert (ask["start_date"], ask["end_date"], ask["batch"]) == ("2013-01-01T05:00:00Z", "2013-01-31T05:00:00Z", 5)
     assert queued_request(ground)[0] == "backfill.dry_run"
+
+
+def test_the_preview_says_how_batches_size_themselves(
+    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, why = Hand(ground, monkeypatch), "Batches size themselves: no run of this DAG has succeeded yet, so ..."
+    document = hand.plan()
+    document["summary"]["batching"] = why
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    assert why in Page(led.post("/backfills/new/preview", data={**FORM, "batch": ""}).text).root.whole_text
+    assert hand.submitted[0]["batch"] is None  # the planner decides
 
 
 def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
@@ -852,6 +895,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
     assert ask == {
         "dag_id": "flights", "kind": "schedule", "start_date": "2013-01-01T11:30:00Z", "end_date": "2013-01-31T05:00:00Z",
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
+            "batch_target": None,
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
         "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
         "allow_future": True, "ignore_first_depends_on_past": False, "with_upstream": True, "with_downstream": True,

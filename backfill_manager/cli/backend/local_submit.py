@@ -105,6 +105,7 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
 def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.cli.backend.local_spark import local_spark
     from backfill_manager.execution.input_statistics import input_files
+    from backfill_manager.planning.batch_forecast import with_batch_limits
     from backfill_manager.planning.downstream_plan import plan_with_downstream
     from backfill_manager.planning.estimates import with_estimates
     from backfill_manager.planning.reruns import with_reruns
@@ -116,6 +117,7 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     others = dags.current_dags(store) if backfill.downstream else {}
     with local_spark(context) as spark:
         plan = with_reruns(plan_with_downstream(spark, store, backfill, dag, row.current_version, others, now), store)
+        plan = with_batch_limits(plan, store, context.settings.limits.batch_target)
         return with_estimates(plan, store, input_files(spark), now).to_json_document()
 
 

@@ -69,6 +69,8 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     out.print_line(f"{plan_counts(summary)}.")
     if (tasks := summary.get("tasks")) is not None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
+    if (why := summary.get("batching")) and summary["pending"]:
+        out.print_line(why)
     for line in estimate_lines(summary.get("estimate") or {}) if summary["pending"] else ():
         out.print_line(line)
     if plan.get("downstream"):

@@ -18,7 +18,7 @@ from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfi
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import Paging
 from backfill_manager.errors import InvalidInput
-from backfill_manager.model.records import Backfill, DagRow
+from backfill_manager.model.records import Backfill, DagRow, DagRun
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
 from backfill_manager.queries.backfill_items import find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of
@@ -32,9 +32,11 @@ from backfill_manager.queries.backfills import (
 )
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
+from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.requests.validation import check_not_ended, retried_backfill
 from backfill_manager.schemas import kinds
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.schemas.backfill_row import AUTO
+from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.links import PathId, to, to_run
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
@@ -142,6 +144,12 @@ def backfill(
         "before": _range_link(row, max(1, begins - width), begins - 1) if begins > 1 else None,
         "after": _range_link(row, ends + 1, min(ends + width, planned)) if ends < planned else None,
     }
+    largest = None
+    if row["batch"] == AUTO:
+        largest = context.app.cached_by_version(
+            ["dag_run"], f"ui:largest-batch:{backfill_id}",
+            lambda: context.store.first(DagRun, matching(backfill_id=backfill_id), ("-items",), NOT_LISTED),
+        )  # fmt: skip
     return context.page(
         "backfills/one.html", b=details, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
         states=in_states, item_states=ITEM_STATES, settings=FORM_FIELDS,
@@ -149,6 +157,7 @@ def backfill(
         map=shown["map"] if shown else None,
         ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)], beside=beside,
         reasons=shown["reasons"] if shown else [], items=items, cell_label=cell_label, rate=rate,
+        largest_batch=largest.items if largest else None,
     )  # fmt: skip
 
 

@@ -47,7 +47,9 @@ def _form_field(field: DeclaredField) -> FormField:
     of_type: dict[type, Widget] = {bool: "checkbox", int: "number", dict: "lines"}
     empty = f" Empty: {field.option.none}." if field.option.none else ""
     one_per_line = " One NAME=VALUE per line." if field.name == "overrides" else ""
-    widget: Widget = "pool" if field.name == "pool" else of_type.get(field.type, "text")
+    widget: Widget = (
+        "pool" if field.name == "pool" else "text" if field.option.as_text else of_type.get(field.type, "text")
+    )
     return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
 
@@ -96,7 +98,7 @@ def as_typed(name: str, value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
     if name == "overrides":
         return "\n".join(f"{key}={_plain(item)}" for key, item in sorted(value.items()))
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> str:

@@ -35,6 +35,10 @@ class TimeWindow:
             raise errors.EMPTY_WINDOW(window=text)
         return cls(start, until if until > start else until + 24 * 60)
 
+    @property
+    def length_s(self) -> float:
+        return (self.until - self.start) * 60.0
+
     def is_open(self, at: datetime, timezone: str) -> bool:
         minute = self._minute(at, timezone)
         return self.start <= minute < self.until or minute + 24 * 60 < self.until
@@ -47,6 +51,17 @@ class TimeWindow:
             to_change = _CLOCKS_CHANGE_AT - opening.minute % _CLOCKS_CHANGE_AT  # until then a clock runs on evenly
             opening += timedelta(minutes=min(wait, to_change) or to_change)
         return opening
+
+    def seconds_left(self, at: datetime, timezone: str) -> float | None:
+        """Until it closes, from an instant at which it is open; None: it never does."""
+        if self.until - self.start >= 24 * 60:
+            return None
+        closing = at.astimezone(UTC).replace(second=0, microsecond=0)
+        while self.is_open(closing, timezone):
+            minute = self._minute(closing, timezone)
+            left = (self.until if minute >= self.start else self.until - 24 * 60) - minute
+            closing += timedelta(minutes=min(left, _CLOCKS_CHANGE_AT - closing.minute % _CLOCKS_CHANGE_AT))
+        return max(0.0, (closing - at).total_seconds())
 
     @staticmethod
     def _minute(at: datetime, timezone: str) -> int:

@@ -1,0 +1,44 @@
+"""What `planning.batch_size` is given of an active backfill with `batch=auto`, and what its runs teach it. Pure."""
+
+from __future__ import annotations
+
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model.pools import pool_of
+from backfill_manager.planning.batch_size import MAX_PAST, BatchLimits, cost_of, growth_limit, size_of_next
+from backfill_manager.planning.past_costs import past_run
+from backfill_manager.planning.time_window import TimeWindow
+
+
+def next_size(tick: Tick, live: ActiveBackfill) -> int:
+    """How many items the next run may take."""
+    past = live.past or []
+    cost, busy_s = cost_of(past), []
+    for key, items in live.running.items():
+        run = tick.state.runs.get(key)
+        if cost is not None and run is not None:
+            since = run.row.started_at or tick.now
+            busy_s.append(max(0.0, cost.seconds(len(items)) - (tick.now - since).total_seconds()))
+    return size_of_next(cost, growth_limit(past), _limits(tick, live), live.counts[s.PENDING], busy_s).items
+
+
+def _limits(tick: Tick, live: ActiveBackfill) -> BatchLimits:
+    row, pool = live.row, tick.state.pools.get(pool_of(None, live.row.pool))
+    target_s = row.batch_target or tick.state.batch_target_s
+    window_s = None
+    if row.window is not None:
+        window_s = TimeWindow.parse(row.window).seconds_left(tick.now, live.spec.timezone)
+    slots = row.max_active_runs if pool is None else min(row.max_active_runs, pool.slots)
+    return BatchLimits(1 if live.spec.is_serial else slots, target_s, window_s)
+
+
+def remember_cost(live: ActiveBackfill, run: ActiveRun) -> None:
+    """Of a run that has ended."""
+    if live.past is None:
+        return
+    tasks = run.tasks.values()
+    took_s = {ti.task_id: ti.duration_s for ti in tasks if ti.duration_s is not None}
+    one = past_run(run.row, run.spec, took_s, sum(ti.rows_written or 0 for ti in tasks), own=True)
+    if one is not None:
+        live.past = [*live.past[-2 * MAX_PAST + 1 :], one]

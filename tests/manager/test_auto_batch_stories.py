@@ -1,0 +1,251 @@
+"""Batches that size themselves (`batch=auto`): in memory, with tasks that take as long as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from support.scenarios import accepted, nothing_hangs, refused, timeline
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.model import states as s
+from backfill_manager.model.records import AUTO_BATCH, Pool
+from backfill_manager.planning.batch_size import GROWTH
+from backfill_manager.planning.past_costs import read_past
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+SPEC = dag_spec("d", "a", batchable=True)
+Seconds = Callable[[TaskLaunch], float]
+
+
+def taking(fixed_s: float, per_item_s: float) -> Seconds:
+    return lambda launch: fixed_s + per_item_s * launch.run.items
+
+
+def ground_with(*, slots: int = 16, spec: object = SPEC) -> InMemoryManager:
+    return InMemoryManager(spec, script=lambda _: None, slots=slots)  # type: ignore[arg-type]
+
+
+def run_through(
+    ground: InMemoryManager, seconds: Seconds, outcome: Callable[[TaskLaunch], Outcome] = lambda _: Succeeded(),
+    until: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
+    """Time goes on from the end of one task to the end of the next."""
+    ends = {key: None for key in ()}  # type: ignore[var-annotated]
+    for _ in range(10_000):
+        ground.drain()
+        for key, launch in ground.running.items():
+            ends.setdefault(key, ground.clock.monotonic() + seconds(launch))
+        live = {key: at for key, at in ends.items() if key in ground.running}
+        if not live or until():
+            return
+        key = min(live, key=lambda one: live[one])
+        ground.clock.advance(seconds=max(0.0, live[key] - ground.clock.monotonic()))
+        ground.finish(key, outcome(ground.running[key]))
+    raise AssertionError("still busy")
+
+
+def made(ground: InMemoryManager) -> list[int]:
+    """Items of each run, in the order of making."""
+    return [run.items for run in sorted(ground.runs("d"), key=lambda run: (run.created_at, run.run_seq))]
+
+
+def auto(ground: InMemoryManager, n: int, **more: object) -> str:
+    return ground.backfill("d", days("2013-01-01", n), batch=AUTO_BATCH, **{"max_active_runs": 4, **more})
+
+
+def test_a_backfill_grows_its_batches_until_its_slots_end_together() -> None:
+    ground = ground_with()
+    backfill = auto(ground, 365)
+    run_through(ground, taking(10.0, 0.1))
+    assert ground.states(backfill) == {s.SUCCESS: 365}
+    sizes = made(ground)
+    assert sizes[:4] == [1] * 4 and sizes[4] == 4 and max(sizes) > 40 and len(sizes) <= 20
+    assert all(size <= GROWTH * max(sizes[:place]) for place, size in enumerate(sizes) if place)
+    last = [run for run in ground.runs("d") if run.started_at == max(one.started_at for one in ground.runs("d"))]  # type: ignore[type-var]
+    ended = sorted(run.ended_at for run in ground.runs("d") if run.ended_at is not None)[-4:]
+    assert last and (ended[-1] - ended[0]).total_seconds() < 10.0  # one fixed part
+    timeline(ground, "d")
+
+
+def test_no_run_takes_longer_than_the_target() -> None:
+    ground = ground_with()
+    auto(ground, 200, max_active_runs=2, batch_target=60.0)
+    run_through(ground, taking(10.0, 5.0))
+    assert max(made(ground)) == 10  # 10 + 10 * 5 seconds
+
+
+def test_the_target_of_the_configuration_counts_where_the_backfill_has_none() -> None:
+    ground = ground_with()
+    ground.state.batch_target_s = 30.0
+    auto(ground, 100, max_active_runs=2)
+    run_through(ground, taking(10.0, 5.0))
+    assert max(made(ground)) == 4
+
+
+def test_it_shrinks_when_runs_become_slow() -> None:
+    """From 2015 on an item takes a hundred times as long."""
+    ground = ground_with()
+    auto(ground, 3000, max_active_runs=1, batch_target=60.0)
+
+    def seconds(launch: TaskLaunch) -> float:
+        start = launch.run.interval_start
+        assert start is not None
+        return 1 + launch.run.items * (5.0 if start.year >= 2015 else 0.05)
+
+    run_through(ground, seconds)
+    sizes = made(ground)
+    largest = max(sizes)
+    after = sizes[sizes.index(largest) + 1 :]
+    assert largest == 1000 and len(after) > 20 and max(after[-20:]) <= 13
+
+
+def test_it_ends_within_its_time_window() -> None:
+    """From 22:00 to 23:00; a run of all would take two hours."""
+    ground = ground_with()
+    ground.clock.advance(hours=22)
+    auto(ground, 300, max_active_runs=1, window="22:00-23:00", batch_target=86_400.0)
+    run_through(ground, taking(60.0, 25.0))
+    for run in ground.runs("d"):
+        assert run.started_at is not None and run.ended_at is not None
+        assert run.started_at.hour == 22 and (run.items == 1 or run.ended_at.strftime("%H:%M:%S") <= "23:00:00")
+
+
+def test_after_a_failure_batches_are_smaller_and_it_is_halved_down_to_the_day() -> None:
+    ground = ground_with()
+    backfill = auto(ground, 120, max_active_runs=1)
+    poison = "2013-01-31"
+
+    def outcome(launch: TaskLaunch) -> Outcome:
+        start, end = launch.run.interval_start, launch.run.interval_end
+        assert start is not None and end is not None
+        return Failed("poison") if f"{start:%Y-%m-%d}" <= poison < f"{end:%Y-%m-%d}" else Succeeded()
+
+    run_through(ground, taking(10.0, 0.1), outcome)
+    assert ground.states(backfill) == {s.SUCCESS: 119, s.FAILED: 1}
+    by_start = sorted(ground.runs("d"), key=lambda run: run.run_seq)
+    failed = next(run.items for run in ground.runs("d") if run.state == s.OVERRIDDEN)
+    assert failed == 64
+    (at,) = [place for place, run in enumerate(by_start) if run.items == failed and run.state == s.OVERRIDDEN]
+    assert by_start[at].items > max(run.items for run in by_start[at + 1 :])
+    timeline(ground, "d")
+
+
+def test_a_dag_with_past_runs_starts_large() -> None:
+    ground = ground_with()
+    auto(ground, 100)
+    run_through(ground, taking(10.0, 0.1))
+    largest, before = max(made(ground)), len(ground.runs("d"))
+    ground.backfill("d", days("2014-01-01", 300), batch=AUTO_BATCH, max_active_runs=4)
+    run_through(ground, taking(10.0, 0.1))
+    assert made(ground)[before] == min(GROWTH * largest, 75)
+
+
+def test_runs_that_are_no_backfills_count_too_and_partial_ones_do_not() -> None:
+    ground = ground_with()
+    backfill = auto(ground, 4, max_active_runs=1)
+    run_through(ground, taking(10.0, 0.5))
+    (first, *_), (task, *_) = ground.runs("d"), ground.tasks("d")
+    by_schedule = first.evolve(run_id="scheduled__1", backfill_id=None, run_seq=901)
+    partial = first.evolve(run_id="partial", backfill_id="other", is_partial=True, run_seq=902)
+    ground.store.write([by_schedule, partial])
+    ground.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in (by_schedule, partial)])
+    assert [(run.items, run.own) for run in read_past(ground.store, SPEC)] == [(1, False), (1, False), (3, False)]
+    own = read_past(ground.store, SPEC, backfill)
+    assert [(run.items, run.seconds, run.own) for run in own] == [(1, 10.5, False), (1, 10.5, True), (3, 11.5, True)]
+
+
+def test_a_new_leader_goes_on_with_what_the_tables_tell_of_past_runs() -> None:
+    ground = ground_with()
+    backfill = auto(ground, 365)
+    run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 16)
+    known = len(made(ground))
+    ground.crash()
+    run_through(ground, taking(10.0, 0.1))
+    assert min(made(ground)[known : known + 3]) >= 16
+    assert ground.states(backfill) == {s.SUCCESS: 365}
+    timeline(ground, "d")
+
+
+def test_slots_of_the_pool_count_where_there_are_fewer_than_active_runs() -> None:
+    ground = ground_with(slots=2)
+    ground.state.put(Pool(name="backfill", slots=2, weight=1, min_share=0))
+    ground.commit()
+    auto(ground, 400, max_active_runs=2)
+    run_through(ground, taking(10.0, 0.1))
+    narrow = max(made(ground))
+    wide = ground_with()
+    auto(wide, 400, max_active_runs=16)
+    run_through(wide, taking(10.0, 0.1))
+    assert narrow > 2 * max(made(wide))
+
+
+def test_runs_that_wait_for_each_other_are_not_split_over_slots() -> None:
+    """All tasks depend on the past: only one run at a time can work."""
+    spec = dag_spec("d", "a", batchable=True, each={"a": {"depends_on_past": True}})
+    ground = ground_with(spec=spec)
+    auto(ground, 1000)
+    run_through(ground, taking(10.0, 0.1))
+    assert max(made(ground)) == 256
+    order = [run for run in ground.runs("d")]
+    for before, after in pairwise(order):
+        assert before.ended_at is not None and after.started_at is not None and before.ended_at <= after.started_at
+
+
+def test_a_task_that_waits_for_the_past_inside_a_batch_is_one_task() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True, each={"b": {"depends_on_past": True}})
+    ground = ground_with(spec=spec)
+    backfill = auto(ground, 100)
+    run_through(ground, taking(10.0, 0.1))
+    assert ground.states(backfill) == {s.SUCCESS: 100}
+    of_b = [ti for ti in ground.tasks("d", "b")]
+    assert len(of_b) == len(ground.runs("d"))
+    ends = [ti.ended_at for ti in sorted(of_b, key=lambda ti: ti.run_id)]
+    assert ends == sorted(ends, key=lambda at: (at is None, at))
+
+
+def test_it_can_be_switched_on_and_off_while_it_runs() -> None:
+    ground = ground_with()
+    backfill = ground.backfill("d", days("2013-01-01", 300), max_active_runs=2)
+    run_through(ground, taking(10.0, 0.1), until=lambda: len(ground.runs("d")) >= 6)
+    assert max(made(ground)) == 1
+    accepted(ground, "backfill.set", backfill_id=backfill, changes={"batch": "auto", "batch_target": "2 min"})
+    assert (ground.row(backfill).batch, ground.row(backfill).batch_target) == (AUTO_BATCH, 120.0)
+    run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 16)
+    known = len(made(ground))
+    accepted(ground, "backfill.set", backfill_id=backfill, changes={"batch": 1})
+    run_through(ground, taking(10.0, 0.1))
+    assert set(made(ground)[known:]) == {1}
+    assert ground.states(backfill) == {s.SUCCESS: 300}
+
+
+def test_it_is_refused_for_a_dag_that_is_not_batchable() -> None:
+    ground = InMemoryManager(dag_spec("d", "a"), script=lambda _: None)
+    backfill = ground.backfill("d", days("2013-01-01", 3), max_active_runs=1)
+    ground.drain()
+    message = refused(ground, "backfill.set", backfill_id=backfill, changes={"batch": "auto"})
+    assert "does not say batchable=True" in message
+    with pytest.raises(InvalidInput, match="batch must be a whole number, or `auto`, not null"):
+        ground.ask("backfill.set", backfill_id=backfill, changes={"batch": None})
+
+
+def test_a_backfill_that_marks_success_learns_nothing_and_ends() -> None:
+    ground = ground_with()
+    backfill = auto(ground, 50, mark_success=True)
+    nothing_hangs(ground)
+    assert ground.states(backfill) == {s.SUCCESS: 50}
+
+
+@pytest.mark.parametrize("tables", range(0, 22, 3))
+def test_a_crash_anywhere_changes_nothing_in_what_comes_out(tables: int) -> None:
+    from support.scenarios import dies_after
+
+    ground = ground_with()
+    backfill = auto(ground, 40)
+    run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 4)
+    dies_after(ground, tables)
+    run_through(ground, taking(10.0, 0.1))
+    assert ground.states(backfill) == {s.SUCCESS: 40}
+    assert sum(run.items for run in timeline(ground, "d")) == 40
