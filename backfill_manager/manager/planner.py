@@ -80,7 +80,7 @@ class Planner(Service):
         self._session.conf.set("spark.sql.shuffle.partitions", "1")
         self._session.conf.set(
             "spark.sql.adaptive.enabled", "false"
-        )  # one stage has nothing to adapt to: a fifth less to plan
+        )  # one stage: nothing to adapt to, a fifth less to plan
         context = self._spark.sparkContext
         context.addJobTag(TAG)
         context.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)

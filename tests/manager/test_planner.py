@@ -22,7 +22,9 @@ FIRST, LAST = datetime(2024, 1, 1, tzinfo=timezone.utc), datetime(2024, 1, 3, tz
 def test_a_request_is_planned_in_place_of_the_rest_of_the_warm_up(spark: SparkSession) -> None:
     store, planned = MemoryStore(), list[PlanResult]()
     store.init()
-    planner = Planner(spark, store, SystemClock(), on_planned=planned.append, on_spark_gone=lambda reason: None)
+    planner = Planner(
+        spark, store, SystemClock(), batch_target_s=600.0, on_planned=planned.append, on_spark_gone=lambda reason: None
+    )  # fmt: skip
     assert WARM_UPS > 2
     request = PlanRequest(
         "q", BACKFILL_CREATE, "b", CreateBackfill(dag_id="d", start_date=FIRST, end_date=LAST), "tests"
