@@ -29,19 +29,21 @@ REVISIONS = [REPOSITORY, *([Path(AGAINST)] if AGAINST else [])]
 ROUNDS = int(os.environ.get("BFM_BENCH_ROUNDS", "5"))
 
 
-def run(*args: str, package: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+def run(*args: str, package: Path = REPOSITORY) -> str:
+    """What it prints."""
     path = os.pathsep.join([str(package), str(REPOSITORY / "tests")])
-    environ = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }  # as it is installed
-    return subprocess.run(
-        [sys.executable, *args], env={**environ, "PYTHONPATH": path}, cwd=package, capture_output=True, text=True, check=True
+    # with compiled modules, as it is installed
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    ended = subprocess.run(
+        [sys.executable, *args], env={**environ, "PYTHONPATH": path}, cwd=package, capture_output=True, text=True, check=False
     )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def measured(package: Path, *args: str) -> dict[str, Any]:
     figures: dict[str, Any] = json.loads(
-        run("-m", "support.bench_orchestration", *args, package=package).stdout.splitlines()[-1]
+        run("-m", "support.bench_orchestration", *args, package=package).splitlines()[-1]
     )
     return figures
 
