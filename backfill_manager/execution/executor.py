@@ -32,7 +32,9 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.group_commit import CommitsOfTry, GroupCommits
 from backfill_manager.execution.run_task import run_sql_task
+from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
@@ -94,7 +96,8 @@ class Executor:
         self._watching = True
         self._gone: m.Lost | m.PutBack | None = None  # Spark has; what becomes of what ran
         name = f"executor of term {term}"
-        self._processes = TaskProcesses(spark, servers, clock, name=name, on_failure=on_failure)
+        self._commits = GroupCommits(spark, CONTROL_POOL)
+        self._processes = TaskProcesses(spark, servers, clock, name=name, commits=self._commits, on_failure=on_failure)
         self._watcher = ServiceThread(name, self._watch, on_failure=on_failure)
         self._watcher.start()
 
@@ -192,6 +195,7 @@ class Executor:
         if not already:
             self._watcher.join()
             self._processes.close()
+            self._commits.close()
 
     def _weight(self, it: _Try) -> int:
         """A task heavier than its pool takes all of it: it would never run otherwise."""
@@ -227,7 +231,10 @@ class Executor:
                 self._end(it, m.Postponed(str(error)))
             return
         jobs = it.jobs
-        order = TaskOrder(it.launch, self._state, self._snapshots, jobs.group, jobs.tag, jobs.description)
+        order = TaskOrder(
+            it.launch, self._state, self._snapshots, jobs.group, jobs.tag, jobs.description,
+            commits_together=self._commits.is_available,
+        )  # fmt: skip
         with self._changed:
             if it.abandoned is None:
                 it.running = self._processes.start(order, _Listener(self, it), it.turns)
@@ -251,8 +258,9 @@ class Executor:
                 session = self._spark.newSession()
                 session.conf.set("spark.scheduler.pool", it.launch.pool)
                 outcome = run_sql_task(
-                    it.launch, session, log=it.lines.add, turns=it.turns, refuse_if_abandoned=refuse_if_abandoned,
-                    state=self._state,
+                    it.launch, session, log=it.lines.add, turns=it.turns,
+                    commits=CommitsOfTry(self._commits, partial(self.refusal, it)) if self._commits.is_available else None,
+                    refuse_if_abandoned=refuse_if_abandoned, state=self._state,
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - before its statements: Spark is gone, or a bug of ours
             outcome = m.Failed(one_line(error))

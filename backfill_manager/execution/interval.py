@@ -50,22 +50,33 @@ def reading(at: datetime, timezone: str) -> datetime:
     return min(before, wall) if before < wall else wall  # right after a gap: the skipped readings belong here
 
 
-def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
-    """Spark type name -> the interval's ends in that type. Written out of our own values only, so safe in SQL."""
-    lower, upper = reading(interval.start, timezone), reading(interval.end, timezone)
+def ends(interval: Interval, timezone: str) -> dict[str, tuple[str, str]]:
+    """Spark type name -> the interval's ends in that type, in ISO 8601."""
+    readings = reading(interval.start, timezone), reading(interval.end, timezone)
+    start, end = (_utc(at).isoformat(timespec="microseconds") + "Z" for at in interval)
+    first, last = (at.isoformat(timespec="microseconds") for at in readings)
     return {
-        "timestamp": Bounds(instant_literal(interval.start), instant_literal(interval.end)),
-        "timestamp_ntz": Bounds(*(f"TIMESTAMP_NTZ '{at.isoformat(timespec='microseconds')}'" for at in (lower, upper))),
-        "date": Bounds(_date(lower), _date(upper)),
+        "timestamp": (start, end),
+        "timestamp_ntz": (first, last),
+        "date": (_date(readings[0]).isoformat(), _date(readings[1]).isoformat()),
     }
 
 
+def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
+    """Spark type name -> the interval's ends in that type. Written out of our own values only, so safe in SQL."""
+    found = ends(interval, timezone)
+    return {kind: Bounds(*(f"{kind.upper()} '{end}'" for end in found[kind])) for kind in found}
+
+
 def instant_literal(at: datetime) -> str:
-    text = at.astimezone(zoneinfo.ZoneInfo("UTC")).replace(tzinfo=None).isoformat(timespec="microseconds")
-    return f"TIMESTAMP '{text}Z'"
+    return f"TIMESTAMP '{_utc(at).isoformat(timespec='microseconds')}Z'"
 
 
-def _date(at: datetime) -> str:
+def _utc(at: datetime) -> datetime:
+    """Its reading in UTC (naive)."""
+    return at.astimezone(zoneinfo.ZoneInfo("UTC")).replace(tzinfo=None)
+
+
+def _date(at: datetime) -> date:
     """A date is its midnight: the first date whose midnight is not before `at`."""
-    day: date = at.date() if at.time() == time.min else at.date() + _DAY
-    return f"DATE '{day.isoformat()}'"
+    return at.date() if at.time() == time.min else at.date() + _DAY

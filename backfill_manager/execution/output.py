@@ -11,8 +11,9 @@ How:
 - An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
 - What a commit does with the rows is in output_write.py and output_merge.py.
-- Writers of one table take turns (execution/table_turns.py). A writer that has to wait computes and caches its rows meanwhile,
-  so that only the commits go one by one. Commits that conflict with writers outside of this manager are retried.
+- An interval, a partition or an append is staged as files, which the manager commits with those of others
+  (execution/group_commit.py). Every other write is a commit of its own, in its turn at the table (table_turns.py); while
+  it waits its rows are computed and cached. Commits that conflict with writers outside of this manager are retried.
 
 The commit's user metadata names state, dag, run, task, DAG version, try and interval.
 """
@@ -20,15 +21,18 @@ The commit's user metadata names state, dag, run, task, DAG version, try and int
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
+from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Write
+from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.humanise import plural
 from backfill_manager.model.states import WriteMode
@@ -66,9 +70,46 @@ class OutputWriter:
         table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
         transaction = self._try.transaction_id(self._nth[table.identity])
+        if isinstance(change, Write) and (staged := self._staged(table, transaction, df, change)) is not None:
+            assert self._try.commits is not None
+            answer = self._try.commits.commit(staged)
+            if answer.kind == "landed":
+                self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
+                return staged.rows
+            if answer.kind == "alone":
+                self._try.log.info("%s: a commit of its own, as %s", table.name, answer.why)
         with self._turn(table, transaction, df) as rows:
             repeated = retry_on_conflict(self._try.log, table.name)
             return repeated(self._commit, table, transaction, rows, change)
+
+    def _staged(self, table: OutputTable, transaction: str, df: DataFrame, write: Write) -> StagedWrite | None:
+        """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
+        from pyspark.sql.types import StructType
+
+        if self._try.commits is None or not write.replaces_part_or_appends:
+            return None
+        if not table.exists():
+            with self._try.turns.acquire(table.identity):
+                self._try.refuse_if_abandoned()
+                self._create_if_missing(table, df, write)
+        delta = DeltaTransaction(self._try.spark, table.log(self._try.spark))
+        definition, recorded = delta.definition(), delta.recorded(transaction)
+        has_landed = recorded is not None and recorded >= self._try.launch.ti.generation
+        if has_landed or not definition.is_plain or not definition.has_columns(_columns(df)):
+            return None
+        replaced = write.replaced(StructType.fromJson(definition.schema))
+        staged = StagedWrite(
+            table.name, table.identity, delta.folder, definition.digest, tuple(delta.write_files(df)), replaced,
+            transaction, self._try.launch.ti.generation, self._try.user_metadata(),
+        )  # fmt: skip
+        return staged if staged.is_known_by_statistics else None
+
+    def _create_if_missing(self, table: OutputTable, rows: DataFrame, change: Write | Merge) -> None:
+        if table.exists():
+            return
+        change.check(None, rows)
+        if (made := table.create(rows.schema)) is not None:
+            self._try.log.info("made the schema %s", made)
 
     @contextlib.contextmanager
     def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[DataFrame]:
@@ -86,10 +127,7 @@ class OutputWriter:
 
     def _commit(self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge) -> int | None:
         self._try.refuse_if_abandoned()
-        if not table.exists():
-            change.check(None, rows)
-            if (made := table.create(rows.schema)) is not None:
-                self._try.log.info("made the schema %s", made)
+        self._create_if_missing(table, rows, change)
         before = table.read()
         if self._has_landed(before, transaction):
             return None
@@ -101,16 +139,27 @@ class OutputWriter:
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before
             self._has_landed(after, transaction)
             return None
-        number = "" if commit.rows is None else f"{plural(commit.rows, 'row')} "
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
-        self._try.log.info("%s%s %s%s, version %d", number, change.verb, table.name, parts, commit.version)
+        self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows
+
+    def _log_landed(
+        self, table: OutputTable, change: Write | Merge, version: int, rows: int | None, parts: str = "", others: int = 0
+    ) -> None:  # fmt: skip
+        number = "" if rows is None else f"{plural(rows, 'row')} "
+        together = f", in one commit with {plural(others, 'other write')}" if others else ""
+        self._try.log.info("%s%s %s%s, version %d%s", number, change.verb, table.name, parts, version, together)
 
     def _has_landed(self, state: TableState, transaction: str) -> bool:
         if not state.has_landed(transaction, self._try.launch.ti.generation):
             return False
         self._try.log.info("%s: an earlier try of this run has written its rows; nothing is written again", state.name)
         return True
+
+
+def _columns(df: DataFrame) -> dict[str, Any]:
+    columns: dict[str, Any] = json.loads(df._jdf.schema().json())
+    return columns
 
 
 def _check_arguments(call: str, df: Any, schema: str | None) -> None:

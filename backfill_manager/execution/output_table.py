@@ -141,6 +141,10 @@ class OutputTable:
                 ) from None
             raise
 
+    def log(self, spark: SparkSession) -> Any:
+        """Its `DeltaLog`."""
+        return self.delta(spark)._jdt.deltaLog()
+
     def read(self) -> TableState:
         """The table as it is now."""
         delta = self.delta(self._spark)
@@ -202,10 +206,12 @@ _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
 
 def _rows_in(metrics: dict[str, str]) -> int | None:
     """Rows that a commit inserted or updated, by Delta's metrics; copied rows do not count."""
-    for names in (_MERGED, ("numUpdatedRows",), ("numOutputRows",)):
+    for names in (_MERGED, ("numUpdatedRows",)):
         if all(name in metrics for name in names):
             return sum(int(metrics[name]) for name in names)
-    return None
+    if "numOutputRows" not in metrics:
+        return None
+    return int(metrics["numOutputRows"]) - int(metrics.get("numCopiedRows", 0))
 
 
 def _new_columns(table: StructType, rows: StructType, within: str = "") -> Iterator[str]:

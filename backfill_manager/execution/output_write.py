@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from backfill_manager.clock import EPOCH, format_instant, from_micros
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.interval import bounds
+from backfill_manager.execution.interval import bounds, ends
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier, string_literal
+from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.model.states import WriteMode
 
 if TYPE_CHECKING:
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MODES: Final = get_args(WriteMode)
-
-
-@dataclass(frozen=True)
-class _Replaced:
-    """The part of a table that a write replaces."""
-
-    where: str  # for replaceWhere: literals in the column's own type
-    kind: str  # the type of its column
-    name: str  # in messages
 
 
 @dataclass(frozen=True)
@@ -47,6 +39,10 @@ class Write:
     @property
     def verb(self) -> str:
         return "appended to" if self.mode == "append" else "into"
+
+    @property
+    def replaces_part_or_appends(self) -> bool:
+        return self.mode == "append" or self.column is not None
 
     @classmethod
     def checked(
@@ -79,7 +75,7 @@ class Write:
         writer = rows.write.format("delta").mode("append" if self.mode == "append" else "overwrite")
         writer = writer.options(txnAppId=mark.transaction, txnVersion=str(mark.generation), userMetadata=mark.metadata)
         writer = writer.option("mergeSchema", self.adds_columns)
-        replaced = None if self.column is None else self._replaced(before.schema, self.column)
+        replaced = self.replaced(before.schema)
         if replaced is not None:
             writer = writer.option("replaceWhere", replaced.where)
         try:
@@ -93,20 +89,26 @@ class Write:
                 ) from None
             raise
 
-    def _replaced(self, schema: StructType, by: str) -> _Replaced:
-        """The part of the table that this write replaces."""
-        launch = self.launch
+    def replaced(self, schema: StructType) -> Replaced | None:
+        """The part of a table with these columns that it replaces; None if it replaces all, or none."""
+        if self.column is None:
+            return None
+        launch, by = self.launch, self.column
         column, kind = _column(self.call, schema, "the table", by)
+        name = next(name for name in schema.names if name.lower() == by.lower())
         if (key := launch.run.partition_key) is not None:
-            return _Replaced(f"{column} = {_key_literal(key, kind, by)}", kind, f"partition {key!r}")
+            where = f"{column} = {_key_literal(key, kind, by)}"
+            return Replaced(where, name, kind, f"partition {key!r}", key=key)
         assert launch.interval is not None
-        ends = bounds(launch.interval, launch.dag.timezone).get(kind)
-        if ends is None:
+        literals = bounds(launch.interval, launch.dag.timezone).get(kind)
+        if literals is None:
             raise InvalidInput(
                 f"{self.call}: time_column {by!r} is {kind}; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"
             )
         start, end = (format_instant(at) for at in launch.interval)
-        return _Replaced(f"{column} >= {ends.lower} AND {column} < {ends.upper}", kind, f"interval [{start}, {end})")
+        lower, upper = ends(launch.interval, launch.dag.timezone)[kind]
+        where = f"{column} >= {literals.lower} AND {column} < {literals.upper}"
+        return Replaced(where, name, kind, f"interval [{start}, {end})", lower, upper)
 
 
 def _column_of_run(call: str, launch: TaskLaunch, time_column: str | None, partition_column: str | None) -> str | None:

@@ -14,6 +14,7 @@ from backfill_manager.execution.context import TaskContext, executor_task_contex
 from backfill_manager.execution.error_format import one_line, traceback_text
 from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
+from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_turns import Turns
@@ -30,13 +31,13 @@ Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
 
 def run_sql_task(
-    launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, refuse_if_abandoned: Callable[[], None],
-    state: StateIdentity,
+    launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity,
 ) -> Outcome:  # fmt: skip
     """Run its statements in this session. Whatever happens comes back as a value; the traceback goes into the try's log."""
 
     def run() -> Succeeded:
-        this = _write_context(launch, session, log, turns, refuse_if_abandoned, state)
+        this = _write_context(launch, session, log, turns, commits, refuse_if_abandoned, state)
         ctx = TaskContext(this)
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
@@ -45,8 +46,8 @@ def run_sql_task(
 
 
 def run_python_task(
-    launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, refuse_if_abandoned: Callable[[], None],
-    state: StateIdentity, snapshots: Path | None,
+    launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None,
 ) -> Outcome:  # fmt: skip
     """Load the code of its version into this process and run it."""
 
@@ -54,7 +55,7 @@ def run_python_task(
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
             return Succeeded(run_on_executor(session.sparkContext, function, executor_task_context(launch), log))
-        ctx = TaskContext(_write_context(launch, session, log, turns, refuse_if_abandoned, state))
+        ctx = TaskContext(_write_context(launch, session, log, turns, commits, refuse_if_abandoned, state))
         returned = function(ctx)
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
@@ -64,11 +65,11 @@ def run_python_task(
 
 
 def _write_context(
-    launch: TaskLaunch, session: SparkSession, log: Log, turns: Turns, refuse_if_abandoned: Callable[[], None],
-    state: StateIdentity,
+    launch: TaskLaunch, session: SparkSession, log: Log, turns: Turns, commits: Commits | None,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity,
 ) -> WriteContext:  # fmt: skip
     logger = TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
-    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns)
+    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits)
 
 
 def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:

@@ -29,8 +29,10 @@ from typing import Any, Final, NoReturn
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution.attached_spark import AttachedSpark
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import run_python_task
+from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import mask_text
@@ -55,6 +57,7 @@ class TaskOrder:
     group: str  # of its Spark jobs, as the next two
     tag: str
     description: str
+    commits_together: bool = False  # its writes may share a commit with those of others
 
 
 def run(job: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
@@ -92,7 +95,8 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     outcome = run_python_task(
-        order.launch, spark.session, log=manager.log, turns=manager.turns, refuse_if_abandoned=manager.refuse_if_abandoned,
+        order.launch, spark.session, log=manager.log, turns=manager.turns,
+        commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,
         state=order.state, snapshots=order.snapshots,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -150,6 +154,11 @@ class _Manager:
             raise AbandonedTry(reply["abandoned"])
         if reply.get("unsure"):
             raise LostLease(reply["unsure"])
+
+    def commit(self, staged: StagedWrite) -> Answer:
+        """See `group_commit.Commits`."""
+        reply = self.request("commit", staged=dataclasses.asdict(staged))
+        return checked(Answer(**reply["answer"]))
 
     def _listen(self) -> None:
         while (received := self._channel.receive()) is not None:

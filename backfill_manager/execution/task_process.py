@@ -8,6 +8,7 @@ what processes send and print. The end of a try is the end of its process, and o
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import queue
@@ -30,8 +31,10 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
 from backfill_manager.errors import AbandonedTry, StateError
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.group_commit import Answer, GroupCommits
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
 from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded
+from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
 from backfill_manager.processes.channel import Channel, MessageBuffer
@@ -51,6 +54,7 @@ MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cu
 _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
     kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
 }
+_STAGED: Final = TypeAdapter(StagedWrite)
 
 
 class Listener(Protocol):
@@ -168,9 +172,10 @@ class TaskProcesses:
     """All task processes of an executor."""
 
     def __init__(
-        self, spark: SparkSession, servers: ForkServers, clock: Clock, *, name: str, on_failure: FailureHandler | None = None
+        self, spark: SparkSession, servers: ForkServers, clock: Clock, *, name: str, commits: GroupCommits,
+        on_failure: FailureHandler | None = None,
     ) -> None:  # fmt: skip
-        self._servers, self._gateways, self._clock = servers, JvmGateways(spark), clock
+        self._servers, self._gateways, self._clock, self._commits = servers, JvmGateways(spark), clock, commits
         self._lock = threading.Lock()  # guards which process has which task
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
@@ -420,6 +425,9 @@ class TaskProcesses:
             kind, why = task.listener.refusal() or ("", "")
             self._reply(process, {"number": number, kind or "yes": why or True})
             return
+        if request["request"] == "commit":
+            self._commit(process, task, number, request["staged"])
+            return
         table, shared = str(request["table"]), bool(request["shared"])
         try:
             if request["only_if_free"]:
@@ -432,6 +440,15 @@ class TaskProcesses:
                 task.held[number] = task.turns.request(table, shared=shared, on_turn=has_come)
         except AbandonedTry as error:
             self._reply(process, {"number": number, "abandoned": str(error)})
+
+    def _commit(self, process: _Process, task: RunningTask, number: int, staged: dict[str, Any]) -> None:
+        def refusal() -> tuple[str, str] | None:
+            return ("abandoned", "its process has ended") if process.has_ended else task.listener.refusal()
+
+        def reply(answer: Answer) -> None:
+            self._reply(process, {"number": number, "answer": dataclasses.asdict(answer)})
+
+        self._commits.submit(_STAGED.validate_python(staged), refusal, reply)
 
     def _reply(self, process: _Process, reply: dict[str, Any]) -> None:
         if not process.channel.try_send(reply):

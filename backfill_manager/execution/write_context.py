@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant
+from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
@@ -46,6 +47,7 @@ class WriteContext:
     refuse_if_abandoned: Callable[[], None]  # raises `AbandonedTry` or `LostLease` when nothing may be written any more
     state: StateIdentity
     turns: Turns
+    commits: Commits | None = None  # None: each write is a commit of its own
 
     def transaction_id(self, nth: int | str) -> str:
         """Of the `nth` write of this task into a table, or of a statement of its SQL."""

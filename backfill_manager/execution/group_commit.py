@@ -1,0 +1,210 @@
+"""Writes of several tries that go into a table by one commit.
+
+    each try stages its rows (files in the table's folder) ─► `submit` ─► the table's turn ─► one commit of all that are ready
+    by then ─► an answer for each
+
+A commit of Delta costs about as much for one interval as for twenty, and commits of one table go one by one. So each try does by
+itself what can be done side by side, and whoever has the turn commits for all that wait. Each keeps its own application
+transaction in that commit, so exactly-once holds for each alone: they land together, or none does, and a try that has landed
+finds its transaction there.
+
+The commit adds the staged files and removes those that lie wholly in a replaced interval. Everything else is done by the try
+itself, in a turn of its own, as if it had never been staged (answer `alone`): a file that lies across the end of an interval, a
+table that has changed its columns, a commit that fails. Staged files that are not committed stay in the folder until VACUUM,
+as those of a killed Spark writer do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from backfill_manager.errors import AbandonedTry, LostLease
+from backfill_manager.execution.delta_transaction import DeltaTransaction, is_available
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.staged_write import StagedWrite
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TableTurns, TurnHolder
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_WRITES: Final = 100  # of one commit
+THREADS: Final = 4  # tables that are committed to at once
+_log = logging.getLogger(__name__)
+
+Kind = Literal["landed", "had_landed", "outdated", "alone", "abandoned", "unsure"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a staged write."""
+
+    kind: Kind
+    why: str = ""
+    version: int = 0  # of the table
+    others: int = 0  # writes in the same commit
+
+
+class Commits(Protocol):
+    """What the writes of a try need."""
+
+    def commit(self, staged: StagedWrite) -> Answer:
+        """Waits for the answer. `AbandonedTry` or `LostLease` if nothing may be written any more."""
+        ...
+
+
+Refusal = Callable[[], tuple[str, str] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Submitted:
+    staged: StagedWrite
+    refusal: Refusal
+    on_answer: Callable[[Answer], None]
+
+
+class GroupCommits:
+    """All that the tries of a manager stage. Thread-safe."""
+
+    def __init__(self, spark: SparkSession, pool: str, turns: TableTurns = PROCESS_TURNS) -> None:
+        """`pool`: the fair-scheduler pool of what Spark does for commits."""
+        self.is_available = is_available(spark)
+        self._spark, self._holder = spark.newSession(), TurnHolder(turns)
+        self._lock = threading.Lock()
+        self._ready: dict[str, list[_Submitted]] = {}  # by the table's identity; with a turn asked for
+        self._threads = ThreadPoolExecutor(
+            THREADS, "commits", spark.sparkContext.setLocalProperty, ("spark.scheduler.pool", pool)
+        )
+
+    def submit(self, staged: StagedWrite, refusal: Refusal, on_answer: Callable[[Answer], None]) -> None:
+        """`refusal()`: why the try must write nothing any more, as ("abandoned" or "unsure", message). `on_answer` is called
+        once, from another thread, so it must not wait for anything."""
+        with self._lock:
+            is_first = staged.identity not in self._ready
+            self._ready.setdefault(staged.identity, []).append(_Submitted(staged, refusal, on_answer))
+        if is_first:
+            self._holder.request(staged.identity, on_turn=partial(self._begin, staged.identity))
+
+    def close(self) -> None:
+        """Once no try runs any more."""
+        self._holder.stop_waiting()
+        self._threads.shutdown()
+        self._holder.release_all()
+
+    def _begin(self, identity: str) -> None:
+        self._threads.submit(self._commit_ready, identity)
+
+    def _commit_ready(self, identity: str) -> None:
+        turn = next(turn for turn in self._holder.turns if turn.identity == identity and turn.state == "held")
+        with self._lock:
+            ready = self._ready.pop(identity)
+        left = ready
+        with turn:
+            while left:
+                group, left = _group(left)
+                for one, answer in zip(group, self._commit(group), strict=True):
+                    one.on_answer(answer)
+
+    def _commit(self, group: Sequence[_Submitted]) -> list[Answer]:
+        name = group[0].staged.table
+        try:
+            return retry_on_conflict(_log, name)(self._commit_once, group)
+        except Exception as error:  # noqa: BLE001 - whatever it is, each try meets it itself, and reports it
+            _log.warning("%s: %d writes could not be committed together: %s", name, len(group), one_line(error))
+            return [Answer("alone", one_line(error))] * len(group)
+
+    def _commit_once(self, group: Sequence[_Submitted]) -> list[Answer]:
+        transaction = DeltaTransaction.at(self._spark, group[0].staged.folder)
+        digest = transaction.definition().digest
+        answers = {one: _answer_without_commit(one, transaction, digest) for one in group}
+        ready = [one.staged for one, answer in answers.items() if answer is None]
+        replaced = [one.replaced for one in ready if one.replaced is not None]
+        removed: list[Any] = []
+        if replaced:
+            across: set[StagedWrite] = set()
+            for file, java_file in transaction.files_where(" OR ".join(f"({part.where})" for part in replaced)):
+                places = {one: one.replaced.place_of(file) for one in ready if one.replaced is not None}
+                if file.get("deletionVector"):
+                    across |= {one for one, place in places.items() if place != "outside"}
+                elif "inside" in places.values():
+                    removed.append((java_file, next(one for one, place in places.items() if place == "inside")))
+                else:
+                    across |= {one for one, place in places.items() if place == "across"}
+            ready = [one for one in ready if one not in across]
+            removed = [java_file for java_file, one in removed if one in ready]
+            alone = Answer("alone", "a file of the table lies across the end of what it replaces")
+            answers |= {one: alone for one in answers if one.staged in across}
+        if ready:
+            version = transaction.commit(
+                [action for one in ready for action in one.files],
+                removed,
+                [(one.transaction, one.generation) for one in ready],
+                metadata=_metadata(ready),
+                replaces=any(one.replaced is not None for one in ready),
+                rows=sum(one.rows for one in ready),
+            )
+            landed = Answer("landed", version=version, others=len(ready) - 1)
+            answers |= {one: landed for one in answers if one.staged in ready}
+        return [answer or Answer("alone") for answer in answers.values()]
+
+
+def _answer_without_commit(one: _Submitted, transaction: DeltaTransaction, digest: str) -> Answer | None:
+    """None: it is to be committed."""
+    staged = one.staged
+    if (refusal := one.refusal()) is not None:
+        kind, why = refusal
+        return Answer("abandoned" if kind == "abandoned" else "unsure", why)
+    recorded = transaction.recorded(staged.transaction)
+    if recorded is not None and recorded >= staged.generation:
+        return Answer("had_landed" if recorded == staged.generation else "outdated")
+    return None if digest == staged.definition else Answer("alone", "the table's columns or settings have changed")
+
+
+def _group(ready: Sequence[_Submitted]) -> tuple[list[_Submitted], list[_Submitted]]:
+    """Those that can go into one commit, which replace different rows, and the others, for commits after it."""
+    group: list[_Submitted] = []
+    later: list[_Submitted] = []
+    for one in ready:
+        replaced = one.staged.replaced
+        together = [other.staged.replaced for other in group]
+        meets = len(group) >= MAX_WRITES or any(
+            other is not None and replaced is not None and other.overlaps(replaced) for other in together
+        )
+        (later if meets else group).append(one)
+    return group, later
+
+
+def _metadata(writes: Sequence[StagedWrite]) -> str:
+    """Of a commit of one write its own; of several {"writes": [...]}."""
+    if len(writes) == 1:
+        return writes[0].metadata
+    return json.dumps({"writes": [json.loads(one.metadata) for one in writes]}, ensure_ascii=False)
+
+
+class CommitsOfTry:
+    """The commits of a try that runs in a thread of the manager (a `Commits`)."""
+
+    def __init__(self, commits: GroupCommits, refusal: Refusal) -> None:
+        self._commits, self._refusal = commits, refusal
+
+    def commit(self, staged: StagedWrite) -> Answer:
+        answers = SimpleQueue[Answer]()
+        self._commits.submit(staged, self._refusal, answers.put)
+        return checked(answers.get())
+
+
+def checked(answer: Answer) -> Answer:
+    """Raises what a refusal is."""
+    if answer.kind == "abandoned":
+        raise AbandonedTry(answer.why)
+    if answer.kind == "unsure":
+        raise LostLease(answer.why)
+    return answer

@@ -1,0 +1,278 @@
+"""Writes of several tries in one commit: what each of them leaves in the table, and what happens to one that can't go along."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
+from support.manager_process import wait_for
+
+from backfill_manager.execution.delta_transaction import DeltaTransaction
+from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HOURS = "SELECT timestamp_seconds({start} + 3600 * id) AS at, {value} AS value FROM range(3)"
+OTHERS = "in one commit with {} other write"
+
+
+def hours(ctx: Any, value: int, shift: int = 0) -> DataFrame:
+    """Three hours of the run's interval."""
+    start = int((ctx.interval.start + timedelta(hours=shift)).timestamp())
+    rows: DataFrame = ctx.spark.sql(HOURS.format(start=start, value=value))
+    return rows
+
+
+def writes(table: str, factor: int = 1, shift: int = 0, **how: Any) -> Callable[[Any], Any]:
+    return lambda ctx: ctx.write(
+        hours(ctx, factor * ctx.interval.start.day, shift), table, **({"time_column": "at"} | how)
+    )
+
+
+def days(first: int, last: int, **changes: Any) -> list[TaskLaunch]:
+    launches = [a_launch(interval=(day(n), day(n + 1))) for n in range(first, last + 1)]
+    return [dataclasses.replace(one, ti=one.ti.evolve(**changes)) for one in launches]
+
+
+def expected(*values: int) -> list[int]:
+    return sorted(value for value in values for _ in range(3))
+
+
+def values(stage: Stage, table: str) -> list[int]:
+    return sorted(value for _, value in rows_of(stage.spark, table))
+
+
+Start = Callable[[Sequence[TaskLaunch], Callable[[Any], Any]], Sequence[TaskLaunch]]
+
+
+@contextmanager
+def all_staged(stage: Stage, table: str) -> Iterator[Start]:
+    """What is started within this block has staged its rows when the block ends, and waits for the table's turn."""
+    submit, arrived = stage.executor._commits.submit, threading.Semaphore(0)
+
+    def counted(*submitted: Any) -> None:
+        submit(*submitted)
+        arrived.release()
+
+    def start(launches: Sequence[TaskLaunch], function: Callable[[Any], Any]) -> Sequence[TaskLaunch]:
+        started = [stage.start(launch, function) for launch in launches]
+        for _ in started:
+            assert arrived.acquire(timeout=PATIENCE)
+        return started
+
+    with TurnHolder(PROCESS_TURNS).acquire(OutputTable(stage.spark, table).identity):
+        stage.executor._commits.submit = counted  # type: ignore[method-assign]
+        try:
+            yield start
+        finally:
+            stage.executor._commits.submit = submit  # type: ignore[method-assign]
+
+
+def test_commits_of_several_writes_are_possible_with_this_delta(stage: Stage) -> None:
+    assert stage.executor._commits.is_available
+
+
+@pytest.fixture
+def filled(stage: Stage, table: str) -> str:
+    """A table with the rows of the 20th."""
+    assert stage.play(days(20, 20)[0], writes(table)) == Succeeded("3")
+    return table
+
+
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_all_that_wait_are_in_one_commit_and_each_lands_once(stage: Stage, filled: str, mode: str) -> None:
+    before = version_of(stage.spark, filled)
+    with all_staged(stage, filled) as start:
+        launches = start(days(1, 5), writes(filled, mode=mode))
+    assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 5
+    assert [stage.audience.rows_of(one) for one in launches] == [3] * 5
+    assert version_of(stage.spark, filled) == before + 1
+    assert values(stage, filled) == expected(1, 2, 3, 4, 5, 20)
+    assert all(f"version {before + 1}, {OTHERS.format(4)}s" in stage.log_of(one) for one in launches)
+
+    commit = stage.spark.sql(f"DESCRIBE HISTORY {filled} LIMIT 1").collect()[0]
+    assert commit["operation"] == "WRITE" and commit["operationMetrics"]["numOutputRows"] == "15"
+    written = json.loads(commit["userMetadata"])["writes"]
+    assert sorted(one["interval"][0] for one in written) == [f"2013-01-0{n}T00:00:00Z" for n in range(1, 6)]
+
+    for one in launches:  # the manager was killed before the state had heard of it
+        second = dataclasses.replace(one, ti=one.ti.evolve(launch=2, try_number=2))
+        assert stage.play(second, writes(filled, 9, mode=mode)) == Succeeded(None)
+        assert "nothing is written again" in stage.log_of(second)
+    assert version_of(stage.spark, filled) == before + 1
+
+
+def test_a_table_that_is_not_there_yet_is_made_by_the_first_and_filled_by_all(stage: Stage, table: str) -> None:
+    with all_staged(stage, table) as start:  # the turn is held: nobody can make it
+        waiting = [stage.start(one, writes(table)) for one in days(1, 3)]
+        wait_for(lambda: PROCESS_TURNS.waiting(OutputTable(stage.spark, table).identity) == 3)
+        assert start([], writes(table)) == []
+    assert [stage.audience.outcome(one) for one in waiting] == [Succeeded("3")] * 3
+    assert values(stage, table) == expected(1, 2, 3)
+    history = stage.spark.sql(f"DESCRIBE HISTORY {table}").where("operation LIKE 'CREATE%'")
+    assert history.count() == 1
+
+
+def test_intervals_that_are_done_again_are_replaced_in_one_commit(stage: Stage, filled: str) -> None:
+    with all_staged(stage, filled) as start:
+        start(days(1, 4), writes(filled))
+    wait_for(lambda: len(values(stage, filled)) == 15)
+    before = version_of(stage.spark, filled)
+    with all_staged(stage, filled) as start:
+        launches = start(days(2, 5, generation=1, launch=2), writes(filled, 100))
+    assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 4
+    assert version_of(stage.spark, filled) == before + 1
+    assert values(stage, filled) == expected(1, 200, 300, 400, 500, 20)
+
+
+def test_one_that_fails_its_check_takes_nobody_along(stage: Stage, filled: str) -> None:
+    wrong = days(6, 6)[0]
+    with all_staged(stage, filled) as start:
+        launches = start(days(1, 3), writes(filled))
+        stage.start(wrong, writes(filled, shift=-1))
+        wait_for(
+            lambda: PROCESS_TURNS.waiting(OutputTable(stage.spark, filled).identity) == 2
+        )  # it takes a turn of its own
+    assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 3
+    outcome = stage.audience.outcome(wrong)
+    assert isinstance(outcome, Failed) and "there are rows outside of this run's interval" in outcome.error
+    assert values(stage, filled) == expected(1, 2, 3, 20)
+
+
+def test_one_that_is_cancelled_meanwhile_is_left_out(stage: Stage, filled: str) -> None:
+    with all_staged(stage, filled) as start:
+        cancelled, *others = start(days(1, 3), writes(filled))
+        assert stage.executor.cancel(cancelled.key, "cancelled by hand")
+    assert stage.audience.outcome(cancelled) == Cancelled("cancelled by hand")
+    assert [stage.audience.outcome(one) for one in others] == [Succeeded("3")] * 2
+    assert values(stage, filled) == expected(2, 3, 20)
+
+
+def test_a_file_that_lies_across_the_end_of_an_interval_makes_it_a_commit_of_its_own(stage: Stage, filled: str) -> None:
+    """As after a batch, whose rows of several days are in one file."""
+    batch = a_launch(interval=(day(1), day(4)))
+    at = f"timestamp_seconds({int(day(1).timestamp())} + 8 * 3600 * id)"
+
+    def one_file(ctx: Any) -> Any:
+        rows = ctx.spark.sql(f"SELECT {at} AS at, day({at}) AS value FROM range(9)")
+        return ctx.write(rows.coalesce(1), filled, time_column="at")
+
+    assert stage.play(batch, one_file) == Succeeded("9")
+    with all_staged(stage, filled) as start:
+        second, fifth = start([*days(2, 2), *days(5, 5)], writes(filled, 100))
+    assert stage.audience.outcome(second) == stage.audience.outcome(fifth) == Succeeded("3")
+    assert values(stage, filled) == expected(1, 200, 3, 500, 20)
+    assert "a commit of its own, as a file of the table lies across the end" in stage.log_of(second)
+    assert "a commit of its own" not in stage.log_of(fifth)
+
+
+def test_two_runs_of_one_interval_come_one_after_the_other(stage: Stage, filled: str) -> None:
+    before = version_of(stage.spark, filled)
+    first, second = (a_launch(run_id=name, interval=(day(1), day(2))) for name in ("one", "other"))
+    with all_staged(stage, filled) as start:
+        start([first], writes(filled, 7))
+        start([second], writes(filled, 8))
+    assert stage.audience.outcome(first) == stage.audience.outcome(second) == Succeeded("3")
+    assert version_of(stage.spark, filled) == before + 2
+    assert values(stage, filled) == expected(8, 20)
+
+
+def test_a_writer_outside_that_comes_first_is_seen(stage: Stage, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, meddled = DeltaTransaction.commit, []
+
+    def after_another(self: DeltaTransaction, *args: Any, **how: Any) -> int:
+        if not meddled:  # between the look at the table and the commit
+            meddled.append(True)
+            stage.spark.sql(f"INSERT INTO {filled} VALUES (TIMESTAMP '2013-01-01T20:00:00Z', 7)")
+        return commit(self, *args, **how)
+
+    monkeypatch.setattr(DeltaTransaction, "commit", after_another)
+    with all_staged(stage, filled) as start:
+        launches = start(days(1, 2), writes(filled))
+    assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 2
+    assert values(stage, filled) == expected(1, 2, 20)
+
+
+def test_a_commit_that_fails_is_made_by_each_alone(stage: Stage, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> int:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(DeltaTransaction, "commit", fails)
+    with all_staged(stage, filled) as start:
+        launches = start(days(1, 2), writes(filled))
+    assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 2
+    assert values(stage, filled) == expected(1, 2, 20)
+    assert all("a commit of its own, as OSError: No space left on device" in stage.log_of(one) for one in launches)
+
+
+def test_columns_that_change_after_the_rows_were_staged_are_seen(stage: Stage, filled: str) -> None:
+    with all_staged(stage, filled) as start:
+        (launch,) = start(days(1, 1), writes(filled))
+        stage.spark.sql(f"ALTER TABLE {filled} ADD COLUMNS (note STRING)")
+    assert stage.audience.outcome(launch) == Succeeded("3")
+    assert "as the table's columns or settings have changed" in stage.log_of(launch)
+    assert sorted(row["value"] for row in stage.spark.table(filled).collect()) == expected(1, 20)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)",
+        "ALTER TABLE {} SET TBLPROPERTIES (delta.enableDeletionVectors = true)",
+        "ALTER TABLE {} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')",
+        "ALTER TABLE {} ADD COLUMNS (note STRING)",
+    ],
+)
+def test_what_needs_more_than_whole_files_is_a_commit_of_its_own(stage: Stage, filled: str, change: str) -> None:
+    stage.spark.sql(change.format(filled))
+    before = version_of(stage.spark, filled)
+    launches = [stage.start(one, writes(filled)) for one in days(1, 2)]
+    assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 2
+    assert version_of(stage.spark, filled) == before + 2
+    assert sorted(row["value"] for row in stage.spark.table(filled).collect()) == expected(1, 2, 20)
+
+
+def test_constraints_of_the_table_are_checked_when_rows_are_staged(stage: Stage, filled: str) -> None:
+    stage.spark.sql(f"ALTER TABLE {filled} ADD CONSTRAINT small CHECK (value < 100)")
+    good, bad = days(1, 1)[0], days(2, 2)[0]
+    assert stage.play(good, writes(filled)) == Succeeded("3")
+    outcome = stage.play(bad, writes(filled, 100))
+    assert isinstance(outcome, Failed) and "small" in outcome.error
+    assert values(stage, filled) == expected(1, 20)
+
+
+def test_partitions_of_a_table_are_replaced_in_one_commit(stage: Stage, table: str) -> None:
+    stage.spark.sql(f"CREATE TABLE {table} (region STRING, value INT) USING delta PARTITIONED BY (region)")
+    regions = [a_launch(interval=None, partition=key) for key in ("north", "O'Brien \\ ü", "south")]
+
+    def regional(factor: int) -> Callable[[Any], Any]:
+        def write(ctx: Any) -> Any:
+            rows = ctx.spark.createDataFrame([(ctx.partition_key, factor)], "region STRING, value INT")
+            return ctx.write(rows, table, partition_column="region")
+
+        return write
+
+    for generation in (0, 1):
+        before = version_of(stage.spark, table)
+        again = [
+            dataclasses.replace(one, ti=one.ti.evolve(generation=generation, launch=generation + 1)) for one in regions
+        ]
+        with all_staged(stage, table) as start:
+            launches = start(again, regional(generation))
+        assert [stage.audience.outcome(one) for one in launches] == [Succeeded("1")] * 3
+        assert version_of(stage.spark, table) == before + 1
+        assert rows_of(stage.spark, table) == [
+            ("O'Brien \\ ü", generation),
+            ("north", generation),
+            ("south", generation),
+        ]
