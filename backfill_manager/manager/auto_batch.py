@@ -6,7 +6,14 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import pool_of
-from backfill_manager.planning.batch_size import MAX_PAST, BatchLimits, cost_of, growth_limit, size_of_next
+from backfill_manager.planning.batch_size import (
+    MAX_PAST,
+    BatchLimits,
+    cost_of,
+    growth_limit,
+    size_of_next,
+    waiting_factor,
+)
 from backfill_manager.planning.past_costs import past_run
 from backfill_manager.planning.time_window import TimeWindow
 
@@ -14,12 +21,12 @@ from backfill_manager.planning.time_window import TimeWindow
 def next_size(tick: Tick, live: ActiveBackfill) -> int:
     """How many items the next run may take."""
     past = live.past or []
-    cost, busy_s = cost_of(past), []
+    cost, waits, busy_s = cost_of(past), waiting_factor(past), []
     for key, items in live.running.items():
         run = tick.state.runs.get(key)
         if cost is not None and run is not None:
             since = run.row.started_at or tick.now
-            busy_s.append(max(0.0, cost.seconds(len(items)) - (tick.now - since).total_seconds()))
+            busy_s.append(max(0.0, cost.seconds(len(items)) - (tick.now - since).total_seconds() / waits))
     return size_of_next(cost, growth_limit(past), _limits(tick, live), live.counts[s.PENDING], busy_s).items
 
 

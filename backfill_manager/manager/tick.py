@@ -189,7 +189,7 @@ class TickLoop:
         pending, skipped = root.counts[s.PENDING], root.counts[s.SKIPPED]
         message = f"backfill {root.row.backfill_id}: {plural(pending, 'item')} to run, {skipped} skipped"
         if skipped:
-            message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.summary['skipped'].items())})"
+            message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.skipped.items())})"
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         return message

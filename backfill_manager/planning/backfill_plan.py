@@ -102,14 +102,21 @@ class BackfillPlan:
         return tuple(task_id for task_id in chosen if not self.dag.is_callback(task_id))
 
     @cached_property
+    def skipped(self) -> dict[str, int]:
+        """Numbers of skipped items by reason."""
+        import pyarrow.compute as pc
+
+        reasons = {entry["values"]: entry["counts"] for entry in pc.value_counts(self.items["reason"]).to_pylist()}
+        reasons.pop(None, None)
+        return dict(sorted(reasons.items()))
+
+    @cached_property
     def summary(self) -> dict[str, Any]:
         """Counts and ends of the plan, ready for JSON; `runs` is what the pending items make, `skipped` counts by
         reason, `first` and `last` are logical dates; `tasks` are those that run, where they were chosen; `reruns` counts the
         runs that go on in place, and their failed tasks."""
         import pyarrow.compute as pc
 
-        reasons = {entry["values"]: entry["counts"] for entry in pc.value_counts(self.items["reason"]).to_pylist()}
-        reasons.pop(None, None)
         ends = pc.min_max(self.items["logical_date"]).as_py()
         again = {rerun.run_id: rerun.failed_tasks for rerun in self.reruns.values()}
         runs = pc.sum(pc.equal(self.batches, self.items["ordinal"]), min_count=0).as_py()
@@ -117,9 +124,9 @@ class BackfillPlan:
             "dag_id": self.command.dag_id,
             "kind": self.command.kind,
             "items": self.items.num_rows,
-            "pending": self.items.num_rows - sum(reasons.values()),
+            "pending": self.items.num_rows - sum(self.skipped.values()),
             "runs": runs - len(self.reruns) + len(again),  # what runs again may stand for several items
-            "skipped": dict(sorted(reasons.items())),
+            "skipped": self.skipped,
             "first": format_instant(ends["min"]),
             "last": format_instant(ends["max"]),
             "reprocess": self.command.reprocess,

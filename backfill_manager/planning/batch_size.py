@@ -40,6 +40,7 @@ class PastRun:
     rows: int = 0  # that its tasks wrote; 0: none, or not known
     failed: bool = False
     own: bool = True  # of this backfill
+    lasted_s: float = 0.0  # from its start to its end, with all waits
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,12 @@ def cost_of(past: Sequence[PastRun]) -> Cost | None:
     fixed_s, per_item_s = max(0.0, line.intercept), max(_LEAST_S, line.slope)
     slower = max(1.0, statistics.median(run.seconds / (fixed_s + per_item_s * weight(run)) for run in newest))
     return Cost(fixed_s * slower, per_item_s * slower, len(used))
+
+
+def waiting_factor(past: Sequence[PastRun]) -> float:
+    """How many times as long the newest runs lasted as their tasks took, at least 1: they wait for slots and for each other."""
+    newest = [run for run in past if run.seconds > 0][-_NEWEST:]
+    return max(1.0, statistics.median(run.lasted_s / run.seconds for run in newest)) if newest else 1.0
 
 
 def growth_limit(past: Iterable[PastRun]) -> int:

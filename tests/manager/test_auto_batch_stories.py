@@ -206,6 +206,16 @@ def test_a_task_that_waits_for_the_past_inside_a_batch_is_one_task() -> None:
     assert ends == sorted(ends, key=lambda at: (at is None, at))
 
 
+def test_runs_that_wait_for_each_other_do_not_cut_the_rest_into_crumbs() -> None:
+    """Eight runs at once, whose last task waits for the run before: a run lasts several times as long as its tasks take."""
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True, each={"b": {"depends_on_past": True}})
+    ground = ground_with(spec=spec)
+    backfill = auto(ground, 365, max_active_runs=8)
+    run_through(ground, lambda launch: 8.0 + 0.005 * launch.run.items)
+    assert ground.states(backfill) == {s.SUCCESS: 365}
+    assert len(made(ground)) <= 32
+
+
 def test_it_can_be_switched_on_and_off_while_it_runs() -> None:
     ground = ground_with()
     backfill = ground.backfill("d", days("2013-01-01", 300), max_active_runs=2)

@@ -24,6 +24,7 @@ from backfill_manager.planning.batch_size import (
     growth_limit,
     simulate,
     size_of_next,
+    waiting_factor,
     why_so_large,
 )
 from backfill_manager.planning.batches import batches_of, stretches
@@ -113,6 +114,11 @@ def test_a_run_takes_the_time_of_the_longest_way_through_its_tasks() -> None:
     assert past_run(run.evolve(state="cancelled"), spec, took, 7, own=True) is None
     failed = past_run(run.evolve(state="failed"), spec, took, 0, own=False)
     assert failed is not None and failed.failed
+
+
+def test_how_long_runs_wait_is_told_by_the_newest() -> None:
+    assert waiting_factor([]) == waiting_factor(runs((1, 5.0))) == 1.0
+    assert waiting_factor(runs(*[(1, 5.0)] * 9, lasted_s=5.0) + runs(*[(1, 5.0)] * 5, lasted_s=20.0)) == 4.0
 
 
 # -- how large the next one is ----------------------------------------------------------------------------------------
