@@ -1,6 +1,7 @@
 """Measures the manager's own work: real ticks over real Delta state, with an executor whose tasks end at once. No Spark.
 
     python -m support.bench_orchestration throughput RUNS TASKS SLOTS
+    python -m support.bench_orchestration make STATE TASK_INSTANCES
     python -m support.bench_orchestration ticks STATE
 
 Each is a process of its own, so that its CPU time (user and system, of all threads) is all the manager's, and so that two
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +40,7 @@ from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import matching
 from backfill_manager.testing import dag_spec
+from support.large_state import write_big_state
 
 DAG = "bench"
 FIRST, HOUR = datetime(2000, 1, 1, tzinfo=UTC), timedelta(hours=1)
@@ -161,8 +164,22 @@ def ticks(root: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def make(root: str, stored: int) -> dict[str, Any]:
+    """A state of so many task instances, with the columns of the revision that is measured."""
+    items = max(100, stored // 10)
+    state = write_big_state(Path(root), task_instances=stored, items=items, backfills=max(4, min(100, items // 50)))
+    return {"stored": state.task_instances, "largest": state.largest}
+
+
 def main(what: str, *given: str) -> None:
-    print(json.dumps(ticks(*given) if what == "ticks" else throughput(*map(int, given))))
+    match what:
+        case "throughput":
+            figures = throughput(*map(int, given))
+        case "make":
+            figures = make(given[0], int(given[1]))
+        case _:
+            figures = ticks(*given)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,45 @@
+"""The planner's thread: a request waits for one at most of the plans that only warm it up."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.manager.planner import WARM_UPS, Planner, PlanResult
+from backfill_manager.manager.tick_context import PlanRequest
+from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.kinds import BACKFILL_CREATE
+from backfill_manager.testing import MemoryStore, dag_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST, LAST = datetime(2024, 1, 1, tzinfo=timezone.utc), datetime(2024, 1, 3, tzinfo=timezone.utc)
+
+
+def test_a_request_is_planned_in_place_of_the_rest_of_the_warm_up(spark: SparkSession) -> None:
+    store, planned = MemoryStore(), list[PlanResult]()
+    store.init()
+    planner = Planner(
+        spark, store, SystemClock(), batch_target_s=600.0, on_planned=planned.append, on_spark_gone=lambda reason: None
+    )  # fmt: skip
+    assert WARM_UPS > 2
+    request = PlanRequest(
+        "q", BACKFILL_CREATE, "b", CreateBackfill(dag_id="d", start_date=FIRST, end_date=LAST), "tests"
+    )
+
+    def passes() -> list[tuple[float | None, int]]:
+        planner.set_up()
+        made = [(planner.run_once(), len(planned))]
+        planner.plan(request, dag_spec("d", "t"), 1, {})
+        while made[-1][0] is not None:
+            made.append((planner.run_once(), len(planned)))
+        return made
+
+    with ThreadPoolExecutor(1) as thread:  # its jobs' properties are the thread's
+        made = thread.submit(passes).result()
+
+    assert made == [(0, 0), (0, 1), (None, 1)]
+    assert planned[0].plan is not None and planned[0].plan.items.num_rows == 3
