@@ -126,26 +126,14 @@ class GroupCommits:
         digest = transaction.definition().digest
         answers = {one: _answer_without_commit(one, transaction, digest) for one in group}
         ready = [one.staged for one, answer in answers.items() if answer is None]
-        replaced = [one.replaced for one in ready if one.replaced is not None]
-        removed: list[Any] = []
-        if replaced:
-            across: set[StagedWrite] = set()
-            for file, java_file in transaction.files_where(" OR ".join(f"({part.where})" for part in replaced)):
-                places = {one: one.replaced.place_of(file) for one in ready if one.replaced is not None}
-                if file.get("deletionVector"):
-                    across |= {one for one, place in places.items() if place != "outside"}
-                elif "inside" in places.values():
-                    removed.append((java_file, next(one for one, place in places.items() if place == "inside")))
-                else:
-                    across |= {one for one, place in places.items() if place == "across"}
-            ready = [one for one in ready if one not in across]
-            removed = [java_file for java_file, one in removed if one in ready]
-            alone = Answer("alone", "a file of the table lies across the end of what it replaces")
-            answers |= {one: alone for one in answers if one.staged in across}
+        across, removed = _replaced_files(transaction, ready)
+        alone = Answer("alone", "a file of the table lies across the end of what it replaces")
+        answers |= {one: alone for one in answers if one.staged in across}
+        ready = [one for one in ready if one not in across]
         if ready:
             version = transaction.commit(
                 [action for one in ready for action in one.files],
-                removed,
+                [file for one in ready for file in removed[one]],
                 [(one.transaction, one.generation) for one in ready],
                 metadata=_metadata(ready),
                 replaces=any(one.replaced is not None for one in ready),
@@ -166,6 +154,24 @@ def _answer_without_commit(one: _Submitted, transaction: DeltaTransaction, diges
     if recorded is not None and recorded >= staged.generation:
         return Answer("had_landed" if recorded == staged.generation else "outdated")
     return None if digest == staged.definition else Answer("alone", "the table's columns or settings have changed")
+
+
+def _replaced_files(
+    transaction: DeltaTransaction, writes: Sequence[StagedWrite]
+) -> tuple[set[StagedWrite], dict[StagedWrite, list[Any]]]:
+    """The writes that do not replace whole files only, and for each write the files that it replaces."""
+    across, removed = set[StagedWrite](), {one: list[Any]() for one in writes}
+    parts = {one: one.replaced for one in writes if one.replaced is not None}
+    if not parts:
+        return across, removed
+    for file, of_delta in transaction.files_where(" OR ".join(f"({part.where})" for part in parts.values())):
+        for one, part in parts.items():
+            place = part.place_of(file)
+            if place == "inside" and not file.get("deletionVector"):
+                removed[one].append(of_delta)
+            elif place != "outside":
+                across.add(one)
+    return across, removed
 
 
 def _group(ready: Sequence[_Submitted]) -> tuple[list[_Submitted], list[_Submitted]]:
