@@ -26,6 +26,7 @@ from support.manager_process import request as ask
 from support.table_writers import runs_that_wrote
 
 from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.table_turns import PROCESS_TURNS
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
@@ -329,6 +330,7 @@ class Blocked:
     store: Store
     process: Process
     in_udf: int
+    is_staged: bool  # the manager commits it
 
     def kill(self) -> None:
         """Returns when it is recorded."""
@@ -366,7 +368,8 @@ def blocked(
     store = manager()
     wait_for(lambda: store.count("dag", [])[()])
     ask(store, ask_for("blocked", days=1), "blocked")
-    return Blocked(store, moments.wait_for("begun", try_number=1), reader_of(tmp_path / "in_udf"))
+    process = moments.wait_for("begun", try_number=1)
+    return Blocked(store, process, reader_of(tmp_path / "in_udf"), is_staged=request.param == "write")
 
 
 def test_the_spark_job_of_a_killed_process_ends_and_the_next_try_writes(
@@ -392,12 +395,23 @@ def running_jobs(spark: SparkSession, dag_id: str) -> list[str]:
 
 
 @pytest.fixture
-def in_commit(blocked: Blocked, tmp_path: Path) -> Callable[[], None]:
+def in_commit(blocked: Blocked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """The JVM is in the middle of the commit: it finds the version that it was to be taken by a file that it can't read yet.
     Returns a function that lets it."""
     taken = commit_file(tmp_path, 1)
-    os.mkfifo(taken)
+    commit = DeltaTransaction.commit
+
+    def late(self: DeltaTransaction, *args: Any, **how: Any) -> int:
+        if not taken.exists():
+            os.mkfifo(taken)
+        return commit(self, *args, **how)
+
+    if blocked.is_staged:  # the transaction begins when the rows are there
+        monkeypatch.setattr(DeltaTransaction, "commit", late)
+    else:
+        os.mkfifo(taken)
     write(blocked.in_udf, "of try 1")
+    wait_for(taken.exists)
     end = reader_of(taken)
 
     def go_on() -> None:
