@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from datetime import datetime, timedelta, timezone
-from typing import Protocol
+from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
 UTC = timezone.utc
@@ -36,6 +36,11 @@ class SystemClock:
 
     def new_id(self) -> str:
         return secrets.token_hex(6)
+
+
+# What messages give as right, of no year that a reader could take for a hint.
+DATE_FORM: Final = "YYYY-MM-DD"
+INSTANT_FORM: Final = "YYYY-MM-DDTHH:MM:SSZ"
 
 
 def format_instant(at: datetime | None) -> str | None:

@@ -10,12 +10,31 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 MASK: Final = "***"
+
+
+class _Pattern:
+    """A regular expression that is compiled when it is first used: a light command uses few of these, and long ones take time."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self._text)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        return self._compiled.search(text)
+
+    def sub(self, with_: str | Callable[[re.Match[str]], str], text: str) -> str:
+        return self._compiled.sub(with_, text)
+
+
 # What may follow in a name that is then about a secret, and holds none: `token_count`, `password_file`, `TokenError`.
 _HARMLESS: Final = (
     "count", "counts", "length", "size", "limit", "type", "kind", "name", "file", "path", "dir", "url", "uri", "endpoint", "ttl",
@@ -29,7 +48,7 @@ _NAME: Final = (
     r"|(?<![a-z0-9])(?:pwd?|sas)|(?-i:Pwd)|(?<=[_-])pass|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])"
     + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
-_SECRET_NAME: Final = re.compile(_NAME)
+_SECRET_NAME: Final = _Pattern(_NAME)
 _HINTS: Final = (
     "pass",
     "secret",
@@ -44,35 +63,39 @@ _HINTS: Final = (
     "identified",
 )  # one is in each such name
 _QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
+# A value without quotes goes on after a comma (a list, a password that has one), unless another name begins there, or it is
+# no secret itself; and after a quotation mark within a word.
+_MORE: Final = r"""(?:,[^\s,;&'"=:()\[\]{}]+(?![^\s,;&'")\]}])|['"]\w[^\s,;&'")\]}]*)"""
+_NO_LIST: Final = r"(?!(?i:none|null|true|false|str|bytes|[\d._]+),)"
 _VALUE: Final = (
     rf"""(?:[A-Za-z_][\w.]{{0,60}}\()?[bfru]{{0,2}}{_QUOTED}|\\{{1,8}}(?P<escaped>["'])[^"'\\\n]{{0,4000}}\\{{1,8}}(?P=escaped)|["'][^\s"']+"""
-    r"""|\[[^\[\]]{0,2000}\]|\{[^{}]{0,2000}\}|[^\s,;&'"]*[^\s,;&'")\]}]"""
+    rf"""|\[[^\[\]]{{0,2000}}\]|\{{[^{{}}]{{0,2000}}\}}|{_NO_LIST}[^\s,;&'"]*[^\s,;&'")\]}}]{_MORE}*|[^\s,;&'"]*[^\s,;&'")\]}}]"""
 )
-_NAMED: Final = re.compile(
+_NAMED: Final = _Pattern(
     rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:|%3[ADad])[ \t]{{0,9}}"""
     rf"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ntlm|shared\w{{1,20}})[ \t]{{1,9}})?)(?P<value>{_VALUE})"
 )
-_NAMED_LITERAL: Final = re.compile(
+_NAMED_LITERAL: Final = _Pattern(
     rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}}[bfru]{{0,2}})(?P<value>{_QUOTED})"""
 )
 # Without a sign between name and value: `('password', 'x')`, `--password x`, `password 'x'` of SQL, `<password>x<`.
-_PAIR: Final = re.compile(
+_PAIR: Final = _Pattern(
     rf"""(?P<before>(?:(?P<pair>\(\s{{0,9}}[bfru]?["'])|["']--?)[\w.-]{{0,40}}?{_NAME}["']\s{{0,9}},\s{{0,9}}[bfru]?)"""
     rf"""(?P<value>{_QUOTED})(?(pair)(?=\s{{0,9}}\)))"""
 )
-_BEHIND: Final = re.compile(
+_BEHIND: Final = _Pattern(
     rf"""(?i:(?P<before>(?:(?<!\w)identified[ ]by|(?!(?<!\w)tokens?\W){_NAME}["'`]?)\s{{1,9}}))(?P<value>{_QUOTED})"""
 )
-_OPTION: Final = re.compile(
+_OPTION: Final = _Pattern(
     rf"""(?P<before>(?<![\w-])--?[\w.-]{{0,40}}?{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
     r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-](?:\S*[^\s\"')\]},;])?)"
 )
-_ELEMENT: Final = re.compile(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
-_COOKIE: Final = re.compile(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
-_PRIVATE_KEY: Final = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]+")
-_ORACLE: Final = re.compile(r"(?i)(jdbc:oracle:\w{1,9}:[^/\s]{1,100}/)[^@\s]+(?=@)")
-_TEXT_OF_CODE: Final = re.compile(rf"""\"{{3}}[\s\S]*?\"{{3}}|'{{3}}[\s\S]*?'{{3}}|{_QUOTED}|(?:\#|--)[^\n]*""")
-_BEARER: Final = re.compile(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
+_ELEMENT: Final = _Pattern(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
+_COOKIE: Final = _Pattern(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
+_PRIVATE_KEY: Final = _Pattern(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]+")
+_ORACLE: Final = _Pattern(r"(?i)(jdbc:oracle:\w{1,9}:[^/\s]{1,100}/)[^@\s]+(?=@)")
+_TEXT_OF_CODE: Final = _Pattern(rf"""\"{{3}}[\s\S]*?\"{{3}}|'{{3}}[\s\S]*?'{{3}}|{_QUOTED}|(?:\#|--)[^\n]*""")
+_BEARER: Final = _Pattern(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
 _NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
 _PLACE: Final = re.compile(r"\{[A-Za-z_][\w.]*(?:![rsa])?\}")
 _NUMBER: Final = re.compile(r"[\d.,_]+")
@@ -113,10 +136,10 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
     return text
 
 
-def mask_code(code: str) -> str:
+def mask_code(code: str, more: tuple[str, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
-    code = _TEXT_OF_CODE.sub(lambda found: mask_text(found[0]), _without_known(code))
+    code = _TEXT_OF_CODE.sub(lambda found: mask_text(found[0]), _without_known(code, more))
     for pattern in (_PAIR, _BEHIND, _NAMED_LITERAL):
         code = pattern.sub(_hidden, code)
     return code

@@ -119,4 +119,4 @@ def _write_context(
     )
     log = logging.getLogger(f"{spec.dag_id}.{task_id}")
     identity = StateIdentity(secrets.token_hex(6))
-    return WriteContext(launch, spark, log, lambda: None, identity, TurnHolder(PROCESS_TURNS))
+    return WriteContext(launch, lambda: spark, log, lambda: None, identity, TurnHolder(PROCESS_TURNS))

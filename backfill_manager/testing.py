@@ -122,13 +122,14 @@ class _Script:
 
 class InMemoryManager:
     """A manager in memory whose time and task outcomes are the test's. `script(launch)` gives a task's outcome; None leaves it
-    running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true."""
+    running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true. With a `store` it goes on
+    from the state there."""
 
     def __init__(
         self, *specs: DagSpec, script: Script | None = None, clock: FakeClock | None = None, slots: int = 16,
-        scheduled: bool = False,
+        scheduled: bool = False, store: MemoryStore | None = None,
     ) -> None:  # fmt: skip
-        self.clock, self.store = clock or FakeClock(), MemoryStore()
+        self.clock, self.store = clock or FakeClock(), store or MemoryStore()
         self.store.init()
         self.script: Script = script or (lambda _: m.Succeeded())
         self.running: dict[LaunchKey, TaskLaunch] = {}
@@ -203,10 +204,12 @@ class InMemoryManager:
         self.events.wake_for_requests()
         return self._loop.tick() or self.events.is_woken
 
-    def finish(self, key: LaunchKey, outcome: m.Outcome, spark_jobs: Sequence[int] = ()) -> None:
+    def finish(
+        self, key: LaunchKey, outcome: m.Outcome, spark_jobs: Sequence[int] = (), tables: Sequence[m.AccessedTable] = ()
+    ) -> None:
         """Ends a running task. Cancelled tasks end by this, too."""
         del self.running[key]
-        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs)))
+        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs), tuple(tables)))
 
     def drain(self, max_ticks: int = 10_000) -> None:
         """Tick until nothing follows; time stands still but for retries that are due."""

@@ -332,13 +332,13 @@ def settings_page() -> str:
         for name, field in model.model_fields.items():  # type: ignore[attr-defined]
             dotted = f"{key}.{name}".lstrip(".")
             default = field.get_default(call_default_factory=True)
+            nested = next(iter(_models_in(field.annotation, BaseModel)), None)
             if default is PydanticUndefined:
                 shown = "required"
-            elif isinstance(default, BaseModel) or (isinstance(default, list) and default):
+            elif nested and default not in ([], None):
                 shown = "see below"
             else:
                 shown = code(json.dumps(default)) if default is not None else "none"
-            nested = next(iter(_models_in(field.annotation, BaseModel)), None)
             kind = f"[section](#{anchor(f'{dotted}{nested[1]}')})" if nested else type_name(field.annotation)
             rows.append((code(dotted), kind, shown, field.description or texts.get(name, "")))
         about = first_paragraph(model.__dict__.get("__doc__"))

@@ -7,6 +7,7 @@ there is left, and a backfill that was cut short (by Ctrl-C, by `kill -9`) goes 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -62,7 +63,7 @@ def run(settings: Settings, options: list[str], *, year: bool) -> int:
     if raw_flights.prepare(settings.warehouse, console.print):
         _refuse_older_manager(store)
     spark = spark_arguments(settings, [*FOR_SMALL_DATA, *options])
-    with LOG.open("wb") as log, Driver(spark, [], log, interrupts=True) as driver:
+    with open(LOG, "wb", opener=_private) as log, Driver(spark, [], log, interrupts=True) as driver:
         watch = _Watch(driver)
         try:
             with console.status("Starting the manager on a Spark of its own ..."):
@@ -103,6 +104,11 @@ class _Watch:
         if not self._over.is_set() and self._driver.signalled is None:
             self.lost = code
             interrupt_main(signal.SIGINT)
+
+
+def _private(file: str, flags: int) -> int:
+    """For `open`: a log has names of users and addresses, so it is its owner's."""
+    return os.open(file, flags, 0o600)
 
 
 def _refuse_older_manager(store: Store) -> None:

@@ -35,7 +35,7 @@ TIME_TO_END_S: Final = 45.0  # more than the manager takes to drain
 
 def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     """For spark-submit, up to the application's file: ours, then conf/manager.yaml's, then the person's, who wins."""
-    from backfill_manager.execution.jars import delta_jars
+    from backfill_manager.execution.connectors import spark_jars
     from backfill_manager.execution.session import BASE_CONF, LOCAL_CONF
 
     options, jars = _take_jars(options)
@@ -44,7 +44,8 @@ def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     if master.startswith("local"):
         conf |= LOCAL_CONF
     conf |= settings.spark.conf
-    arguments = ["--name", "backfill_manager", "--master", master, "--jars", ",".join([*delta_jars(), *jars])]
+    arguments = ["--name", "backfill_manager", "--master", master, "--jars"]
+    arguments.append(",".join([*spark_jars(settings.warehouse), *jars]))
     for key, value in conf.items():
         arguments += ["--conf", f"{key}={value}"]
     return arguments + options

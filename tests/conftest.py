@@ -109,8 +109,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
+            # Code that is generated and compiled for a few rows costs more than expressions that are interpreted. Managers that
+            # tests start as processes generate it.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.driver.memory": "3g",  # the status store of thousands of jobs; with 1 GB the JVM would only collect garbage
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={root}",
+            # A young generation that is collected seldom, and a heap that grows without full collections.
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={root} -Xms2g -Xmn768m -XX:MetaspaceSize=512m",
         },
     )
     yield session

@@ -24,15 +24,15 @@ WRITTEN_BY_HAND = [name for name in NAMES if not name.startswith("docs/reference
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)\n(?P<text>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
 
 
-def _generator() -> Any:
-    spec = importlib.util.spec_from_file_location("generate_reference", DOCS / "generate_reference.py")
+def _script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-reference = _generator()
+reference = _script("generate_reference")
 COMMANDS: dict[str, Any] = dict(reference.cli_commands())
 
 
@@ -202,6 +202,13 @@ def test_the_reference_is_up_to_date() -> None:
     assert reference.outdated() == [], "run `.venv/bin/python docs/generate_reference.py`"
 
 
+def test_the_plot_of_a_long_life_shows_the_table_beside_it() -> None:
+    plot = _script("plot_long_life")
+    table = plot.read_table(text_of("docs/reliability.md"))
+    assert {len(values) for values in table.values()} == {5} and len(table) == 6
+    assert plot.drawn(table) == text_of("docs/images/long-life.svg"), "run `.venv/bin/python docs/plot_long_life.py`"
+
+
 def test_every_command_route_setting_and_table_is_in_the_reference() -> None:
     from backfill_manager.model.records import TABLES
     from backfill_manager.model.states import LEGAL
@@ -247,8 +254,9 @@ def lines_without_a_test(page: str) -> list[str]:
     return [claim.splitlines()[0] for of_section in claims for claim in of_section if not named_tests(claim)]
 
 
-def test_each_line_of_what_a_task_can_not_do_names_a_test() -> None:
-    assert lines_without_a_test(text_of("docs/isolation.md")) == []
+@pytest.mark.parametrize("name", ["docs/isolation.md", "docs/reliability.md"])
+def test_each_line_of_what_is_promised_names_a_test(name: str) -> None:
+    assert lines_without_a_test(text_of(name)) == []
 
 
 def test_a_line_without_a_test_is_found() -> None:

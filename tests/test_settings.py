@@ -40,6 +40,11 @@ def test_without_any_file_the_defaults_hold() -> None:
     assert settings.bundles == []
 
 
+def test_a_variable_changes_no_default_for_settings_that_are_read_later() -> None:
+    assert load("", {"BFM_POOLS__BACKFILL__SLOTS": "2"}).pools[1].slots == 2
+    assert load("").pools[1].slots == 16
+
+
 def test_the_example_bundle_is_there_when_its_folder_is_and_nothing_else_is_set() -> None:
     Path("jobs/bundles").mkdir(parents=True)
     assert [(b.name, b.path) for b in load_settings(None, environ={}).bundles] == [("examples", "jobs/bundles")]
@@ -316,6 +321,8 @@ def test_ages_of_retention_are_times_of_an_hour_or_more() -> None:
     assert load("retention: {runs: 90 days, logs: 3600}").retention.runs == 90 * 86_400
     (line,) = wrong("retention: {runs: 90}")
     assert "retention.runs must be 1 hour or more, such as `90 days`, not 90 seconds" in line
+    (line,) = wrong("retention: {logs: 1 minute}")
+    assert "retention.logs must be 1 hour or more, such as `90 days`, not '1 minute'" in line
     (line,) = wrong("retention: {history_days: 30}")
     assert "retention.history_days is not a setting; known here: runs, tries" in line
 

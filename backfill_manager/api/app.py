@@ -23,11 +23,11 @@ from backfill_manager.api.auth import RejectUnauthenticated
 from backfill_manager.api.client_limits import ClientLimits
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import ErrorPage, add_error_handlers
-from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, SecurityHeaders
+from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, OneLook, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
 from backfill_manager.api.preconditions import check_preconditions
-from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs
+from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs, tables
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
@@ -37,7 +37,7 @@ GZIP_MIN_BYTES: Final = 1000
 GZIP_LEVEL: Final = 5  # of 9: higher levels take much longer for a hardly smaller page
 ROUTERS: Final = (
     backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, dags.bundles_router, requests.router,
-    monitoring.router, events.router,
+    tables.router, monitoring.router, events.router,
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ def create_app(
     # Inside `HeadAsGet`, so that HEAD has the headers of GET. Events are never compressed, as that would delay them; ETags
     # are weak, so one names both forms of a response.
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_MIN_BYTES, compresslevel=GZIP_LEVEL)
+    app.add_middleware(OneLook)
     app.add_middleware(HeadAsGet)
     app.add_middleware(RejectUnauthenticated, context=context)
     app.add_middleware(BodyLimit, max_bytes=settings.api.max_body_bytes, timeout_s=settings.api.body_timeout)
@@ -82,5 +83,5 @@ def create_app(
     app.add_middleware(ClientLimits, context=context)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(ChangeLog, clock=clock)
-    app.add_middleware(TrustedProxies, trusted_hosts=settings.api.trusted_proxies)
+    app.add_middleware(TrustedProxies, networks=settings.api.trusted_proxies)
     return app

@@ -1,8 +1,9 @@
 """`AppContext`: what every handler works with: settings, store, clock, and a cache of what was read from the state.
 
 A value that was computed from some tables is valid for as long as the versions of these tables stay the same, so it is
-computed once for each change of the state, however many clients request it (`cached_by_version`). Reading a version costs
-next to nothing on a local disk, and one listing on object storage. The cache is bounded by the size of its values.
+computed once for each change of the state, however many clients request it (`cached_by_version`). Reading versions costs next
+to nothing on a local disk, and on object storage the time of one listing for a whole response (store/one_look.py). The cache is
+bounded by the size of its values.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backfill_manager.api.errors import page_or_problem, problem_response
 from backfill_manager.clock import Clock
 from backfill_manager.logging import get_logger
+from backfill_manager.store.one_look import one_look
 
 # Scripts, styles and fonts are this server's files; nothing inline, no framing.
 CONTENT_POLICY: Final = (
@@ -162,6 +163,14 @@ class HeadAsGet(Middleware):
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
         await self._app({**scope, "method": "GET"}, receive, send_without_body)
+
+
+class OneLook(Middleware):
+    """Has each table of the state looked at once for a response."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with one_look():
+            await self._app(scope, receive, send)
 
 
 class ChangeLog(Middleware):

@@ -45,6 +45,7 @@ TAGS: Final = [
     {"name": "dags", "description": "DAGs, their versions and bundles."},
     {"name": "runs", "description": "DAG runs of every type, their tasks and logs."},
     {"name": "pools", "description": "Limits of the number of running tasks."},
+    {"name": "tables", "description": "Tables that tasks have read and written, and what is made of what."},
     {"name": "requests", "description": "Every change that was submitted, by whom, and the manager's answer."},
     {"name": "health", "description": "Health, metrics and events."},
 ]

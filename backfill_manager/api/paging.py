@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Query
 
-from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.clock import INSTANT_FORM, UTC, format_instant, parse_instant
 from backfill_manager.dags.schedule.timezones import FIRST_YEAR
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Record, columns
@@ -123,7 +123,7 @@ def instant_of(text: str | None, name: str) -> datetime | None:
     except ValueError:
         at = None
     if at is None or not FIRST_YEAR <= at.year < MAXYEAR:  # the bound is moved by a microsecond or a second
-        raise InvalidInput(f"{name}: {text!r} is not an instant of such a list, like 2013-01-01T05:00:00Z.")
+        raise InvalidInput(f"{name}: {text!r} is not an instant of such a list, {INSTANT_FORM}.")
     return at
 
 

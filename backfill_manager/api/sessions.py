@@ -112,5 +112,7 @@ def end_session(context: AppContext, request: Request, response: Response) -> Se
 
 
 def _is_https(request: Request) -> bool:
-    """True also behind any proxy that says so. A client that forges the header only restricts its own cookie."""
-    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").strip().lower())
+    """True also behind any proxy that says so: of several, the first, which has the browser's connection. A client that
+    forges the header only restricts its own cookie."""
+    said = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return "https" in (request.url.scheme, said)

@@ -85,7 +85,7 @@ _MOVED: Final[Mapping[str, Mapping[str, str]]] = {
         "backfill": "backfill create", "clear": "tasks clear", "list-runs": "runs list", "next-execution": "dags next",
         "list-import-errors": "dags import-errors", "details": "dags show", "list-jobs": "runs list",
     },
-    "tasks": {"states-for-dag-run": "tasks states", "state": "tasks states", "test": "dags test"},
+    "tasks": {"states-for-dag-run": "tasks states", "state": "tasks states", "test": "tasks run"},
 }  # fmt: skip
 
 

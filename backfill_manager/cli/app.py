@@ -21,12 +21,13 @@ from backfill_manager.cli.command import GLOBAL_OPTIONS, with_signature
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import parameter
 from backfill_manager.errors import BackfillManagerError, nearest
+from backfill_manager.store.one_look import one_look
 
 # modules of `commands/` that define a `group`; in the order in which a newcomer needs them
 GROUPS: Final = (
-    "manager", "dags", "bundles", "backfill", "runs", "tasks", "requests", "pools", "state", "config",
+    "manager", "dags", "bundles", "backfill", "runs", "tasks", "requests", "pools", "tables", "state", "config",
 )  # fmt: skip
-COMMANDS: Final = ("serve",)  # those that define a single `command`
+COMMANDS: Final = ("lineage", "serve")  # those that define a single `command`
 INTRODUCTION: Final = """Spark-native backfills with their state in Delta tables.
 
 A manager runs in the background ([cyan]bfm manager start[/]); other commands submit requests to it, or read the state:
@@ -50,7 +51,8 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
     args = list(sys.argv[1:] if argv is None else argv)
     context = replace(context or CliContext(), debug="--debug" in args)
     try:
-        code = _app(args)(args, prog_name="bfm", obj=context, standalone_mode=False)
+        with one_look():
+            code = _app(args)(args, prog_name="bfm", obj=context, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BackfillManagerError as error:

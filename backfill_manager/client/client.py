@@ -260,6 +260,17 @@ class Client(AbstractContextManager["Client"]):
         given = {key: value for key, value in settings.items() if value is not None}
         return self._submit(_path("pools", name), wait, given, method="PATCH")
 
+    def tables(self) -> Iterator[r.Table]:
+        return self._list(r.Table, "/tables")
+
+    def table_intervals(self, table: str) -> Iterator[r.TableInterval]:
+        """Of the table with this name or path: who has written which interval or partition last, the newest write first."""
+        return self._list(r.TableInterval, "/tables/intervals", filters={"table": table})
+
+    def lineage(self, *, dag_id: str | None = None, table: str | None = None) -> r.Lineage:
+        """Of a DAG or of a table."""
+        return self._read(r.Lineage, "/lineage", {"dag_id": dag_id, "table": table})
+
     def bundles(self) -> Iterator[r.BundleInfo]:
         return self._list(r.BundleInfo, "/bundles")
 

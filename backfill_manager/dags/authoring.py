@@ -116,6 +116,7 @@ class Collection:
 
     root: Path  # of the bundle
     file: Path
+    is_for_task: bool = False  # only functions are needed; what the settings are was checked and stored before
     dags: list[Dag] = field(default_factory=list)
 
 
@@ -124,9 +125,9 @@ _collecting: ContextVar[Collection | None] = ContextVar("collecting", default=No
 
 
 @contextmanager
-def collecting(root: Path, file: Path) -> Iterator[Collection]:
+def collecting(root: Path, file: Path, *, is_for_task: bool = False) -> Iterator[Collection]:
     """Collects every DAG that is made inside, while `file` runs. A file imported meanwhile has a collection of its own."""
-    collection = Collection(root, file)
+    collection = Collection(root, file, is_for_task)
     token = _collecting.set(collection)
     try:
         yield collection
@@ -330,9 +331,11 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
     checked |= split_params(checked.pop("params", {}))
     callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
-    parse_times(checked, who)
-
     collection = _collecting.get()
+    is_for_task = collection is not None and collection.is_for_task
+    if not is_for_task:
+        parse_times(checked, who)
+
     file = collection.file if collection else Path(function.__code__.co_filename)
     building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
     token = _building.set(building)
@@ -345,7 +348,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         raise InvalidDag(f"DAG {building.dag_id!r} has no task: {never}")
     building.add_callbacks(callbacks)
     spec = DagSpec(tasks=building.specs(), **checked)
-    spec.check()
+    if not is_for_task:
+        spec.check()
     made = Dag(spec, building.functions, frozenset(settings))
     if collection is not None:
         collection.dags.append(made)

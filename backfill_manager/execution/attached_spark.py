@@ -8,23 +8,36 @@ those of an ordinary driver.
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from py4j.clientserver import ClientServer, ClientServerConnection, JavaClient, JavaParameters, PythonParameters
-from py4j.java_gateway import java_import
+from py4j.clientserver import (
+    ClientServer,
+    ClientServerConnection,
+    FinalizerWorker,
+    JavaClient,
+    JavaParameters,
+    PythonParameters,
+)
+from py4j.java_gateway import JavaClass, JavaObject, java_import
 from pyspark import SparkConf, SparkContext, SparkFiles, accumulators
 from pyspark.core.broadcast import BroadcastPickleRegistry
+from pyspark.errors.exceptions.captured import install_exception_handler
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 from pyspark.sql import SparkSession
+from pyspark.sql.profiler import AccumulatorProfilerCollector
+from pyspark.sql.session import _monkey_patch_RDD
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.execution.spark_properties import SESSION_OF
 
-if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject
-
+SHARED: Final = ("bfm-jsc", "bfm-session", "bfm-conf", "bfm-context")  # names of Java objects that each gateway has
 _IMPORTED: Final = (  # names that PySpark uses without their package
     "org.apache.spark.SparkConf", "org.apache.spark.api.java.*", "org.apache.spark.api.python.*",
     "org.apache.spark.ml.python.*", "org.apache.spark.mllib.api.python.*", "org.apache.spark.resource.*",
@@ -33,21 +46,67 @@ _IMPORTED: Final = (  # names that PySpark uses without their package
 )  # fmt: skip
 
 
+class NoSpark(BackfillManagerError):
+    """The manager has no way into the JVM for this process."""
+
+
+class _Connection(ClientServerConnection):  # type: ignore[misc]
+    socket: Any
+    waiting_for = 0  # answers; a callback of the JVM may call it meanwhile
+
+    def take(self, connected: int) -> None:
+        """Be a connection that the manager has made: its thread of the JVM has looked up the methods before."""
+        self.socket = socket.socket(fileno=connected)
+        self.stream = self.socket.makefile("rb")
+        self.is_connected = self.initiated_from_client = True
+
+    def send_command(self, command: str) -> str:
+        self.waiting_for += 1
+        answer: str = super().send_command(command)
+        self.waiting_for -= 1
+        return answer
+
+
 class _Client(JavaClient):  # type: ignore[misc]
     """Each thread of a task has a connection, and so a thread of the JVM, of its own. All of them work for the same try, so each
     new one gets the try's Spark properties (pool, job group, tags), whichever library starts it."""
 
     of_task: Any = None  # (the Java SparkContext, its properties for this try), once there is a task
-    has_more_connections = False  # than that of the main thread
+    has_more_connections = False  # than the first
+    given: int | None = None  # a connection that the manager has made
+    first: _Connection | None = None
 
-    def _create_new_connection(self) -> ClientServerConnection:
-        connection = super()._create_new_connection()
-        if self.of_task is not None:
+    def _create_new_connection(self) -> _Connection:
+        connection = _Connection(self.java_parameters, self.python_parameters, self.gateway_property, self)
+        if self.given is None:
+            connection.connect_to_java_server()
+        else:
+            connection.take(self.given)
+            self.first, self.given = connection, None
+        self.set_thread_connection(connection)
+        if self.of_task is not None and not isinstance(threading.current_thread(), FinalizerWorker):
             self.has_more_connections = True
             java_context, properties = self.of_task
             java_context.setLocalProperties(properties.clone())
             self.deque.remove(connection)  # the caller puts it back, too
         return connection
+
+    def leave_to_parent(self) -> None:
+        """In a fork that the task has made: what it calls goes over a connection of its own."""
+        if self.first is not None and self.first.socket is not None:
+            self.first.socket.close()
+            self.first.socket = None
+
+    def has_forked(self) -> None:
+        self.has_more_connections = True
+
+    @property
+    def is_at_rest(self) -> bool:
+        """No other connection was made, and the first waits for no answer: it can serve another process."""
+        first = self.first
+        return (
+            first is not None and first.waiting_for == 0 and first.socket is not None and not self.has_more_connections
+        )
 
 
 class _Gateway(ClientServer):  # type: ignore[misc]
@@ -96,48 +155,143 @@ class TaskSparkContext(SparkContext):  # type: ignore[misc]
         )
 
 
-class AttachedSpark:
-    """The way into the JVM, before there is a task."""
+_WAYS_TO_A_SESSION: Final = (
+    *((SparkContext, name) for name in ("_gateway", "_jvm", "_active_spark_context")),
+    *((SparkSession, name) for name in ("_instantiatedSession", "_activeSession")),
+    (SparkFiles, "_sc"),
+)
 
-    def __init__(self, port: int, secret: str, values: Mapping[str, Any], imports: bool) -> None:
+
+class TaskSpark:
+    """A task's way into the JVM, taken when it is first needed: by `ctx.spark`, or by what of PySpark looks for a session. A try
+    without it costs less than half."""
+
+    def __init__(self, request: Callable[[], Mapping[str, Any]]) -> None:
+        """`request` asks the manager for a gateway, see `jvm_gateway.JvmGateways.job`."""
+        self._request, self._process = request, os.getpid()
+        self._gateway: _Gateway | None = None
+        self._kept: list[JavaObject] = []
+        self._streams: list[StreamingQuery] = []
+        self._task: Mapping[str, str] | None = None
+        self._lock, self._is_attaching, self._is_attached = threading.RLock(), False, False
+        self._watch_ways()
+
+    @property
+    def session(self) -> SparkSession:
+        self.attach()
+        return self._session
+
+    def attach(self) -> None:
+        with self._lock:  # a thread that comes meanwhile waits; what this one looks at on its way does not begin again
+            if self._is_attached or self._is_attaching:
+                return
+            if os.getpid() != self._process:
+                raise InvalidInput("Spark can't be used in a fork of a task's process; threads of the task can")
+            self._is_attaching = True
+            try:
+                self._attach(**self._request())
+                if self._task is not None:
+                    self._enter(self._task)
+                self._is_attached = True
+            finally:
+                self._is_attaching = False
+                if not self._is_attached:
+                    self._watch_ways()
+
+    def _watch_ways(self) -> None:
+        for owner, name in _WAYS_TO_A_SESSION:
+            setattr(owner, name, _Way(self, owner, name))
+
+    def _attach(self, port: int, secret: str, values: Mapping[str, Any], imports: bool, connection: int | None) -> None:
         """`imports`: the gateway does not know yet the names that PySpark uses."""
-        self._gateway = _Gateway(
+        self._gateway = gateway = _Gateway(
             java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
             python_parameters=PythonParameters(port=0, eager_load=False),
         )
-        self._gateway.proc = None
+        gateway.proc = None
+        client = gateway._gateway_client
+        client.given = connection
+        os.register_at_fork(after_in_parent=client.has_forked, after_in_child=client.leave_to_parent)
         for name in _IMPORTED if imports else ():
-            java_import(self._gateway.jvm, name)
-        shared = self._gateway.entry_point
-        jsc, jsession, jconf = shared.get(0), shared.get(1), shared.get(2)
+            java_import(gateway.jvm, name)
+        shared = [JavaObject(name, client) for name in SHARED]
+        self._kept += (
+            shared  # py4j tells the JVM to forget an object that Python has forgotten: the next process needs these
+        )
+        jsc, jsession, jconf, self._java_context = shared
         if "PYSPARK_PYTHON" not in os.environ:  # that of the manager is not for a bundle with an interpreter of its own
             os.environ["PYSPARK_PYTHON"] = SparkConf(_jconf=jconf).get("spark.pyspark.python", sys.executable)
-        self.context = TaskSparkContext(self._gateway, jsc, jconf, values)
-        SparkSession._instantiatedSession = _Placeholder(self.context)  # else the next is the JVM's default
-        self.session = SparkSession(self.context, jsession.newSession())
-        SparkSession._instantiatedSession = self.session
-        SparkSession._activeSession = self.session
+        self.context = TaskSparkContext(gateway, jsc, jconf, values)
+        self._session = _session(self.context, jsession.newSession())
 
-    def enter(self, *, pool: str, group: str, tag: str, description: str) -> None:
-        """From here on this process works for one try: all its Spark jobs carry this."""
-        self.context.setJobGroup(group, description)
-        self.context.addJobTag(tag)
-        self.context.setLocalProperty("spark.scheduler.pool", pool)
-        self.session.conf.set("spark.scheduler.pool", pool)
-        java_context = self.context._jsc.sc()
-        self._gateway._gateway_client.of_task = (java_context, java_context.getLocalProperties())
+        def started(_: DataStreamWriter, java: JavaObject) -> StreamingQuery:
+            self._streams.append(query := StreamingQuery(java))
+            return query
+
+        DataStreamWriter._sq = started
+        SparkSession._instantiatedSession = self._session
+        SparkSession._activeSession = self._session
+
+    def enter(self, **task: str) -> None:
+        """From here on this process works for one try: all its Spark jobs carry its pool, group, tag and description."""
+        with self._lock:
+            self._task = task
+            if self._is_attached:
+                self._enter(task)
+
+    def _enter(self, task: Mapping[str, str]) -> None:
+        assert self._gateway is not None
+        client = self._gateway._gateway_client
+        properties = JavaClass("java.util.Properties", client)()
+        self._java_context.setLocalProperties(properties)  # in place of those of the try that had this connection
+        JavaClass("org.apache.spark.sql.classic.SparkSession", client).setActiveSession(self._session._jsparkSession)
+        self.context.setJobGroup(task["group"], task["description"])
+        self.context.addJobTag(task["tag"])
+        self.context.setLocalProperty("spark.scheduler.pool", task["pool"])
+        self._session.conf.set("spark.scheduler.pool", task["pool"])
+        self._session.conf.set(SESSION_OF, task["group"])
+        client.of_task = (self._java_context, properties)
+        client.has_more_connections = threading.current_thread() is not threading.main_thread()
+
+    def stop_streams(self, log: Callable[[str, str], None]) -> None:
+        """The function has returned, and the process that runs their `foreachBatch` ends now. Nothing is asked of the JVM when no
+        stream was started."""
+        for query in self._streams:
+            if query.isActive:
+                about = f"streaming query {query.name or str(query.id)!r}"
+                log("WARNING", f"{about} still ran when the function had returned; it is stopped")
+                query.stop()
 
     @property
     def jobs_may_run(self) -> bool:
-        """When the task is over: other threads than its main one have called Spark, too, and may still wait for it."""
-        return bool(self._gateway._gateway_client.has_more_connections)
+        """When the task is over: other threads than its main one have called Spark, too, and may still wait for it, or the main
+        one was interrupted while it did."""
+        return self._gateway is not None and not (self._is_attached and self._gateway._gateway_client.is_at_rest)
 
     def drop_connection(self) -> None:
         """The current thread takes a new one for its next call: an exception may be raised while it waits for the answer to the
         last, which the next call would then take for its own."""
-        self._gateway._gateway_client.thread_connection.connection = None
+        if self._gateway is not None:
+            self._gateway._gateway_client.thread_connection.connection = None
 
 
-class _Placeholder:
-    def __init__(self, context: SparkContext) -> None:
-        self._sc = context
+class _Way:
+    """In place of an attribute of PySpark's classes until the process is attached: looking for a session makes it."""
+
+    def __init__(self, spark: TaskSpark, owner: type, name: str) -> None:
+        self._spark, self._owner, self._name = spark, owner, name
+
+    def __get__(self, _: object, __: type) -> Any:
+        self._spark.attach()
+        found = vars(self._owner)[self._name]
+        return None if found is self else found  # None: this is on the way of attaching itself
+
+
+def _session(context: TaskSparkContext, java: JavaObject) -> SparkSession:
+    """What `SparkSession(context, java)` makes, without the calls to the JVM that it needs for the first session of a JVM."""
+    session = SparkSession.__new__(SparkSession)
+    session._sc, session._jsc, session._jvm, session._jsparkSession = context, context._jsc, context._jvm, java
+    _monkey_patch_RDD(session)
+    install_exception_handler()
+    session._profiler_collector = AccumulatorProfilerCollector()
+    return session

@@ -17,7 +17,7 @@ from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.model.states import WriteMode
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
@@ -34,8 +34,7 @@ class TaskContext:
 
     def __init__(self, this: WriteContext) -> None:
         launch = this.launch
-        self._launch = launch
-        self.spark = this.spark  # a session of its own, with its own settings and temporary views
+        self._launch, self._this = launch, this
         self.dag_id: str = launch.ti.dag_id
         self.task_id: str = launch.ti.task_id
         self.run_id: str = launch.ti.run_id
@@ -48,6 +47,11 @@ class TaskContext:
         self.log = this.log
         self.rows_written: int | None = None  # by this try so far; None: nothing, or Delta does not say
         self._output = OutputWriter(this)
+
+    @property
+    def spark(self) -> SparkSession:
+        """A session of its own, with its own settings and temporary views."""
+        return self._this.spark
 
     @property
     def interval(self) -> Interval:

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from backfill_manager.execution.error_format import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_log = logging.getLogger(__name__)
 _OPERATION: Final = "DeltaOperations$Write"
 _OPERATION_ARGUMENTS: Final = 9  # mode, partition columns, predicate, user metadata, and five that are not ours
 # What a table may have so that adding and removing whole files is all there is to a write.
@@ -25,6 +32,9 @@ _PLAIN_FEATURES: Final = frozenset(
 )
 _PLAIN_WRITER_VERSION: Final = 3  # 4 and later imply change data, generated columns, ...
 _LISTED_WRITER_VERSION: Final = 7  # the features are listed by name
+_MAX_TABLES: Final = 100  # whose transactions are kept
+_MAX_COMMITS: Final = 100  # that are read one by one
+_MAX_SINCE: Final = 20_000  # transactions of such commits; then Delta is asked again
 _OTHERWISE: Final = {  # settings of a table with which it is not
     "delta.appendOnly": "true",
     "delta.enableChangeDataFeed": "true",
@@ -57,7 +67,7 @@ class DeltaTransaction:
     def at(cls, spark: SparkSession, folder: str) -> DeltaTransaction:
         return cls(spark, spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, folder))
 
-    @property
+    @cached_property
     def folder(self) -> str:
         return str(self._log.dataPath().toString())
 
@@ -70,21 +80,74 @@ class DeltaTransaction:
         version = int(self._transaction.txnVersion(transaction))
         return None if version < 0 else version
 
+    @cached_property
+    def version(self) -> int:
+        """Of the table that it reads."""
+        return int(self._transaction.snapshot().version())
+
+    @cached_property
+    def table_id(self) -> str:
+        """Another one when a table was dropped and made anew."""
+        return str(self._transaction.metadata().id())
+
+    def transactions(self) -> Any:
+        """Scala's map of all application transactions and their last versions."""
+        return self._transaction.snapshot().transactions()
+
+    def transactions_of(self, version: int) -> dict[str, int]:
+        """Those of one commit."""
+        path = self._jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(self._log.logPath(), version)
+        lines = str(self._log.store().read(path, self._log.newDeltaHadoopConf()).mkString("\n")).split("\n")
+        actions = (json.loads(line).get("txn") for line in lines if '"txn"' in line)
+        return {action["appId"]: int(action["version"]) for action in actions if action}
+
+    def expect_unchanged(self, transaction: str) -> None:
+        """The commit is refused if another one records this transaction meanwhile. (`recorded` does that, too.)"""
+        self._transaction.readTxn().addOne(transaction)
+
     def write_files(self, rows: DataFrame) -> list[str]:
         """Writes the rows into the table's folder, checked by its constraints; returns its `add` actions as JSON. Nobody sees
         them before they are committed."""
         files = self._transaction.writeFiles(rows._jdf)
         return [str(files.apply(i).json()) for i in range(files.length())]
 
-    def files_where(self, condition: str) -> list[tuple[dict[str, Any], Any]]:
-        """The files that may hold rows for which this is true, by their statistics: the fields of `add`, and Delta's object. The
-        commit is refused if another one adds or removes such a file meanwhile."""
+    def files_where(
+        self, condition: str, may_hold: Callable[[dict[str, Any]], bool]
+    ) -> list[tuple[dict[str, Any], Any]]:
+        """The files that may hold rows for which this is true: the fields of `add`, and Delta's object. `may_hold` tells by the
+        fields. The commit is refused if another one adds or removes such a file meanwhile."""
+        if (known := self._known_files()) is None:
+            return [one for one in self._scanned_files(condition) if may_hold(one[0])]
+        files, fields = known
+        found = [(one, files.apply(i)) for i, one in enumerate(fields) if may_hold(one)]
         parsed = self._spark._jsparkSession.sessionState().sqlParser().parseExpression(condition)
-        found = self._transaction.filterFiles(self._sequence([parsed]), False)
+        self._transaction.trackReadPredicates(self._sequence([parsed]), False, True)  # as a scan does by itself
+        self._transaction.trackFilesRead(self._sequence([file for _, file in found]))
+        return found
+
+    def _known_files(self) -> tuple[Any, list[dict[str, Any]]] | None:
+        """All files of the table, Delta's objects and their fields, without a Spark job: of the checksum of its version, where it
+        holds them (up to `spark.databricks.delta.allFilesInCrc.thresholdNumFiles`)."""
+        checksum = self._transaction.snapshot().checksumOpt()
+        if not checksum.isDefined() or not checksum.get().allFiles().isDefined():
+            return None
+        files = checksum.get().allFiles().get()
+        fields = json.loads(self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper().writeValueAsString(files))
+        return (files, fields) if len(fields) == checksum.get().numFiles() else None
+
+    def _scanned_files(self, condition: str) -> list[tuple[dict[str, Any], Any]]:
+        """The same by Spark jobs over the table's log."""
+        found = self._transaction.filterFiles(self._sequence([self._resolved(condition)]), False)
         files = [found.apply(i) for i in range(found.length())]
         fields = [json.loads(file.json())["add"] for file in files]
         statistics = self._statistics([one["path"] for one in fields])  # a scan leaves them out
         return [({**one, "stats": statistics.get(one["path"])}, file) for one, file in zip(fields, files, strict=True)]
+
+    def _resolved(self, condition: str) -> Any:
+        """The expression with columns of the table: Delta compares statistics with no other, and would give every file."""
+        schema = self._transaction.metadata().schema()
+        nothing = self._spark._jsparkSession.createDataFrame(self._jvm.java.util.ArrayList(), schema)
+        return nothing.where(condition).queryExecution().analyzed().condition()
 
     def _statistics(self, paths: Sequence[str]) -> dict[str, str]:
         from pyspark.sql import DataFrame
@@ -134,6 +197,57 @@ class DeltaTransaction:
         for item in items:
             together.add(item)
         return self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(together)
+
+
+class TransactionLookup:
+    """What is recorded under application transaction ids in the tables that are committed to. Where ids expire, as in our tables,
+    Delta knows them from nothing but the whole log, which takes Spark jobs at each version. So this is asked once for a table,
+    and then only the commits since are read. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Recorded] = {}  # by folder; one that a thread works with is not there
+        self._lock = threading.Lock()
+
+    def recorded(self, delta: DeltaTransaction, transaction: str) -> int | None:
+        """As `DeltaTransaction.recorded`."""
+        with self._lock:
+            known = self._tables.pop(delta.folder, None)
+        if known is None or not self._reads_on(known, delta):
+            known = _Recorded(delta.table_id, delta.version, delta.transactions())
+        with self._lock:
+            while len(self._tables) >= _MAX_TABLES:
+                del self._tables[next(iter(self._tables))]  # the one that was not committed to for longest
+            self._tables[delta.folder] = known
+        delta.expect_unchanged(transaction)
+        if transaction in known.since:
+            return known.since[transaction]
+        version = known.then.get(transaction)
+        return int(version.get()) if version.isDefined() else None
+
+    def _reads_on(self, known: _Recorded, delta: DeltaTransaction) -> bool:
+        """Up to the version of `delta`; False if that can't be done, or Delta should be asked again."""
+        version = delta.version
+        is_near = 0 <= version - known.version <= _MAX_COMMITS and len(known.since) <= _MAX_SINCE
+        if known.table_id != delta.table_id or not is_near:
+            return False
+        try:
+            for number in range(known.version + 1, version + 1):
+                known.since |= delta.transactions_of(number)
+                known.version = number
+        except Py4JJavaError as error:  # Delta has deleted it, as its retention says
+            _log.info("%s: version %d can't be read: %s", delta.folder, known.version + 1, one_line(error))
+            return False
+        return True
+
+
+@dataclass
+class _Recorded:
+    """Of one table."""
+
+    table_id: str
+    version: int  # up to which it is known
+    then: Any  # Scala's map, of the version at which Delta was asked
+    since: dict[str, int] = field(default_factory=dict)  # of the commits after it
 
 
 class TableDefinition:

@@ -1,7 +1,7 @@
 """Pools, slots, deadlines: which try runs when, and the events of each.
 
-A launch waits in its pool's queue (higher priority first, then older run first) until slots are free; a pool never
-runs more than its slots at once, and a slot that comes free takes the next one at once, without the
+A launch waits in its pool's queue (higher priority first, then scheduled before backfill, then older run first) until slots are
+free; a pool never runs more than its slots at once, and a slot that comes free takes the next one at once, without the
 manager. Python tasks run in processes (`task_process`), SQL tasks, which hold no code of users, in threads. One watching thread
 sleeps until the next deadline: a try's timeout, the end of its grace, the next flush of its log.
 
@@ -31,12 +31,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution import messages as m
+from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import CommitsOfTry, GroupCommits
 from backfill_manager.execution.run_task import run_sql_task
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
-from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
+from backfill_manager.execution.spark_properties import SESSION_OF, SparkJobGroup, SparkJobs
+from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.task_log import LogLines
 from backfill_manager.execution.task_main import TaskOrder
@@ -68,6 +70,7 @@ class _Try:
     # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
     deadlines: dict[Literal["timeout", "kill", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
+    accesses: TableAccesses = field(default_factory=TableAccesses)  # of a SQL task
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
 
 
@@ -85,11 +88,11 @@ class Executor:
         self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
-        self._spark_jobs = SparkJobs(spark.sparkContext)
+        self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
         self._used: dict[str, int] = defaultdict(int)
-        self._waiting: dict[str, list[tuple[int, int, int, _Try]]] = defaultdict(list)
+        self._waiting: dict[str, list[tuple[int, bool, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
         self._closing = self._closed = False
@@ -121,7 +124,7 @@ class Executor:
                 pools = ", ".join(sorted(self._slots))
                 refusal = m.Failed(f"there is no pool {launch.pool!r}; there are {pools}", retryable=False)
             else:
-                rank = (-launch.priority, ti.run_seq, next(self._order), it)
+                rank = (-launch.priority, not launch.run.is_for_schedule, ti.run_seq, next(self._order), it)
                 heapq.heappush(self._waiting[launch.pool], rank)
         if refusal is not None:
             self._end(it, refusal)
@@ -257,10 +260,11 @@ class Executor:
                 it.jobs.enter()
                 session = self._spark.newSession()
                 session.conf.set("spark.scheduler.pool", it.launch.pool)
+                session.conf.set(SESSION_OF, it.jobs.group)
                 outcome = run_sql_task(
                     it.launch, session, log=it.lines.add, turns=it.turns,
                     commits=CommitsOfTry(self._commits, partial(self.refusal, it)) if self._commits.is_available else None,
-                    refuse_if_abandoned=refuse_if_abandoned, state=self._state,
+                    refuse_if_abandoned=refuse_if_abandoned, state=self._state, accesses=it.accesses,
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - before its statements: Spark is gone, or a bug of ours
             outcome = m.Failed(one_line(error))
@@ -282,13 +286,18 @@ class Executor:
 
     def ended(self, it: _Try, outcome: m.Outcome) -> None:
         """Its code runs no more, and its Spark jobs should not. A failure may be that Spark is gone, and then is nobody's."""
-        is_at_rest = isinstance(outcome, m.Succeeded | m.Skipped) and (
-            it.running is None or not it.running.jobs_may_run
-        )
+        if it.running is None:  # a SQL task: its thread has done all that it did
+            is_at_rest = isinstance(outcome, m.Succeeded | m.Skipped)
+        else:
+            is_at_rest = not it.running.has_used_spark or (
+                isinstance(outcome, m.Succeeded | m.Skipped) and not it.running.jobs_may_run
+            )
         if it.stopped_at:
             it.lines.add("INFO", f"it ended {self._clock.monotonic() - it.stopped_at:.1f} s after it was stopped")
         if not is_at_rest:  # the JVM knows nothing of the end of a process
             it.jobs.cancel_jobs()
+        if it.running is None or it.running.has_used_spark:
+            self._cached_rows.drop_those_of(it.jobs.group)
         if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
             self.report_spark_gone(reason)
             outcome = self._gone or m.Lost(reason)
@@ -335,8 +344,10 @@ class Executor:
                 it.lines.close()
                 self._flush(it)
                 at = self._clock.now()
-                spark_jobs = self._spark_jobs.of_group(it.jobs.group) if it.weight else ()
-                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs))
+                may_have_jobs = it.weight > 0 and (it.running is None or it.running.has_used_spark)
+                spark_jobs = self._spark_jobs.of_group(it.jobs.group) if may_have_jobs else ()
+                tables = it.accesses.all() if it.running is None else it.running.tables
+                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables))
             finally:
                 it.ended = True
                 with self._changed:

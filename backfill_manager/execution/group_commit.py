@@ -27,7 +27,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from backfill_manager.errors import AbandonedTry, LostLease
-from backfill_manager.execution.delta_transaction import DeltaTransaction, is_available
+from backfill_manager.execution.delta_transaction import DeltaTransaction, TransactionLookup, is_available
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TableTurns, TurnHolder
@@ -78,6 +78,8 @@ class GroupCommits:
         """`pool`: the fair-scheduler pool of what Spark does for commits."""
         self.is_available = is_available(spark)
         self._spark, self._holder = spark.newSession(), TurnHolder(turns)
+        self._spark.conf.set("spark.sql.adaptive.enabled", "false")  # reading a table's log is one job then, not three
+        self._lookup = TransactionLookup()
         self._lock = threading.Lock()
         self._ready: dict[str, list[_Submitted]] = {}  # by the table's identity; with a turn asked for
         self._threads = ThreadPoolExecutor(
@@ -124,7 +126,7 @@ class GroupCommits:
     def _commit_once(self, group: Sequence[_Submitted]) -> list[Answer]:
         transaction = DeltaTransaction.at(self._spark, group[0].staged.folder)
         digest = transaction.definition().digest
-        answers = {one: _answer_without_commit(one, transaction, digest) for one in group}
+        answers = {one: self._answer_without_commit(one, transaction, digest) for one in group}
         ready = [one.staged for one, answer in answers.items() if answer is None]
         across, removed = _replaced_files(transaction, ready)
         alone = Answer("alone", "a file of the table lies across the end of what it replaces")
@@ -143,17 +145,16 @@ class GroupCommits:
             answers |= {one: landed for one in answers if one.staged in ready}
         return [answer or Answer("alone") for answer in answers.values()]
 
-
-def _answer_without_commit(one: _Submitted, transaction: DeltaTransaction, digest: str) -> Answer | None:
-    """None: it is to be committed."""
-    staged = one.staged
-    if (refusal := one.refusal()) is not None:
-        kind, why = refusal
-        return Answer("abandoned" if kind == "abandoned" else "unsure", why)
-    recorded = transaction.recorded(staged.transaction)
-    if recorded is not None and recorded >= staged.generation:
-        return Answer("had_landed" if recorded == staged.generation else "outdated")
-    return None if digest == staged.definition else Answer("alone", "the table's columns or settings have changed")
+    def _answer_without_commit(self, one: _Submitted, transaction: DeltaTransaction, digest: str) -> Answer | None:
+        """None: it is to be committed."""
+        staged = one.staged
+        if (refusal := one.refusal()) is not None:
+            kind, why = refusal
+            return Answer("abandoned" if kind == "abandoned" else "unsure", why)
+        recorded = self._lookup.recorded(transaction, staged.transaction)
+        if recorded is not None and recorded >= staged.generation:
+            return Answer("had_landed" if recorded == staged.generation else "outdated")
+        return None if digest == staged.definition else Answer("alone", "the table's columns or settings have changed")
 
 
 def _replaced_files(
@@ -164,7 +165,12 @@ def _replaced_files(
     parts = {one: one.replaced for one in writes if one.replaced is not None}
     if not parts:
         return across, removed
-    for file, of_delta in transaction.files_where(" OR ".join(f"({part.where})" for part in parts.values())):
+    where = " OR ".join(f"({part.where})" for part in parts.values())
+
+    def may_hold(file: dict[str, Any]) -> bool:
+        return any(part.place_of(file) != "outside" for part in parts.values())
+
+    for file, of_delta in transaction.files_where(where, may_hold):
         for one, part in parts.items():
             place = part.place_of(file)
             if place == "inside" and not file.get("deletionVector"):

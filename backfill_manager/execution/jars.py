@@ -1,6 +1,7 @@
-"""The two jars that Delta needs beside PySpark: fetched once, checked, then used from disk without any network.
+"""The jars that Spark needs beside PySpark's: fetched once, checked, then used from disk without any network.
 
-`python -m backfill_manager.execution.jars` fetches them, and prints where they are.
+`python -m backfill_manager.execution.jars` fetches Delta's two, and prints where they are. Those of object stores are in
+connectors.py.
 
 `spark.jars.packages` would resolve through Ivy at every start (seconds, hundreds of lines, a network). Here Ivy, which
 PySpark carries, runs once and quietly; afterwards Spark gets plain paths. Its default repositories are Ivy's own;
@@ -15,18 +16,29 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.user_cache import cache_folder
 
-GROUP: Final = "io.delta"
-# artifact, version, SHA-256
-JARS: Final = (
-    ("delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
-    ("delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
-)
+
+class Jar(NamedTuple):
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+DELTA: Final = (
+    Jar("io.delta", "delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
+    Jar("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+)  # fmt: skip
 MIN_JAVA: Final = 17
 
 
@@ -50,46 +62,58 @@ def java() -> str:
     return java_path
 
 
-def delta_jars() -> list[str]:
-    """Paths of the jars, fetched now if they are not in the cache yet."""
+def jar_paths(jars: Sequence[Jar]) -> list[str]:
+    """Paths of these jars; those that are not in the cache yet are fetched now."""
     folder = cache_folder() / "jars"
-    paths = [folder / f"{artifact}-{version}.jar" for artifact, version, _ in JARS]
-    if not all(path.exists() for path in paths):
-        _fetch(folder)
-    return [str(path) for path in paths]
+    if missing := [jar for jar in jars if not (folder / jar.file_name).exists()]:
+        _fetch(missing, folder)
+    return [str(folder / jar.file_name) for jar in jars]
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(jars: Sequence[Jar], folder: Path) -> None:
     import pyspark
 
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     folder.mkdir(parents=True, exist_ok=True)
     runtime = java()
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        for artifact, version, digest in JARS:
-            command = [
-                runtime, "-jar", str(ivy), "-cache", f"{scratch}/ivy", "-dependency", GROUP, artifact, version,
-                "-confs", "master,default", "-notransitive", "-types", "jar",
-                "-retrieve", f"{scratch}/[artifact]-[revision].[ext]",
-            ]  # fmt: skip
-            if settings := os.environ.get("BFM_IVY_SETTINGS"):
-                command += ["-settings", settings]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            fetched = Path(scratch) / f"{artifact}-{version}.jar"
-            if done.returncode or not fetched.exists():
+        wanted = Path(scratch) / "ivy.xml"
+        wanted.write_text(_ivy_module(jars), encoding="utf-8")
+        command = [
+            runtime, "-jar", str(ivy), "-cache", f"{scratch}/ivy", "-ivy", str(wanted), "-types", "jar", "bundle",
+            "-retrieve", f"{scratch}/[artifact]-[revision].[ext]",
+        ]  # fmt: skip
+        if settings := os.environ.get("BFM_IVY_SETTINGS"):
+            command += ["-settings", settings]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        for jar in jars:
+            fetched = Path(scratch) / jar.file_name
+            if not fetched.exists():
                 lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
                 telling = re.compile("UNRESOLVED|refused|Unknown|timed out|Exception")
                 last = ([line for line in lines if telling.search(line)] or lines or ["(no output)"])[-1]
                 raise InvalidInput(
-                    f"Delta's jar {GROUP}:{artifact}:{version} could not be fetched. This first start needs the network "
-                    f"(or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{last}"
+                    f"The jar {jar.group}:{jar.artifact}:{jar.version} could not be fetched. This first start needs the "
+                    f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{last}"
                 )
-            if hashlib.sha256(fetched.read_bytes()).hexdigest() != digest:
+            if hashlib.sha256(fetched.read_bytes()).hexdigest() != jar.sha256:
                 raise InvalidInput(
-                    f"{artifact}-{version}.jar was fetched, but its SHA-256 is not {digest}; it was thrown away."
+                    f"{jar.file_name} was fetched, but its SHA-256 is not {jar.sha256}; it was thrown away."
                 )
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
 
 
+def _ivy_module(jars: Sequence[Jar]) -> str:
+    """What Ivy is to get: these jars, without what they name themselves."""
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" transitive="false" conf="default->master"/>'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="backfill_manager" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
+
+
 if __name__ == "__main__":
-    print(*delta_jars(), sep="\n")
+    print(*jar_paths(DELTA), sep="\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
@@ -106,6 +106,18 @@ Outcome = Succeeded | Failed | Skipped | Cancelled | Lost | PutBack | Postponed
 
 
 @dataclass(frozen=True)
+class AccessedTable:
+    """One table that a try has read or written."""
+
+    access: Literal["read", "write"]
+    name: str | None  # in the catalog, as schema.table or catalog.schema.table; None: it was named by its path
+    path: str | None  # a URI; None: it is not known
+    version: int | None = None  # Delta's; None: not a Delta table, or an earlier try has written it
+    rows: int | None = None  # written; None: not known, as always of what is read
+    bytes: int | None = None  # of the files that were written, likewise
+
+
+@dataclass(frozen=True)
 class TaskStarted:
     key: LaunchKey
     at: datetime
@@ -117,6 +129,7 @@ class TaskEnded:
     outcome: Outcome
     at: datetime
     spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_properties.SparkJobs`
+    tables: tuple[AccessedTable, ...] = ()  # read and written; none that is known of a process that was killed
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,13 @@ class OutputWriter:
             staged = repeated(self._staged, table, transaction, df, change)
             answer = Answer("alone") if staged is None else self._try.commits.commit(staged)
             if staged is not None and answer.kind == "landed":
+                self._try.accesses.add(table.written(staged.folder, answer.version, staged.rows, staged.bytes))
                 self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
                 return staged.rows
             if answer.why:
                 self._try.log.info("%s: a commit of its own, as %s", table.name, answer.why)
-        with self._turn(table, transaction, df) as rows:
-            return repeated(self._commit, table, transaction, rows, change)
+        with self._turn(table, transaction, df) as rows, self._kept(rows, change) as kept:
+            return repeated(self._commit, table, transaction, kept, change)
 
     def _staged(self, table: OutputTable, transaction: str, df: DataFrame, write: Write) -> StagedWrite | None:
         """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
@@ -92,7 +93,9 @@ class OutputWriter:
                 self._try.refuse_if_abandoned()
                 self._create_if_missing(table, df, write)
         delta = DeltaTransaction(self._try.spark, table.log(self._try.spark))
-        definition, recorded = delta.definition(), delta.recorded(transaction)
+        # Not for a first launch: it has nothing to find, the lookup takes Spark jobs, and the commit does it for all.
+        definition = delta.definition()
+        recorded = delta.recorded(transaction) if self._try.launch.ti.launch > 1 else None
         has_landed = recorded is not None and recorded >= self._try.launch.ti.generation
         if has_landed or not definition.is_plain or not definition.has_columns(_columns(df)):
             return None
@@ -124,11 +127,16 @@ class OutputWriter:
             held.enter_context(turn)
             yield rows
 
+    def _kept(self, rows: DataFrame, change: Write | Merge) -> contextlib.AbstractContextManager[DataFrame]:
+        """Of a merge what is checked is what is written."""
+        return cached(rows) if isinstance(change, Merge) else contextlib.nullcontext(rows)
+
     def _commit(self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge) -> int | None:
         self._try.refuse_if_abandoned()
         self._create_if_missing(table, rows, change)
         before = table.read()
         if self._has_landed(before, transaction):
+            self._try.accesses.add(table.written(before.path))
             return None
         change.check(before, rows)
         mark = CommitMark(transaction, self._try.launch.ti.generation, self._try.user_metadata())
@@ -136,8 +144,10 @@ class OutputWriter:
         after = table.read()
         commit = after.find(mark.metadata, since=before.version)
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before
-            self._has_landed(after, transaction)
+            if self._has_landed(after, transaction):
+                self._try.accesses.add(table.written(after.path))
             return None
+        self._try.accesses.add(table.written(after.path, commit.version, commit.rows, commit.bytes))
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.store.delta_spark.conflicts import marked_commits
@@ -42,15 +41,15 @@ class Merge:
 
     def check(self, table: TableState | None, rows: DataFrame) -> None:
         if table is None:
+            self._refuse_second_rows(rows)  # before the table is made, which would stay empty
             return
         for name in self.on:
             _spelt(self.call, table.schema.names, "the table", name)
         table.refuse_misfits(self.call, rows, self.adds_columns)
 
     def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
-        with cached(rows) as checked:  # what is checked is what is written
-            self._refuse_second_rows(checked)
-            self._merge(table, checked, mark)
+        self._refuse_second_rows(rows)
+        self._merge(table, rows, mark)
 
     def _refuse_second_rows(self, rows: DataFrame) -> None:
         from pyspark.sql import functions as F

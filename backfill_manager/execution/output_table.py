@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
+from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.sql_lexer import identifier
+from backfill_manager.execution.table_access import plain_name
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -37,6 +39,7 @@ class Commit:
 
     version: int
     rows: int | None  # inserted or updated; None where Delta does not say, and for what inserts and updates nothing
+    bytes: int | None = None  # of the files that it added
     inserted: int | None = None  # of a MERGE, as is the next
     updated: int | None = None
 
@@ -46,7 +49,7 @@ class OutputTable:
         """`name` is a path if it has a `/` in it, else a table's name, as Spark resolves it."""
         self._spark = spark
         self.is_path = "/" in name
-        self.name = name if self.is_path else name.removeprefix("spark_catalog.")  # which Delta's own parser refuses
+        self.name = name if self.is_path else plain_name(name)  # Delta's own parser refuses the other
         if self.is_path:
             path, file_system = hadoop_path(spark, name)
             self.identity = str(file_system.makeQualified(path).toString())
@@ -76,6 +79,12 @@ class OutputTable:
         if len(parts) == 2:
             parts.insert(0, self._spark.catalog.currentCatalog())
         return ".".join(parts).lower()
+
+    def written(
+        self, path: str, version: int | None = None, rows: int | None = None, size: int | None = None
+    ) -> AccessedTable:
+        """That a try has written it, there; without a version an earlier one has."""
+        return AccessedTable("write", None if self.is_path else plain_name(self.identity), path, version, rows, size)
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""
@@ -147,10 +156,15 @@ class OutputTable:
 
     def read(self) -> TableState:
         """The table as it is now."""
+        from pyspark.sql.types import StructType
+
         delta = self.delta(self._spark)
         log = delta._jdt.deltaLog()
         snapshot = log.update(*(getattr(log, f"update$default${i}")() for i in (1, 2, 3)))
-        return TableState(self.name, delta.toDF().schema, log, snapshot)
+        schema = StructType.fromJson(
+            json.loads(delta._jdt.toDF().schema().json())
+        )  # not by PySpark: the task reads nothing
+        return TableState(self.name, schema, log, snapshot)
 
 
 class TableState:
@@ -159,6 +173,11 @@ class TableState:
     def __init__(self, name: str, schema: StructType, log: Any, snapshot: Any) -> None:
         self.name, self.schema, self._log, self._snapshot = name, schema, log, snapshot
         self.version: int = snapshot.version()
+
+    @property
+    def path(self) -> str:
+        """Where it lies, as a URI."""
+        return str(self._log.dataPath().toString())
 
     def recorded(self, transaction: str) -> int | None:
         """The last version under this transaction id."""
@@ -197,10 +216,12 @@ class TableState:
             if info.get("userMetadata") == metadata:
                 metrics = info.get("operationMetrics", {})
                 parts = (int(metrics[name]) if name in metrics else None for name in _MERGED)
-                return Commit(int(version_and_actions._1()), _rows_in(metrics), *parts)
+                size = next((int(metrics[name]) for name in _BYTES if name in metrics), None)
+                return Commit(int(version_and_actions._1()), _rows_in(metrics), size, *parts)
         return None
 
 
+_BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
 
 

@@ -17,6 +17,7 @@ from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.spark_sql import run_sql
+from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
@@ -32,12 +33,12 @@ Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
 def run_sql_task(
     launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
 ) -> Outcome:  # fmt: skip
     """Run its statements in this session. Whatever happens comes back as a value; the traceback goes into the try's log."""
 
     def run() -> Succeeded:
-        this = _write_context(launch, session, log, turns, commits, refuse_if_abandoned, state)
+        this = _write_context(launch, lambda: session, log, turns, commits, refuse_if_abandoned, state, accesses)
         ctx = TaskContext(this)
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
@@ -46,16 +47,16 @@ def run_sql_task(
 
 
 def run_python_task(
-    launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None,
+    launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
 ) -> Outcome:  # fmt: skip
     """Load the code of its version into this process and run it."""
 
     def run() -> Succeeded:
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
-            return Succeeded(run_on_executor(session.sparkContext, function, executor_task_context(launch), log))
-        ctx = TaskContext(_write_context(launch, session, log, turns, commits, refuse_if_abandoned, state))
+            return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
+        ctx = TaskContext(_write_context(launch, session, log, turns, commits, refuse_if_abandoned, state, accesses))
         returned = function(ctx)
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
@@ -65,11 +66,11 @@ def run_python_task(
 
 
 def _write_context(
-    launch: TaskLaunch, session: SparkSession, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity,
+    launch: TaskLaunch, session: Callable[[], SparkSession], log: Log, turns: Turns, commits: Commits | None,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
 ) -> WriteContext:  # fmt: skip
     logger = TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
-    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits)
+    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits, accesses)
 
 
 def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
-from backfill_manager.execution.jars import delta_jars, java
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.execution.connectors import connector_conf, spark_jars
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.jars import java
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings
@@ -41,6 +44,7 @@ BASE_CONF: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "100",
     "spark.cleaner.periodicGC.interval": "15min",
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "500",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
@@ -68,8 +72,11 @@ def build_session(
     *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:  # fmt: skip
-    """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`."""
+    """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`. `InvalidConfig` when
+    Spark refuses to start with these settings."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -81,10 +88,21 @@ def build_session(
         java()
         master = master or "local[*]"
         settings |= LOCAL_CONF if master.startswith("local") else {}
-        settings |= {"spark.master": master, "spark.jars": ",".join(delta_jars()), "spark.ui.enabled": "false"}
+        settings |= {
+            "spark.master": master,
+            "spark.jars": ",".join(spark_jars(warehouse or "")),
+            "spark.ui.enabled": "false",
+            "spark.sql.ui.explainMode": "simple",
+        }
     if warehouse:
-        settings["spark.sql.warehouse.dir"] = warehouse
-    spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
+        settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
+    try:
+        spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        reason = one_line(error).rstrip(".")
+        raise InvalidConfig(
+            f"Spark does not start: {reason}. Correct `spark` in conf/manager.yaml, or the options of spark-submit."
+        ) from error
     spark.sparkContext.setLogLevel("ERROR")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark prints a page of JSON for every failed query before it raises; the exception is enough

@@ -12,6 +12,7 @@ from backfill_manager.execution.spark_health import ignore_stopped_context
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+SESSION_OF: Final = "spark.backfill_manager.job_group"  # in the configuration of a try's session: the group of its jobs
 _numbers: Final = itertools.count(1)
 
 

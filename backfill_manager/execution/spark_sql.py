@@ -39,13 +39,19 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
     # Delta's parser loses the arguments otherwise (delta-io/delta#7640); here too, for a session that others built.
     ctx.spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
     query = parts.pop() if task.into else None
-    runner = StatementRunner(this, lambda text: _execute(ctx, text, values), parts)
+
+    def execute(text: str) -> DataFrame:
+        df = _execute(ctx, text, values)
+        this.accesses.read_by(df)
+        return df
+
+    runner = StatementRunner(this, execute, parts)
     for number in range(1, len(parts) + 1):
         ctx.count_rows(runner.run(number))
     if query is not None:
         assert task.into is not None
         this.refuse_if_abandoned()
-        rows = _execute(ctx, query, values)
+        rows = execute(query)
         ctx.write(rows, task.into, task.time_column, task.partition_column, mode=task.mode, schema=task.schema)
 
 

@@ -113,6 +113,10 @@ class StagedWrite:
         return sum(json.loads(file["stats"])["numRecords"] for file in self.added)
 
     @property
+    def bytes(self) -> int:
+        return sum(file["size"] for file in self.added)
+
+    @property
     def is_known_by_statistics(self) -> bool:
         """Whether by its statistics the number of rows of each file is known, and that they lie in the part that is replaced."""
         numbers = (json.loads(file.get("stats") or "{}").get("numRecords") for file in self.added)

@@ -1,6 +1,8 @@
-"""What runs in a task process: forked by the fork server, attached to the JVM, waits for its task, runs it, and ends.
+"""What runs in a task process: forked by the fork server, waits for its task, runs it, and ends.
 
-    ready ─► launch ─► log lines, requests (a turn at a table, whether it may still write) ─► outcome ─► os._exit
+    launch ─► log lines, requests (a way into the JVM, a turn at a table, whether it may still write) ─► outcome ─► os._exit
+
+Before its task has come, one that waits attaches itself to the JVM; else this happens when the task first needs Spark.
 
 It serves one try, so whatever a task does to its process ends with it: modules, environment, folder, signal handlers, threads. It
 ends by `os._exit`: nothing that the task has left behind (threads, exit handlers) can hold it up. A stop comes as SIGTERM, which
@@ -26,19 +28,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from py4j.protocol import Py4JError
+
 from backfill_manager.errors import AbandonedTry, LostLease
-from backfill_manager.execution.attached_spark import AttachedSpark
-from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.staged_write import StagedWrite
+from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import mask_text
 from backfill_manager.processes.channel import Channel
+from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
 
+ATTACH_AFTER_S: Final = 0.2  # of waiting for a task
 _exit = os._exit  # as it is before the task may put something else in its place
 
 
@@ -60,30 +66,24 @@ class TaskOrder:
     commits_together: bool = False  # its writes may share a commit with those of others
 
 
-def run(job: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
-    """The entry of the process. `job`: {"gateway": {port, secret, values}}; descriptors: channel, standard output and error."""
+def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
+    """The entry of the process. Descriptors: channel, standard output and error."""
     channel_end, output, error = descriptors
     nowhere = os.open(os.devnull, os.O_RDONLY)
     for standard, end in enumerate((nowhere, output, error)):
         os.dup2(end, standard)
         os.close(end)
     manager = _Manager(Channel(socket.socket(fileno=channel_end)))
-    try:
-        spark = AttachedSpark(**job["gateway"])
-    except Exception as problem:  # noqa: BLE001 - whatever it is, the manager knows whether Spark is gone
-        manager.send({"broken": one_line(problem)})
-        _exit(1)
-    manager.send({"ready": True})
-    order = manager.receive_order()
+    spark = TaskSpark(manager.request_gateway)
+    order = manager.receive_order(spark)
     if order is None:
         _exit(0)
     _serve(order, spark, manager)
 
 
-def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoReturn:
+def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
     own = os.getpid()
     faulthandler.enable(file=2)  # a crash in C code leaves the lines of Python that led there in the log
-    manager.start_listening()
     logging.getLogger().addHandler(_LinesOfLogging(manager))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
 
@@ -94,18 +94,26 @@ def _serve(order: TaskOrder, spark: AttachedSpark, manager: _Manager) -> NoRetur
     signal.signal(signal.SIGTERM, stop)
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
+    accesses = TableAccesses()
+    record_reads(accesses)
     outcome = run_python_task(
-        order.launch, spark.session, log=manager.log, turns=manager.turns,
+        order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
         commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,
-        state=order.state, snapshots=order.snapshots,
+        state=order.state, snapshots=order.snapshots, accesses=accesses,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getpid() != own:
         _exit(0)  # a fork that the task made, and that came out of it too; one outcome is enough
+    with suppress(Py4JError, OSError):  # Spark is gone, and they with it
+        spark.stop_streams(manager.log)
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the task has closed it, or put whatever it likes in its place
             stream.flush()
-    about = {"outcome": type(outcome).__name__, "jobs_may_run": spark.jobs_may_run}
+    loaded = [name for name in HEAVY if name in sys.modules]
+    about = {
+        "outcome": type(outcome).__name__, "jobs_may_run": spark.jobs_may_run, "libraries": loaded,
+        "tables": [dataclasses.asdict(one) for one in accesses.all()],
+    }  # fmt: skip
     manager.send({**about, **dataclasses.asdict(outcome)})
     _exit(0)
 
@@ -117,6 +125,9 @@ class _Manager:
         self._channel = channel
         self._numbers = itertools.count(1)
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._order: TaskOrder | None = None
+        self._has_begun = False  # from then on a thread receives, if anything is asked
+        self._lock, self._is_listening = threading.Lock(), False
         self.turns = RemoteTurns(self)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -125,15 +136,23 @@ class _Manager:
         except OSError:  # the manager is gone, and nobody waits for this try
             _exit(1)
 
-    def receive_order(self) -> TaskOrder | None:
-        """None when the manager needs this process no more."""
-        if self._channel.receive() is None:
-            return None
-        order: TaskOrder = pickle.loads(self._channel.receive_attachment())
-        return order
+    def receive_order(self, spark: TaskSpark) -> TaskOrder | None:
+        """None when the manager needs this process no more. One that has to wait attaches itself to the JVM meanwhile."""
+        if not self._channel.wait(ATTACH_AFTER_S):
+            with suppress(NoSpark, Py4JError, OSError):  # the task tries again, if it needs Spark
+                spark.attach()
+        while self._order is None:
+            if not self._receive():
+                return None
+        self._has_begun = True
+        return self._order
 
-    def start_listening(self) -> None:
-        threading.Thread(target=self._listen, name="bfm replies", daemon=True).start()
+    def request_gateway(self) -> dict[str, Any]:
+        """What `TaskSpark` needs to come into the JVM."""
+        reply = self.request("gateway")
+        if "broken" in reply:
+            raise NoSpark(f"this process could not be attached to Spark: {reply['broken']}")
+        return {**reply["gateway"], "connection": next(iter(reply["descriptors"]), None)}
 
     def log(self, level: str, message: str) -> None:
         self.send({"level": level, "line": shorten_middle(mask_text(message))})
@@ -144,6 +163,11 @@ class _Manager:
         self._replies[number] = replies
         try:
             self.send({"request": what, "number": number, **more})
+            if self._has_begun:
+                self._start_listening()
+            while not self._has_begun and replies.empty():  # nobody else is here who could receive
+                if not self._receive():
+                    _exit(0)
             return replies.get()
         finally:
             self._replies.pop(number, None)
@@ -160,13 +184,30 @@ class _Manager:
         reply = self.request("commit", staged=dataclasses.asdict(staged))
         return checked(Answer(**reply["answer"]))
 
+    def _start_listening(self) -> None:
+        with self._lock:
+            if not self._is_listening:
+                threading.Thread(target=self._listen, name="bfm replies", daemon=True).start()
+                self._is_listening = True
+
     def _listen(self) -> None:
-        while (received := self._channel.receive()) is not None:
-            reply, _ = received
-            waiting = self._replies.get(reply["number"])
-            if waiting is not None:
-                waiting.put(reply)
+        while self._receive():
+            pass
         _exit(1)
+
+    def _receive(self) -> bool:
+        """Takes the next message; False when the manager is gone."""
+        received = self._channel.receive()
+        if received is None:
+            return False
+        message, descriptors = received
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        if "order" in message:
+            self._order = pickle.loads(self._channel.receive_attachment())
+        elif (waiting := self._replies.get(message["number"])) is not None:
+            waiting.put(message | {"descriptors": descriptors})
+        return True
 
 
 class RemoteTurns:

@@ -33,11 +33,12 @@ from backfill_manager.errors import AbandonedTry, StateError
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import Answer, GroupCommits
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
-from backfill_manager.execution.messages import Failed, Lost, Outcome, Postponed, Skipped, Succeeded
+from backfill_manager.execution.messages import AccessedTable, Failed, Lost, Outcome, Postponed, Skipped, Succeeded
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
 from backfill_manager.processes.channel import Channel, MessageBuffer
+from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import went_over
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
 from backfill_manager.processes.server_process import ForkedProcess, ForkServers, NoProcess
@@ -55,6 +56,7 @@ _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
     kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
 }
 _STAGED: Final = TypeAdapter(StagedWrite)
+_TABLES: Final = TypeAdapter(tuple[AccessedTable, ...])
 
 
 class Listener(Protocol):
@@ -80,9 +82,15 @@ class RunningTask:
     process: _Process | None = None
     is_stopped: bool = False
     outcome: Outcome | None = None  # as its process reports it
+    tables: tuple[AccessedTable, ...] = ()  # read and written, as its process reports them
     jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
     cgroup: MemoryCgroup | None = None  # for its memory, where it has a limit and cgroups can be made
+
+    @property
+    def has_used_spark(self) -> bool:
+        """It may have Spark jobs."""
+        return self.process is not None and self.process.gateway is not None
 
     def stop(self) -> None:
         """Raise `TaskStopped` in its code. If it has no process yet, it gets none."""
@@ -108,8 +116,9 @@ class RunningTask:
 class _Process:
     """A process, and the try that it runs once it has one."""
 
-    def __init__(self, python: str | None, gateway: JvmGateway, channel: Channel, outputs: Sequence[int]) -> None:
-        self.python, self.gateway, self.channel = python, gateway, channel
+    def __init__(self, python: str | None, channel: Channel, outputs: Sequence[int]) -> None:
+        self.python, self.channel = python, channel
+        self.gateway: JvmGateway | None = None  # once it has asked for one
         self.forked: ForkedProcess | None = None  # set once it is asked for
         self.outputs = [_Output(end, level) for end, level in zip(outputs, ("INFO", "WARNING"), strict=True)]
         self.messages = MessageBuffer()
@@ -180,6 +189,9 @@ class TaskProcesses:
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
+        self._libraries: dict[str | None, frozenset[str]] = defaultdict(
+            frozenset
+        )  # that tasks have imported, by interpreter
         self._jvm_work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the reader
         self._selector = selectors.DefaultSelector()
@@ -262,15 +274,15 @@ class TaskProcesses:
         except StateError as error:  # it is gone
             task.listener.ended(Failed(one_line(error)))
             return
-        except (NoProcess, OSError, Py4JError) as error:
+        except (NoProcess, OSError) as error:
             task.listener.ended(Postponed(one_line(error)))
             return
         self._limit_memory(task, process)
         task.listener.started()
+        if task.is_stopped:  # before it could learn it; from now on SIGTERM reaches its code
+            process.signal()
         with suppress(OSError):  # it has ended: the reader learns how
             process.channel.send({"order": True}, attachment=pickle.dumps(task.order))
-        if task.is_stopped:  # meanwhile
-            process.signal()
 
     def _limit_memory(self, task: RunningTask, process: _Process) -> None:
         """Of the process and all that it starts. Without a cgroup it limits itself."""
@@ -284,22 +296,20 @@ class TaskProcesses:
             cgroup.remove()
 
     def _new(self, python: str | None) -> _Process:
-        gateway = self._gateways.open()
         ours, theirs = socket.socketpair()
         outputs = [os.pipe() for _ in range(2)]
         ends = [theirs.fileno(), *(end for _, end in outputs)]
-        process = _Process(python, gateway, Channel(ours), [output for output, _ in outputs])
-        job = {"gateway": self._gateways.job(gateway)}
+        process = _Process(python, Channel(ours), [output for output, _ in outputs])
         with self._lock:
             self._processes.add(process)
         self._post(partial(self._add, process))
         try:
             process.forked = self._servers.get(python).fork(
                 CALL,
-                job,
+                {},
                 ends,
                 name="bfm task",
-                preload=("pyspark",),
+                preload=("pyspark", *sorted(self._libraries[python])),
                 on_end=partial(self._post, partial(self._end, process)),
             )
         except BaseException:
@@ -310,6 +320,21 @@ class TaskProcesses:
             for _, end in outputs:
                 os.close(end)
         return process
+
+    def _open_gateway(self, process: _Process, number: int) -> None:
+        try:
+            is_first = process.gateway is None
+            if process.gateway is None:
+                process.gateway = self._gateways.open()
+        except (OSError, Py4JError) as error:
+            self._reply(process, {"number": number, "broken": one_line(error)})
+        else:
+            along = [process.gateway.connection.fileno()] if is_first else []
+            self._reply(process, {"number": number, "gateway": self._gateways.job(process.gateway)}, along)
+
+    def _release_gateway(self, process: _Process, *, reusable: bool) -> None:
+        if process.gateway is not None:
+            self._gateways.release(process.gateway, reusable=reusable)
 
     def _running(self) -> Counter[str | None]:
         """How many have a task, by interpreter."""
@@ -323,7 +348,7 @@ class TaskProcesses:
             wanted = min(MAX_WARM, max(running[python], 1))
             warm = self._warm[python] = [process for process in self._warm[python] if not process.has_ended]
             if len(warm) < wanted and self._jvm_work.empty():
-                with suppress(NoProcess, OSError, Py4JError):  # the next task reports it
+                with suppress(NoProcess, OSError):  # the next task reports it
                     warm.append(self._new(python))
                 if len(warm) < wanted:
                     self._jvm_work.put(_nothing)  # once more, after what has come meanwhile
@@ -402,9 +427,9 @@ class TaskProcesses:
 
     def _handle(self, process: _Process, message: dict[str, Any]) -> None:
         task = process.task
-        if "broken" in message:
-            process.problem = f"its process could not be attached to Spark: {message['broken']}"
-        elif "ready" in message or task is None:
+        if message.get("request") == "gateway":
+            self._jvm_work.put(partial(self._open_gateway, process, int(message["number"])))
+        elif task is None:
             return
         elif "line" in message:
             process.line(str(message["level"]), str(message["line"]))
@@ -417,6 +442,8 @@ class TaskProcesses:
         else:
             kind = message.pop("outcome")
             task.jobs_may_run = bool(message.pop("jobs_may_run"))
+            self._libraries[process.python] |= set(HEAVY).intersection(message.pop("libraries"))
+            task.tables = _TABLES.validate_python(message.pop("tables"))
             task.outcome = _OUTCOMES[kind].validate_python(message)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
@@ -450,8 +477,8 @@ class TaskProcesses:
 
         self._commits.submit(_STAGED.validate_python(staged), refusal, reply)
 
-    def _reply(self, process: _Process, reply: dict[str, Any]) -> None:
-        if not process.channel.try_send(reply):
+    def _reply(self, process: _Process, reply: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        if not process.channel.try_send(reply, descriptors):
             process.signal()
 
     def _end(self, process: _Process) -> None:
@@ -472,7 +499,7 @@ class TaskProcesses:
         process.channel.close()
         ended_by_itself = process.forked is not None and process.forked.code == 0
         is_at_rest = task is None or (task.outcome is not None and not task.jobs_may_run)
-        self._jvm_work.put(partial(self._gateways.release, process.gateway, reusable=ended_by_itself and is_at_rest))
+        self._jvm_work.put(partial(self._release_gateway, process, reusable=ended_by_itself and is_at_rest))
         if task is not None:
             task.turns.release_all()
             self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
 
@@ -42,12 +43,17 @@ class StateIdentity:
 @dataclass(frozen=True)
 class WriteContext:
     launch: TaskLaunch
-    spark: SparkSession  # its own session
+    session: Callable[[], SparkSession]  # its own; a process gets it from the JVM at the first call
     log: logging.Logger
     refuse_if_abandoned: Callable[[], None]  # raises `AbandonedTry` or `LostLease` when nothing may be written any more
     state: StateIdentity
     turns: Turns
     commits: Commits | None = None  # None: each write is a commit of its own
+    accesses: TableAccesses = field(default_factory=TableAccesses)
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.session()
 
     def transaction_id(self, nth: int | str) -> str:
         """Of the `nth` write of this task into a table, or of a statement of its SQL."""

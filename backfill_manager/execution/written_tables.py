@@ -113,7 +113,7 @@ class _Reading:
         if kind not in _HOLDING_STATEMENTS and not is_instance_of(gateway, plan, _COMMAND):
             return Counter()  # a query: it only reads, whatever it names
         rows = Counter[Name]()
-        for child in _each(plan.children()):
+        for child in each_of(plan.children()):
             below = self._rows(child)
             rows = rows | below if kind in _BRANCHES else rows + below  # of branches one is taken
         return rows + rows if kind in _LOOPS else rows
@@ -122,14 +122,14 @@ class _Reading:
         """The name of this relation, once; also under an alias or a time travel."""
         kind = _kind(plan)
         if kind == "UnresolvedIdentifier":
-            return Counter([tuple(_each(plan.nameParts()))])
+            return Counter([tuple(each_of(plan.nameParts()))])
         if kind in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"):
-            return Counter([tuple(_each(plan.multipartIdentifier()))])
+            return Counter([tuple(each_of(plan.multipartIdentifier()))])
         if kind == _COMPUTED:
             return self._evaluated(plan.identifierExpr())
         if kind == "TimeTravel":
             return self._named(plan.relation())
-        return sum((self._named(child) for child in _each(plan.children())), Counter[Name]())
+        return sum((self._named(child) for child in each_of(plan.children())), Counter[Name]())
 
     def _evaluated(self, expression: Any) -> Counter[Name]:
         origin = expression.origin()
@@ -143,5 +143,6 @@ def _kind(plan: Any) -> str:
     return str(plan.getClass().getSimpleName())
 
 
-def _each(scala_sequence: Any) -> Iterator[Any]:
+def each_of(scala_sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala `Seq`."""
     return (scala_sequence.apply(i) for i in range(scala_sequence.length()))

@@ -14,7 +14,7 @@ from backfill_manager.manager.losses import POSTPONED_FOR_S, after_loss
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import TaskInstance
+from backfill_manager.model.records import DagRun, TableAccess, TaskInstance
 
 log = get_logger("outcomes")
 
@@ -47,6 +47,17 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
         if isinstance(event.outcome, NOT_COUNTED_AS_TRY) and moved.state == s.UP_FOR_RETRY:
             moved, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
         state.changes.put(c.try_of(moved, term, try_state, event.spark_jobs))
+        for number, table in enumerate(event.tables, start=1):
+            state.changes.put(_access(run.row, ti, event, number, table))
+
+
+def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable) -> TableAccess:
+    return TableAccess(
+        ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, table.access, ti.run_seq, event.at,
+        isinstance(event.outcome, m.Succeeded), run.dag_version, table_name=table.name, table_path=table.path,
+        version=table.version, rows_written=table.rows, bytes_written=table.bytes, interval_start=run.interval_start,
+        interval_end=run.interval_end, partition_key=run.partition_key,
+    )  # fmt: skip
 
 
 def _ended(ti: TaskInstance, event: m.TaskEnded, task: TaskSpec) -> TaskInstance:

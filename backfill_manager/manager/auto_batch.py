@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Final
+
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -16,6 +19,9 @@ from backfill_manager.planning.batch_size import (
 )
 from backfill_manager.planning.past_costs import past_run
 from backfill_manager.planning.time_window import TimeWindow
+
+YIELDING_TARGET_S: Final = 30.0  # of a batch in a pool in which scheduled runs have waited (`manager.early_end`)
+REMEMBERED_S: Final = 600.0
 
 
 def next_size(tick: Tick, live: ActiveBackfill) -> int:
@@ -33,11 +39,25 @@ def next_size(tick: Tick, live: ActiveBackfill) -> int:
 def _limits(tick: Tick, live: ActiveBackfill) -> BatchLimits:
     row, pool = live.row, tick.state.pools.get(pool_of(None, live.row.pool))
     target_s = row.batch_target or tick.state.batch_target_s
+    if is_yielding(tick, live):
+        target_s = min(target_s, YIELDING_TARGET_S)
     window_s = None
     if row.window is not None:
         window_s = TimeWindow.parse(row.window).seconds_left(tick.now, live.spec.timezone)
     slots = row.max_active_runs if pool is None else min(row.max_active_runs, pool.slots)
     return BatchLimits(1 if live.spec.is_serial else slots, target_s, window_s)
+
+
+def pools_of(live: ActiveBackfill) -> set[str]:
+    """In which its tasks take their slots."""
+    return {pool_of(live.spec.task(task_id).pool, live.row.pool) for task_id in live.selected}
+
+
+def is_yielding(tick: Tick, live: ActiveBackfill) -> bool:
+    """Whether a task of a scheduled run has waited for too long, not long ago, in a pool that its tasks use."""
+    since = tick.now - timedelta(seconds=REMEMBERED_S)
+    waited_for = {pool for pool, at in tick.state.waited_for.items() if at > since}
+    return bool(waited_for) and not waited_for.isdisjoint(pools_of(live))
 
 
 def remember_cost(live: ActiveBackfill, run: ActiveRun) -> None:

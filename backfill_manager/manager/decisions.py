@@ -1,6 +1,6 @@
 """What one tick decides, in its order: the one path through all decisions, for the manager and for tests in memory.
 
-    prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► backfills ─► new runs ─► dispatch
+    prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► batches that end early ─► backfills ─► new runs ─► dispatch
 
 Nothing here runs a task or waits. Tables are read by `prefetch` and by handlers of requests, between commits, when they agree
 with memory. Plans and parse results that have come are committed by the loop before (`tick`).
@@ -14,7 +14,7 @@ from datetime import datetime
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.humanise import plural
-from backfill_manager.manager import apply_outcomes, backfills, dispatcher, runs, schedule
+from backfill_manager.manager import apply_outcomes, backfills, dispatcher, early_end, runs, schedule
 from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
@@ -44,6 +44,7 @@ class Decisions:
         if not self.draining:
             schedule.fire_schedules(tick)
         runs.advance_runs(tick)
+        early_end.end_batches_early(tick)
         before = set(self.state.runs)
         backfills.advance_backfills(tick)
         if set(self.state.runs) - before:

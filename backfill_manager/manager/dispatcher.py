@@ -37,7 +37,8 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
     if isolation_ends_at(tasks, tick.now) is not None:
         return
     ahead = QUEUE_AHEAD_FACTOR if has_recovered(tasks, tick.now) else 0.0
-    available = {name: free.get(name, 0) + int(pool.slots * ahead) for name, pool in state.pools.items()}
+    handed_over = {name: int(pool.slots * ahead) for name, pool in state.pools.items()}
+    available = {name: free.get(name, 0) + handed_over[name] for name in state.pools}
     of_dag = Counter[tuple[str, str | None]]()  # a backfill counts for itself: it takes nothing from the schedule
     of_task = Counter[tuple[str, str]]()
     ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
@@ -61,7 +62,8 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         weight = task.weight
         if pool in state.pools:
             weight = min(weight, state.pools[pool].slots)  # else it never could
-            if available[pool] < weight:
+            # The executor's queue puts it before what backfills were handed, so that does not hold it back.
+            if available[pool] + (handed_over[pool] if run.is_for_schedule else 0) < weight:
                 continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue

@@ -2,7 +2,8 @@
 
 A batch that failed is retried in halves, so that one bad day does not fail the month: its items are pending again, each half
 with a number that keeps it apart, down to single intervals. A batch that failed before it had started (a deadlock) is not, as
-its halves would fail alike; nor is an existing run whose failed tasks ran again.
+its halves would fail alike; nor is an existing run whose failed tasks ran again. The items of a batch that ended early for
+scheduled runs (`early_end`) are pending again, too, and are joined anew.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
 
 SPLIT_REASON = "its batch failed; retried in halves"
+ENDED_EARLY = "its batch ended early, as a scheduled run had waited for a slot; smaller batches take its intervals"
 
 
 def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
@@ -27,6 +29,13 @@ def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[Backfil
             for item in half:
                 state.put_item(live, item, c.item_again(item, half[0].ordinal, SPLIT_REASON))
         live.pending.clear()  # read again, with the timeline around them
+        return
+    if (
+        run.state == s.CANCELLED and run.reason == ENDED_EARLY and not live.row.is_cancelled
+    ):  # known by it after a crash, too
+        for item in items:
+            state.put_item(live, item, c.item_again(item, None, ENDED_EARLY))
+        live.pending.clear()
         return
     for item in items:
         state.put_item(live, item, c.item_ended(item, run.state, run.reason))

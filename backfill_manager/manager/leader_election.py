@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from backfill_manager import __version__, descriptors
+from backfill_manager import __version__
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, LostLease, StateCopied, StateError
 from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
+from backfill_manager.manager.resources import why_no_commit
 from backfill_manager.manager.state_identity import Adopted, identity_fields, other_place
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
@@ -83,9 +84,12 @@ class LeaderElector:
 
     def wait(self, stop: threading.Event) -> Leader | None:
         """Stand by until the lease is ours; None when `stop` was set before."""
-        is_logged = False
+        is_logged, last_reason = False, None
         while not stop.is_set():
-            if not descriptors.are_free():
+            if reason := why_no_commit(self._store.root):
+                if reason != last_reason:
+                    log.warning(f"waiting: {reason}")
+                last_reason = reason
                 stop.wait(POLL_INTERVAL_S)
                 continue
             if (leader := self.run_once()) is not None:

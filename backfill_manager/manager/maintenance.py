@@ -27,18 +27,19 @@ POLL_INTERVAL_S: Final = 0.5
 def compact_state(store: Store, settings: Settings, clock: Clock) -> dict[str, int]:
     """Compacts every table; returns table -> files now. Waits for the lease of a manager that was killed to run out. `LostLease`
     when another manager was quicker, or took over meanwhile: nothing is lost then, and a manager compacts by itself."""
-    with _leading(store, settings, clock) as leader:
+    with leading(store, settings, clock) as leader:
         return leader.compact(everywhere=True)
 
 
 def prune_state(store: Store, settings: Settings, clock: Clock, snapshots: Path | None) -> Counter[str]:
     """Deletes what is older than its age in the settings, as `compact_state` does its job; returns what was deleted."""
-    with _leading(store, settings, clock) as leader:
+    with leading(store, settings, clock) as leader:
         return Sweep(store, settings.retention, clock.now(), leader=leader, snapshots=snapshots).run()
 
 
 @contextlib.contextmanager
-def _leading(store: Store, settings: Settings, clock: Clock) -> Iterator[Leader]:
+def leading(store: Store, settings: Settings, clock: Clock) -> Iterator[Leader]:
+    """The writing half, for as long as the block runs. `LostLease` when another manager was quicker."""
     lease_s = settings.lease.seconds
     leader = LeaderElector(store, clock, lease_s=lease_s).wait(threading.Event())
     if leader is None:

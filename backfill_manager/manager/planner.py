@@ -2,12 +2,14 @@
 
 Its jobs run in the pool `control`, which comes before every other. While nothing is asked after the start it plans a few times
 for nobody, so that the first backfill does not pay for Spark's first time; a request waits for one of these plans at most. A plan
-that fails because Spark is gone is not answered: the request waits for the next manager.
+that fails because Spark is gone is not answered: the request waits for the next manager. One that fails because the state can't
+be read is tried again before that is the answer.
 """
 
 from __future__ import annotations
 
 import queue
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +19,7 @@ import pyarrow as pa
 
 from backfill_manager.clock import EPOCH, UTC, Clock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.errors import BackfillManagerError
+from backfill_manager.errors import BackfillManagerError, StateError
 from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 log = get_logger("planner")
 
 TAG = "bfm/planning"
+ATTEMPTS: Final = 3  # to make a plan, while the state can't be read
+RETRY_INTERVAL_S: Final = 2.0
 WARM_UPS: Final = 8  # the JVM compiles what it has met often: the fourth plan takes less than half of the second
 
 
@@ -61,6 +65,7 @@ class Planner(Service):
         self._on_planned, self._on_spark_gone = on_planned, on_spark_gone
         self._jobs: queue.SimpleQueue[tuple[PlanRequest, DagSpec, int, Dags]] = queue.SimpleQueue()
         self._warm_ups = 0  # so far
+        self._failed: Counter[str] = Counter()  # request -> attempts at which the state could not be read
 
     def plan(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> None:
         """`on_planned` gets the result, in the planner's thread. `others`: the active DAGs, for a request with `downstream`."""
@@ -95,11 +100,19 @@ class Planner(Service):
         request, *_ = job
         try:
             result = PlanResult(request, self._planned(*job))
+        except StateError as error:
+            self._failed[request.request_id] += 1
+            if self._failed[request.request_id] < ATTEMPTS:
+                log.warning("planning waits: the state can't be read", backfill=request.backfill_id, reason=str(error))
+                self._jobs.put(job)
+                return RETRY_INTERVAL_S
+            result = PlanResult(request, None, error)
         except Exception as error:  # noqa: BLE001 - logged and answered; the manager goes on
             refusal = self._refusal(error, request.backfill_id)
             if refusal is None:
                 return 0
             result = PlanResult(request, None, refusal)
+        del self._failed[request.request_id]
         self._on_planned(result)
         return 0
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
 
-from backfill_manager.errors import BackfillManagerError, NotFound, Refused, nearest, shorten
+from backfill_manager.errors import BackfillManagerError, LostLease, NotFound, Refused, StateError, nearest, shorten
 from backfill_manager.humanise import plural, window
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
@@ -69,6 +69,8 @@ class RequestHandler:
             try:
                 command = commands.read_command(request.kind, request.payload_json)
                 answer = self._handle(command, Call(request, tick))
+            except (StateError, LostLease):  # of storage, and no answer: the request waits for the next leader
+                raise
             except BackfillManagerError as error:
                 self.refuse(request.request_id, request.kind, tick.now, error)
             else:
@@ -182,7 +184,7 @@ class RequestHandler:
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                     self._state.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))
         shown = {**changes, "window": window(changes["window"], spec.timezone)} if "window" in changes else changes
-        changed = ", ".join(f"{name}={backfill_checks.shown_value(value)}" for name, value in sorted(shown.items()))
+        changed = ", ".join(f"{name}: {backfill_checks.shown_value(value)}" for name, value in sorted(shown.items()))
         return command.backfill_id, f"backfill {command.backfill_id} is updated: {changed}"
 
     def _put(self, row: Backfill, call: Call) -> None:

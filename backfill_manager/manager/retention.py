@@ -29,6 +29,7 @@ from backfill_manager.model.records import (
     Request,
     Response,
     RunKey,
+    TableAccess,
     TaskInstance,
     TaskLog,
     TaskTry,
@@ -138,7 +139,7 @@ class Sweep:
                     Condition("run_seq", "<=", seqs[-1]),
                     *matching(run_seq=seqs),
                 ]
-                for record in (TaskLog, TaskTry, TaskInstance, DagRun):
+                for record in (TaskLog, TableAccess, TaskTry, TaskInstance, DagRun):
                     self._delete(record.TABLE, those)
                 self.gone["runs"] += len(going)
                 self._would_go.update((run.dag_id, run.dag_version) for run in going)

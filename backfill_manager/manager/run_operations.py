@@ -18,7 +18,7 @@ from typing import Any
 from backfill_manager.clock import in_zone
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.task_selection import selected_of_backfill
-from backfill_manager.errors import InvalidInput, NotFound, Refused
+from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import make_run, selected_of
 from backfill_manager.manager.prefetch import timeline_around
@@ -202,6 +202,8 @@ class RunOperations:
             spec_of = partial(version_spec, self._state, self._store)
             try:
                 plan = plan_clear(self._store, command, self._state.catalog.dags, spec_of)
+            except StateError:
+                raise
             except InvalidInput:
                 done = len(self._cleared_by(call.id))
                 if not done:

@@ -10,6 +10,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
@@ -56,7 +57,7 @@ class ActiveRun:
     @property
     def is_for_schedule(self) -> bool:
         """Whether the schedule made it, and no backfill runs it again."""
-        return self.row.run_type == s.SCHEDULED_RUN and self.row.backfill_id is None
+        return self.row.is_for_schedule
 
     @property
     def own_tasks(self) -> list[TaskInstance]:
@@ -160,6 +161,9 @@ class ManagerState:
         self.recent: dict[str, TimelineWindow] = {}  # of DAGs with a schedule: the newest end of the timeline
         self.changes = Changes()  # since the last commit
         self.batch_target_s = LimitSettings().batch_target  # of backfills that have none of their own
+        self.waited_for: dict[
+            str, datetime
+        ] = {}  # pools, and when a scheduled run was last seen to wait there for too long
         self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
         self._specs: dict[tuple[str, int], DagSpec] = {}
 

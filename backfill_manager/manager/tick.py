@@ -8,8 +8,8 @@ is cut short when a client waits for a response, and when a pool has finished ha
 Once every try has ended there is nothing to wait for, and no pause.
 
 A commit that fails for any reason ends the manager: the next leader goes on from the tables (crash-only). Running out of file
-descriptors is known beforehand: a tick waits until there are enough for its commit, before it reads or decides anything. (The
-lease is kept meanwhile, if there are enough for its heartbeat; else it runs out.)
+descriptors or of disk space is known beforehand: a tick waits until there are enough for its commit, before it reads or decides
+anything. (The lease is kept meanwhile, if there are enough for its heartbeat; else it runs out.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from backfill_manager import descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import SubmissionResult
 from backfill_manager.dags.definition import DagSpec
@@ -34,6 +33,7 @@ from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.resources import why_no_commit
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, Tick
 from backfill_manager.model import states as s
@@ -48,8 +48,8 @@ log = get_logger("tick")
 
 PAUSE_PER_COMMIT: Final = 8.0  # waited after a commit, in its durations, while events gather; 1 when a pool needs work
 MAX_PAUSE_S: Final = 1.0
-MAX_SLEEP_S: Final = 3600.0  # the machine's clock may be set meanwhile
-DESCRIPTORS_POLL_INTERVAL_S: Final = 0.5
+MAX_SLEEP_S: Final = 60.0  # the clock may be set meanwhile, or the machine sleep, which no timer counts
+ROOM_POLL_INTERVAL_S: Final = 0.5
 WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
@@ -110,7 +110,7 @@ class TickLoop:
     def run_until(self, done: Callable[[], bool]) -> None:
         """Tick until `done()`, which is called after every tick."""
         while True:
-            self._wait_for_descriptors(done)
+            self._wait_for_room(done)
             seconds = self.run_once()
             if done():
                 return
@@ -239,15 +239,17 @@ class TickLoop:
             self._on_stop(tick.drain)
 
     # -- wait ---------------------------------------------------------------------------------------------------------
-    def _wait_for_descriptors(self, done: Callable[[], bool]) -> None:
-        is_logged = False
-        while not descriptors.are_free():
-            if not is_logged:
-                log.warning("no tick: too few file descriptors are free", limit=descriptors.limit())
-            is_logged = True
-            self._events.wait(DESCRIPTORS_POLL_INTERVAL_S)
+    def _wait_for_room(self, done: Callable[[], bool]) -> None:
+        last_reason: str | None = None
+        while reason := why_no_commit(self._store.root):
+            if reason != last_reason:
+                log.warning(f"no tick: {reason}")
+            last_reason = reason
+            self._events.wait(ROOM_POLL_INTERVAL_S)
             if done():
                 return
+        if last_reason:
+            log.info("ticks go on")
 
     def _seconds_until_due(self, now: datetime) -> float | None:
         dues = [self.decisions.next_due(now), self._pruner.due_at(now) if self.has_parsed_all else None]

@@ -32,7 +32,7 @@ from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
 from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
 from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.coverage import covered_ranges
-from backfill_manager.planning.intervals import intervals, sql_text
+from backfill_manager.planning.intervals import intervals, query
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
@@ -203,18 +203,31 @@ def plan_backfill(
     sense, before."""
     command = with_defaults(command, dag, now)
     known = _relevant_runs(existing, command, dag)
-    planned = spark.sql(
-        sql_text("numbered_items"),
-        args={
-            "kind": command.kind,
-            "redoes": command.effective_reprocess,
-            "run_backwards": str(command.run_backwards).lower(),
-            "complete_until": "" if command.allow_future else str(micros(now)),
-        },
-        wanted=_covered(spark, _intervals_of(spark, command, dag), covered_ranges(known, dag_version)),
-        runs=_runs(spark, known, dag_version),
-    )
+    covers, runs = covered_ranges(known, dag_version), _known_runs(known, dag_version)
+    values = {
+        "kind": command.kind,
+        "redoes": command.effective_reprocess,
+        "run_backwards": str(command.run_backwards).lower(),
+        "complete_until": "" if command.allow_future else str(micros(now)),
+    }
+    relations = {
+        "asked": _asked(command, dag),
+        **({"covers": covers} if covers.num_rows else {}),
+        "wanted": query("covered" if covers.num_rows else "not_covered"),
+        "runs": runs if runs.num_rows else query("no_runs"),
+    }
+    planned = _one_statement(spark, relations, query("numbered_items", values))
     return BackfillPlan(command, dag, dag_version, _as_items(planned.toArrow()))
+
+
+def _one_statement(spark: SparkSession, relations: Mapping[str, str | pa.Table], text: str) -> DataFrame:
+    """A query over named queries and tables: Spark analyses it once, and only a table costs a temporary view."""
+    tables = {
+        name: spark.createDataFrame(one).coalesce(1) for name, one in relations.items() if not isinstance(one, str)
+    }
+    queries = {**relations, **{name: f"TABLE {{{name}}}" for name in tables}}
+    named = ", ".join(f"{name} AS ({one})" for name, one in queries.items())
+    return spark.sql(f"WITH {named} SELECT * FROM ({text})", **tables)  # noqa: S608 - texts of `sql/`, and literals
 
 
 def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Table:
@@ -269,24 +282,24 @@ def _range(command: CreateBackfill) -> tuple[datetime, datetime]:
     return command.start_date, command.end_date
 
 
-def _intervals_of(spark: SparkSession, command: CreateBackfill, dag: DagSpec) -> DataFrame:
+def _asked(command: CreateBackfill, dag: DagSpec) -> str | pa.Table:
+    """A query for what is asked by a range, a table of what is named."""
     if command.kind in ON_SCHEDULE:
         start, end = _range(command)
-        return intervals(spark, timetable_of(dag, start), start, end)
+        return intervals(timetable_of(dag, start), start, end)
     if command.kind == "partitions":
-        return _as_frame(spark, partition_key=list(dict.fromkeys(command.partitions)))
+        return _named(partition_key=list(dict.fromkeys(command.partitions)))
     if command.kind == "single":
         start, end = _range(command)
-        return _as_frame(spark, interval_start=[start], interval_end=[end])
+        return _named(interval_start=[start], interval_end=[end])
     timetable, dates = timetable_of(dag), sorted(set(command.dates))
     ends = [timetable.next_after(at) or at if timetable.repeats else at for at in dates]
-    return _as_frame(spark, interval_start=dates, interval_end=ends)
+    return _named(interval_start=dates, interval_end=ends)
 
 
-def _as_frame(
-    spark: SparkSession, *, interval_start: Sequence[datetime] = (), interval_end: Sequence[datetime] = (),
-    partition_key: Sequence[str] = (),
-) -> DataFrame:  # fmt: skip
+def _named(
+    *, interval_start: Sequence[datetime] = (), interval_end: Sequence[datetime] = (), partition_key: Sequence[str] = ()
+) -> pa.Table:
     """What a person named one by one, in the order of making, in the shape that `intervals` gives."""
     import pyarrow as pa
 
@@ -294,31 +307,21 @@ def _as_frame(
     nothing: list[None] = [None] * n
     starts = pa.array([micros(at) for at in interval_start] or nothing, pa.int64())
     ends = pa.array([micros(at) for at in interval_end] or nothing, pa.int64())
-    table = pa.table({
+    return pa.table({
         "place": pa.array(range(n), pa.int64()), "logical_date": starts, "interval_start": starts, "interval_end": ends,
         "partition_key": pa.array(partition_key or nothing, pa.string()),
     })  # fmt: skip
-    return spark.createDataFrame(table).coalesce(1)
 
 
-def _covered(spark: SparkSession, wanted: DataFrame, covers: pa.Table) -> DataFrame:
-    if not covers.num_rows:
-        return spark.sql(sql_text("not_covered"), wanted=wanted)
-    return spark.sql(sql_text("covered"), wanted=wanted, covers=spark.createDataFrame(covers).coalesce(1))
-
-
-def _runs(spark: SparkSession, existing: pa.Table, dag_version: int) -> DataFrame:
+def _known_runs(existing: pa.Table, dag_version: int) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not existing.num_rows:
-        return spark.sql(sql_text("no_runs"))
-    table = pa.table({
+    return pa.table({
         "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
         "partition_key": existing["partition_key"].cast(pa.string()), "state": existing["state"].cast(pa.string()),
         "is_older": pc.less(existing["dag_version"], dag_version),
     })  # fmt: skip
-    return spark.createDataFrame(table).coalesce(1)
 
 
 def _as_items(planned: pa.Table) -> pa.Table:

@@ -101,8 +101,8 @@ def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now:
     durations = durations_of(past)
     pending, runs = plan.summary["pending"], plan.summary["runs"]
     total_s = None if durations is None else durations.total(pending, runs, plan.max_active_runs)
-    if plan.limits is not None:  # of batches that size themselves
-        total_s = plan.simulated.total_s
+    if plan.limits is not None:  # of batches that size themselves: by what past tries cost, without their waiting
+        durations, total_s = None, plan.simulated.total_s
     finishes_at = None if total_s is None else _after(now, total_s)
     unknown = tuple(dict.fromkeys(read.table for read, files in found.items() if files is None))
     return Estimate(_per_item(plan, tables), _totals(plan, tables), durations, total_s, finishes_at, unknown)

@@ -1,39 +1,45 @@
 """Expands a schedule over a range into its intervals by Spark SQL (`sql/cron_firings.sql`, `sql/duration_firings.sql`).
 
 Python computes a handful of values: the sets of the cron expression, the windows of the time zone (`dags.schedule.timezones`),
-and the first firing after the range, which ends the last interval. There is no Python loop over intervals, and the result is a
-DataFrame of epoch micros (BIGINT), which no session time zone can change: `place` (its position in the order of creation),
-`logical_date`, `interval_start`, `interval_end`, `partition_key` (null).
+and the first firing after the range, which ends the last interval. There is no Python loop over intervals, and the result is
+epoch micros (BIGINT), which no session time zone can change: `place` (its position in the order of creation), `logical_date`,
+`interval_start`, `interval_end`, `partition_key` (null).
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from backfill_manager.clock import micros
 from backfill_manager.dags.schedule.cron import Cron
 from backfill_manager.dags.schedule.timetable import Timetable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from backfill_manager.store.sql_text import literal
 
 _DAY = 86_400
 
 
 @cache
-def sql_text(name: str) -> str:
-    return resources.files("backfill_manager.planning").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+def _text(name: str) -> str:
+    text = resources.files("backfill_manager.planning").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("--"))
 
 
-def intervals(spark: SparkSession, timetable: Timetable, start: datetime, end: datetime) -> DataFrame:
-    """Every interval that starts in `[start, end]`; none for a schedule that has no intervals (None, `@once`)."""
+def query(name: str, values: Mapping[str, str] | None = None) -> str:
+    """A query of `sql/`, each `:name` in it a literal: Spark's own parameters are a dozen calls into the JVM each, and each of
+    them is slow where others have the cores."""
+    return re.sub(r":([a-z_]+)", lambda found: literal((values or {})[found[1]]), _text(name))
+
+
+def intervals(timetable: Timetable, start: datetime, end: datetime) -> str:
+    """The query of every interval that starts in `[start, end]`; of none for a schedule that has no intervals (None, `@once`)."""
     if timetable.cron is not None:
-        return spark.sql(sql_text("cron_firings"), args=_cron_values(timetable, timetable.cron, start, end))
-    return spark.sql(sql_text("duration_firings"), args={"grid": json.dumps(_grid(timetable, start, end))})
+        return query("cron_firings", _cron_values(timetable, timetable.cron, start, end))
+    return query("duration_firings", {"grid": json.dumps(_grid(timetable, start, end))})
 
 
 def _cron_values(timetable: Timetable, cron: Cron, start: datetime, end: datetime) -> dict[str, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 import threading
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -31,13 +33,14 @@ class Channel:
             if attachment:
                 self._send(attachment)
 
-    def try_send(self, message: dict[str, Any]) -> bool:
+    def try_send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> bool:
         """Sends a short message without waiting; False when the other end is gone, or takes nothing out."""
         content = _to_json(message).encode()
         content = _LENGTH.pack(len(content)) + content
         with self._lock:
             try:
-                return self._socket.send(content, socket.MSG_DONTWAIT) == len(content)
+                along = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+                return self._socket.sendmsg([content], along, socket.MSG_DONTWAIT) == len(content)
             except OSError:
                 return False
 
@@ -49,6 +52,12 @@ class Channel:
             return None
         except OSError:
             return b""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether there is something to receive within that time."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def receive(self) -> tuple[dict[str, Any], list[int]] | None:
         """The next message and its descriptors; None when the other end is gone. Waits for it."""

@@ -29,25 +29,30 @@ import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from backfill_manager.processes.channel import Channel
+from backfill_manager.processes.huge_pages import use_huge_pages
 
 PRELOADS: Final = {  # what PySpark imports at its first use, too
     "pyspark": (
         "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
         "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle",
-        "pyspark.testing.utils", "delta.tables",
+        "delta.tables", "backfill_manager.processes.without_numpy",
     ),
+    "numpy": ("numpy",),
     "pandas": ("pandas",),
+    "pyarrow": ("pyarrow",),
 }  # fmt: skip
+HEAVY: Final = ("numpy", "pandas", "pyarrow")  # each fork costs more when the server has imported them
 _WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
+HUGE_PAGES_AFTER_S: Final = 0.3  # without a request: it takes as long, and the first processes are waited for
+HUGE_PAGES_AFTER_FORKS: Final = 16
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -60,6 +65,8 @@ class ForkServer:
         self._channel = channel
         self._children: dict[int, int] = {}  # pid -> id of its request
         self._preloaded: set[str] = set()
+        self._forks, self._has_huge_pages = 0, False
+        self._below = _open(f"/proc/self/task/{os.getpid()}/children")  # lists the processes below this one
         self._child_ended, self._wake = os.pipe()
         for end in (self._child_ended, self._wake):
             os.set_blocking(end, False)
@@ -70,9 +77,12 @@ class ForkServer:
         """Until the manager closes its end."""
         gc.collect()
         gc.disable()
-        gc.freeze()  # so that the collector of a child does not touch, and so copy, every page
         while True:
-            ready, _, _ = select.select([self._channel.fileno(), self._child_ended], [], [])
+            timeout = None if self._has_huge_pages else HUGE_PAGES_AFTER_S
+            ready, _, _ = select.select([self._channel.fileno(), self._child_ended], [], [], timeout)
+            if not self._has_huge_pages and (not ready or self._forks >= HUGE_PAGES_AFTER_FORKS):
+                use_huge_pages()
+                self._has_huge_pages = True
             if self._child_ended in ready:
                 with suppress(BlockingIOError):
                     while os.read(self._child_ended, 4096):
@@ -98,6 +108,7 @@ class ForkServer:
         try:
             if prepare:
                 _function(prepare)(request["job"])
+            gc.freeze()  # or the child's collector begins with all that came since the last, and copies the pages that it touches
             child = os.fork()
         except OSError as error:
             where = f"{error.filename} can't be read" if error.filename else "no process could be started"
@@ -106,6 +117,7 @@ class ForkServer:
             if child == 0:
                 self._run_child(call, request, descriptors)
             self._children[child] = request["fork"]
+            self._forks += 1
             self._report(id=request["fork"], pid=child)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -125,6 +137,8 @@ class ForkServer:
             self._channel.close()
             os.close(self._child_ended)
             os.close(self._wake)
+            if self._below is not None:
+                os.close(self._below)
             gc.enable()
             call(request["job"], descriptors)
         finally:
@@ -149,8 +163,8 @@ class ForkServer:
             sys.exit(f"a preloaded module started threads ({', '.join(new)})")
         self._report(id=0, preloading=[])
         self._preloaded.update(new)
+        self._forks, self._has_huge_pages = 0, False
         gc.collect()
-        gc.freeze()
 
     def _reap(self) -> None:
         """Ends the sessions of those that have ended, and what they left behind, before their ids are given up."""
@@ -178,18 +192,18 @@ class ForkServer:
 
     def _kill_orphans(self) -> None:
         """Processes that had left their session: on Linux this process inherits them when the child ends that they were below."""
-        me = os.getpid()
-        with suppress(FileNotFoundError):
-            while True:
-                below = set(map(int, Path(f"/proc/{me}/task/{me}/children").read_text().split()))
-                orphans = below - self._children.keys()
-                if not orphans:
-                    return
-                for orphan in orphans:
-                    with suppress(ProcessLookupError):
-                        os.kill(orphan, signal.SIGKILL)
-                    with suppress(ChildProcessError):
-                        os.waitpid(orphan, 0)
+        file = self._below
+        while file is not None:
+            os.lseek(file, 0, os.SEEK_SET)
+            below = b"".join(iter(lambda: os.read(file, 1 << 16), b""))
+            orphans = set(map(int, below.split())) - self._children.keys()
+            if not orphans:
+                return
+            for orphan in orphans:
+                with suppress(ProcessLookupError):
+                    os.kill(orphan, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(orphan, 0)
 
     def _end_all(self) -> None:
         for pid in self._children:
@@ -204,6 +218,13 @@ class ForkServer:
     def _report(self, **what: Any) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the manager is gone: `receive` sees it too
             self._channel.send(what)
+
+
+def _open(file: str) -> int | None:
+    try:
+        return os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
 
 
 def _function(reference: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from backfill_manager.humanise import memory
@@ -92,4 +91,8 @@ def _memory_in_use() -> int:
 
 def _write(path: str, text: str) -> None:
     with suppress(OSError):  # Linux only, and not in every container
-        Path(path).write_text(text)
+        file = os.open(path, os.O_WRONLY)
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)

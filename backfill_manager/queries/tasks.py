@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import NotFound
-from backfill_manager.masking import mask_values, secrets_in
+from backfill_manager.masking import mask_text, mask_values, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance, TaskLog, TaskTry
 from backfill_manager.queries.documents import document, rounded, seconds_between
@@ -51,7 +51,13 @@ def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
 def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
     fields = resources.Try.model_fields
     return [
-        document(fields, row, duration_s=rounded(row.duration_s), spark_jobs=json.loads(row.spark_jobs_json or "[]"))
+        document(
+            fields,
+            row,
+            duration_s=rounded(row.duration_s),
+            spark_jobs=json.loads(row.spark_jobs_json or "[]"),
+            error=row.error and mask_text(row.error),
+        )
         for row in store.read(TaskTry, _of(run, task_id), order_by=("task_id", "launch"))
     ]
 
@@ -68,7 +74,7 @@ def list_log_lines(
     for part in (same, later) if launch else (later,):
         left = None if limit is None else limit - len(rows)
         rows += store.read(TaskLog, [*where, *part], order_by=("launch", "line"), limit=left)
-    return [log_view(row) for row in rows]
+    return log_views(rows, run)
 
 
 def task_view(row: TaskInstance, run: DagRun) -> dict[str, Any]:
@@ -80,12 +86,15 @@ def task_view(row: TaskInstance, run: DagRun) -> dict[str, Any]:
         )
     return document(
         resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s), result=result,
+        error=row.error and mask_text(row.error),
         result_chars=None if row.result_json is None else len(row.result_json),
     )  # fmt: skip
 
 
-def log_view(row: TaskLog) -> dict[str, Any]:
-    return document(resources.LogLine.model_fields, row)
+def log_views(rows: Sequence[TaskLog], run: DagRun) -> list[dict[str, Any]]:
+    """Lines are stored masked, but maybe by an older release, whose rules were others."""
+    fields, secrets = resources.LogLine.model_fields, secrets_in(json.loads(run.conf_json))
+    return [document(fields, row, message=mask_text(row.message, secrets)) for row in rows]
 
 
 def log_tail(
@@ -94,7 +103,7 @@ def log_tail(
     """The last `limit` lines, oldest first, and whether there are earlier ones."""
     where = [*_of(run, task_id), *matching(try_number=try_number)]
     rows = store.read(TaskLog, where, order_by=("-launch", "-line"), limit=limit + 1)
-    return [log_view(row) for row in rows[:limit][::-1]], len(rows) > limit
+    return log_views(rows[:limit][::-1], run), len(rows) > limit
 
 
 def running_tasks(store: Store, backfill: Mapping[str, Any], now: datetime) -> list[dict[str, Any]]:

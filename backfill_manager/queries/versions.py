@@ -12,7 +12,7 @@ from backfill_manager.dags.bundles.files import read_snapshot
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import to_utf8
 from backfill_manager.errors import InvalidInput
-from backfill_manager.masking import mask_code, mask_values
+from backfill_manager.masking import mask_code, mask_text, mask_values, secrets_in
 from backfill_manager.model.records import DagRow, DagVersion
 from backfill_manager.queries.dags import dag_row
 from backfill_manager.queries.documents import document
@@ -20,6 +20,7 @@ from backfill_manager.schemas import resources
 from backfill_manager.store.base import Store, matching
 
 CONTEXT_LINES = 3
+CODE = (".py", ".sql")
 
 
 def list_versions(store: Store, dag_id: str) -> list[dict[str, Any]]:
@@ -46,14 +47,15 @@ def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[st
         "after": after,
         "settings": settings,
         "tasks": _tasks(was, now),
-        "files": _files(Path(old.snapshot), Path(new.snapshot), others),
+        "files": _files(Path(old.snapshot), Path(new.snapshot), others, secrets_in([was.params, now.params])),
     }
 
 
 def code_of(store: Store, dag_id: str, version: int) -> dict[str, Any]:
     """The file that the version was made by: `{"file", "text"}`; text None when its snapshot can't be seen from here."""
     found = _version(store, dag_id, version)
-    text = _text(Path(found.snapshot), found.file) if found.snapshot else None
+    secrets = secrets_in(DagSpec.from_json(found.definition_json).params)
+    text = _text(Path(found.snapshot), found.file, secrets) if found.snapshot else None
     return {"dag_id": dag_id, "version": version, "file": found.file, "text": text}
 
 
@@ -95,7 +97,7 @@ def _tasks(was: DagSpec, now: DagSpec) -> list[dict[str, Any]]:
     return found
 
 
-def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | None:
+def _files(old: Path, new: Path, others: set[str], secrets: tuple[str, ...]) -> list[dict[str, Any]] | None:
     if not old.is_dir() or not new.is_dir():
         return None
     found: list[dict[str, Any]] = []
@@ -103,7 +105,7 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
     for file in sorted({*was, *now} - others):
         if was.get(file) == now.get(file):
             continue
-        before, after = _text(old, file), _text(new, file)
+        before, after = (_text(snapshot, file, secrets) for snapshot in (old, new))
         change = "added" if before is None else "removed" if after is None else "changed"
         name = to_utf8(file)
         lines = difflib.unified_diff(
@@ -113,13 +115,14 @@ def _files(old: Path, new: Path, others: set[str]) -> list[dict[str, Any]] | Non
     return found
 
 
-def _text(snapshot: Path, file: str) -> str | None:
-    """Without secrets. None for what can't be read, or leads out of the snapshot (`../../etc/passwd`, a link): that is
-    nobody's DAG."""
+def _text(snapshot: Path, file: str, secrets: tuple[str, ...]) -> str | None:
+    """Without these secrets, and what looks like one: also where it needs no quotes, as in YAML. None for what can't be read,
+    or leads out of the snapshot (`../../etc/passwd`, a link): that is nobody's DAG."""
     try:
         path = (snapshot / file).resolve()
         if not path.is_relative_to(snapshot.resolve()) or not path.is_file():
             return None
-        return mask_code(path.read_text(encoding="utf-8", errors="replace"))
+        mask = mask_code if path.suffix in CODE else mask_text
+        return mask(path.read_text(encoding="utf-8", errors="replace"), secrets)
     except (OSError, ValueError, RuntimeError):  # not allowed; no path at all (a null byte); links that go round
         return None

@@ -159,8 +159,13 @@ def check_not_changed_meanwhile(row: Backfill, changes: Mapping[str, Any], was: 
 
 
 def shown_value(value: Any) -> str:
-    """In a message: the beginning of what is long, without secrets."""
-    return shorten(json.dumps(mask_values(value), ensure_ascii=False), 100)
+    """In a message: the beginning of what is long, without secrets; in words what is nothing, true or false."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    shown = mask_values(value)
+    return shorten(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False), 100)
 
 
 def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag_id: str) -> None:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from backfill_manager.clock import DATE_FORM
 from backfill_manager.schemas import errors
 
-_EXAMPLES: Final = {"conf": '{"full": true}', "config": '{"type": "dates", "dates": ["2013-01-31"]}'}
+_EXAMPLES: Final = {"conf": '{"full": true}', "config": f'{{"type": "dates", "dates": ["{DATE_FORM}"]}}'}
 _LOOKS_LIKE_A_FILE: Final = re.compile(r"[^{}\[\]\"]+\.ya?ml")
 
 

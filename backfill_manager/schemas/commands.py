@@ -23,7 +23,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerialize
 from pydantic.functional_validators import AfterValidator, BeforeValidator
 from typing_extensions import Self
 
-from backfill_manager.clock import format_instant, parse_instant
+from backfill_manager.clock import INSTANT_FORM, format_instant, parse_instant
 from backfill_manager.errors import InvalidInput, nearest, shorten
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
@@ -54,7 +54,7 @@ def _read_instant(value: Any) -> Any:
     try:
         return parse_instant(value)
     except (ValueError, AttributeError):
-        raise ValueError(f"must be an instant such as 2013-01-31T05:00:00Z, not {str(value)[:40]!r}") from None
+        raise ValueError(f"must be an instant, {INSTANT_FORM}, not {str(value)[:40]!r}") from None
 
 
 def _matching(pattern: str, problem: str) -> AfterValidator:

@@ -380,10 +380,12 @@ def adapter(settings: Any) -> TypeAdapter[Any]:
     return TypeAdapter(settings)
 
 
+@functools.cache
 def settings_of(settings: Any) -> tuple[str, ...]:
     return tuple(get_type_hints(settings))
 
 
+@functools.cache
 def overridable(settings: Any, *, of_callbacks: bool = False) -> tuple[str, ...]:
     """The settings that a backfill may set for its own runs."""
     return tuple(

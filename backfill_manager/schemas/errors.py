@@ -14,6 +14,7 @@ import typing
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager import errors
+from backfill_manager.clock import INSTANT_FORM
 from backfill_manager.errors import BackfillManagerError, ErrorTemplate, InvalidInput, Refused, nearest
 from backfill_manager.masking import mask_text
 from backfill_manager.value_rules import describe_error
@@ -274,7 +275,7 @@ _PROBLEMS: Final = {  # of values that came as JSON
     "dict_type": 'must be a JSON object such as {"full": true}',
     "model_type": "must be a JSON object",
     "string_too_short": "must not be empty",
-    "datetime_type": "must be an instant such as 2013-01-31T05:00:00Z",
+    "datetime_type": f"must be an instant, {INSTANT_FORM}",
 }
 
 

@@ -223,6 +223,56 @@ class RunTasks(Page[TaskInstance]):
     tries: tuple[Try, ...] = Field(description="Every start that has ended, in the order of their starts.")
 
 
+class Table(Resource):
+    """A table that tasks have read or written."""
+
+    table: str = Field(description="Its name in the catalog, else its path.")
+    path: str | None = Field(description="Where it lies, as a URI.")
+    written_by: tuple[str, ...] = Field(
+        description="Tasks, as `dag.task`, in the newest version of their DAG that has run."
+    )
+    read_by: tuple[str, ...] = Field(description="Tasks, likewise.")
+    version: int | None = Field(description="Delta's version of it that a task wrote last.")
+    written_at: Instant | None = Field(description="When.")
+
+
+class TableInterval(Resource):
+    """Who has written an interval or a partition of a table last."""
+
+    dag_id: str = Field(description="The DAG of the run.")
+    run_id: str = Field(description="The run.")
+    task_id: str = Field(description="Its task.")
+    interval_start: Instant | None = Field(description="Of the run; null: it has none.")
+    interval_end: Instant | None = Field(description="Exclusive.")
+    partition_key: str | None = Field(description="Of a run for a partition.")
+    dag_version: int = Field(description="Version of the DAG.")
+    version: int | None = Field(description="Delta's version of the table that it made.")
+    rows_written: int | None = Field(description="Rows; null: not known.")
+    bytes_written: int | None = Field(description="Bytes in files; null: not known.")
+    at: Instant = Field(description="When the try ended.")
+
+
+TABLE_INTERVAL_KEY = ("dag_id", "run_id", "task_id")  # tells two of one table apart
+
+
+class LineageEdge(Resource):
+    """A task that reads or writes a table."""
+
+    direction: str = Field(description="Where it lies.", json_schema_extra={"enum": ["upstream", "own", "downstream"]})
+    table: str = Field(description="The table.")
+    dag_id: str = Field(description="The DAG of the task.")
+    task_id: str = Field(description="The task.")
+    task: str = Field(description="The same two, as `dag.task`.")
+    access: str = Field(description="What it does with the table.", json_schema_extra={"enum": ["read", "write"]})
+
+
+class Lineage(Resource):
+    """What a DAG or a table is made of, and what is made of it."""
+
+    of: str = Field(description="The DAG or table.")
+    edges: tuple[LineageEdge, ...] = Field(description="Upstream, the DAG's own, and downstream.")
+
+
 class LogLine(Resource):
     """One line of a task's log."""
 

@@ -140,7 +140,7 @@ def _complete_pools(raw: RawSettings) -> None:
     pools = raw.values.get("pools", [])
     if not isinstance(pools, list):
         return  # an error of validation
-    defaults = {pool.name: pool.model_dump() for pool in DEFAULT_POOLS}
+    defaults = {pool["name"]: dict(pool) for pool in DEFAULT_POOLS}
     for n, pool in enumerate(pools):
         if isinstance(pool, dict) and isinstance(pool.get("name"), str) and pool["name"] in defaults:
             pools[n] = {**defaults[pool["name"]], **pool}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, model_validator
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import DATE_FORM, INSTANT_FORM, UTC
 from backfill_manager.masking import mask_settings, without_credentials
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
@@ -35,16 +36,14 @@ def _spark_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _at_least_a_second(seconds: float) -> float:
-    if seconds < 1:
-        raise ValueError(f"must be 1 second or more, not {seconds:g} seconds")
-    return seconds
+def _at_least(seconds: int, rule: str) -> WrapValidator:
+    def check(value: Any, read: Callable[[Any], float]) -> float:
+        number = read(value)
+        if number < seconds:
+            raise ValueError(f"must be {rule}, not {repr(value) if isinstance(value, str) else f'{value:g} seconds'}")
+        return number
 
-
-def _at_least_an_hour(seconds: float) -> float:
-    if seconds < 3600:
-        raise ValueError(f"must be 1 hour or more, such as `90 days`, not {seconds:g} seconds")
-    return seconds
+    return WrapValidator(check)
 
 
 def _no_notifications(value: Any) -> Any:
@@ -84,7 +83,7 @@ def _path_inside_bundle(path: str) -> str:
 
 def _end_of_validity(value: Any) -> Any:
     """A date is its whole day; without an offset the time is UTC's."""
-    problem = f"must be a date such as `2027-01-31` or an instant such as `2027-01-31T18:00Z`, not {value!r}"
+    problem = f"must be a date ({DATE_FORM}) or an instant ({INSTANT_FORM}), not {value!r}"
     try:
         if isinstance(value, str):
             is_date = re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII)
@@ -165,8 +164,8 @@ Positive = Annotated[Int, Field(gt=0)]
 NotNegative = Annotated[Int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(read_duration), Field(gt=0, le=_TEN_YEARS_S, allow_inf_nan=False)]
 Timeout = Annotated[Seconds, Field(le=3600)]
-ParseInterval = Annotated[Seconds, AfterValidator(_at_least_a_second)]
-Age = Annotated[Seconds, AfterValidator(_at_least_an_hour)]
+ParseInterval = Annotated[Seconds, _at_least(1, "1 second or more")]
+Age = Annotated[Seconds, _at_least(3600, "1 hour or more, such as `90 days`")]
 Name = Annotated[str, AfterValidator(check_name)]
 Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
@@ -178,7 +177,7 @@ def _doc(text: str) -> Any:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class DirectorySettings(_Section):
@@ -413,13 +412,17 @@ class SparkSettings(_Section):
     conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
 
 
-DEFAULT_POOLS: Final = (
-    PoolSettings(name="scheduled", slots=16, weight=4, min_share=2),
-    PoolSettings(name="backfill", slots=16, weight=1, min_share=0),
+DEFAULT_POOLS: Final[Any] = (
+    {"name": "scheduled", "slots": 16, "weight": 4, "min_share": 2},
+    {"name": "backfill", "slots": 16, "weight": 1, "min_share": 0},
 )
+# Validated as a part of `Settings`: a validator for each section by itself takes time to build.
+_DEFAULTS: Final[Any] = {}
 
 
 class Settings(_Section):
+    model_config = ConfigDict(validate_default=True)
+
     state: Annotated[NonEmpty, _doc("A folder, s3://, abfss://, gs://, or catalog.schema.")] = "./state"
     warehouse: Annotated[NonEmpty, _doc("Where tables of the DAGs lie that are named without a path.")] = "./warehouse"
     snapshots: Annotated[
@@ -427,12 +430,12 @@ class Settings(_Section):
         _doc("Files of DAG versions; null: with the state if that is a folder, else in this user's cache."),
     ] = None
     bundles: Annotated[list[BundleSettings], _unique("name")] = []
-    pools: Annotated[list[PoolSettings], _unique("name")] = list(DEFAULT_POOLS)
-    limits: LimitSettings = LimitSettings()
-    lease: LeaseSettings = LeaseSettings()
-    retention: RetentionSettings = RetentionSettings()
-    api: ApiSettings = ApiSettings()
+    pools: Annotated[list[PoolSettings], _unique("name")] = DEFAULT_POOLS
+    limits: LimitSettings = _DEFAULTS
+    lease: LeaseSettings = _DEFAULTS
+    retention: RetentionSettings = _DEFAULTS
+    api: ApiSettings = _DEFAULTS
     notifications: Annotated[
         list[Any], BeforeValidator(_no_notifications), _doc("Refused: they do not work yet. Use callbacks.")
     ] = []
-    spark: SparkSettings = SparkSettings()
+    spark: SparkSettings = _DEFAULTS

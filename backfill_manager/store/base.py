@@ -8,7 +8,7 @@ at its next commit and has changed nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
@@ -22,11 +22,13 @@ from backfill_manager.store.uri import canonical_place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from backfill_manager.store.whole_tables import PinnedTables
+
 R = TypeVar("R", bound=Record)
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than"]
 # Parents are committed after their children; a child whose parent never came is an orphan of a tick that broke off.
 CHILDREN: Final[Mapping[str, tuple[str, ...]]] = {
-    "dag_run": ("task_instance", "task_try", "task_log"),
+    "dag_run": ("task_instance", "task_try", "table_access", "task_log"),
     "backfill": ("backfill_item",),
 }
 
@@ -53,11 +55,12 @@ def matching(**values: Any) -> list[Condition]:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of `state check` for one table."""
+    """A result of `state check` for one table: a damaged table may have several."""
 
     table: str
     ok: bool
-    message: str
+    message: str  # what is wrong, where, and what to do
+    file: str | None = None  # the damaged one, below the table's folder
 
 
 class ChangedTables(NamedTuple):
@@ -77,9 +80,14 @@ class Store(ABC):
         return canonical_place(self.root)
 
     @abstractmethod
-    def init(self) -> ChangedTables:
-        """Creates the tables that are missing, and adds columns that an older release did not have. Idempotent.
-        `StateError` if the state can't be written, is of a newer version, or of another engine."""
+    def init(self, *, recreate: bool = False) -> ChangedTables:
+        """Creates the tables of a new state, and adds columns that an older release did not have. Idempotent. A table that is
+        missing from a state is made anew, empty, only with `recreate`. `StateError` if one is, if the state can't be written,
+        is of a newer version, or of another engine."""
+
+    def check_promises(self) -> None:  # noqa: B027 - most engines have nothing to ask of their storage
+        """`StateError` if the storage lets two writers make the same commit: no leader could be fenced there. `init` asks it
+        of the storage of a new state."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -129,8 +137,18 @@ class Store(ABC):
 
     @abstractmethod
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Runs one read-only SQL statement over the state tables (names as they are): column names and rows. `InvalidInput`
-        for anything that is not a single query, or that the engine can't run."""
+        """Runs one read-only SQL statement over the state tables (names as they are): column names and rows. Results of
+        tasks (`result_json`) come as they are shown: without the secrets that their tries knew of. `InvalidInput` for anything
+        that is not a single query, or that the engine can't run."""
+
+    @abstractmethod
+    def pin(self) -> PinnedTables:
+        """All tables as they are at this moment, to be read as streams of batches."""
+
+    @abstractmethod
+    def fill(self, batches_of: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
+        """Makes the tables of a state that is not there yet, or that has no row, with these rows of each, lease and all.
+        Broken off, it leaves a state that can't be led."""
 
     @abstractmethod
     def append_request(self, request: Request) -> None:

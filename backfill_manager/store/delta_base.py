@@ -17,6 +17,7 @@ from arro3.core import ChunkedArray
 from backfill_manager.errors import InvalidInput, StateError, StateNotInitialised, nearest, shorten
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import (
+    NEW_TABLES,
     RECORDS,
     SCHEMA_VERSION,
     TABLES,
@@ -24,13 +25,14 @@ from backfill_manager.model.records import (
     Manager,
     Record,
     Request,
+    TaskInstance,
     columns,
 )  # fmt: skip
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import CHILDREN, ChangedTables, Condition, Finding, Leader, R, Store, Term
 from backfill_manager.store.filters import checked, known_columns, orders, record_of, records_of
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
-from backfill_manager.store.sql_guard import single_query, tables_named
+from backfill_manager.store.sql_guard import single_query, tables_named, with_view
 from backfill_manager.store.sql_text import Dialect, predicate, python_columns, select
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ def first_line(error: BaseException) -> str:
 
 def query_error(message: str, *, no_table: str | None = None) -> InvalidInput:
     """For a query that an engine refuses; with the nearest names for a table that there is not."""
-    if no_table is not None:
+    if no_table in TABLES:
+        message = f"name the table {no_table} alone, without a schema"
+    elif no_table is not None:
         message = f"there is no table {no_table!r}{nearest(no_table, TABLES) or '; there are ' + ', '.join(TABLES)}"
     return InvalidInput(f"The query can't be run: {message}")
 
@@ -79,6 +83,10 @@ class DeltaTables(ABC):
     def name_in_sql(self, table: str) -> str:
         return table
 
+    def name_behind_view(self, table: str) -> str:
+        """Its name in a query in which a view has its own."""
+        return self.name_in_sql(table)
+
     @abstractmethod
     def run(self, tables: Sequence[str], sql: str) -> Any:
         """Runs a statement of ours that reads these tables, as they are now; gives an Arrow table."""
@@ -98,7 +106,11 @@ class DeltaTables(ABC):
     def _has(self, table: str) -> bool: ...
 
     @abstractmethod
-    def _create(self, record: type[Record]) -> None: ...
+    def _properties(self, table: str) -> Mapping[str, str]:
+        """The properties of a table that is there, whatever version it has."""
+
+    @abstractmethod
+    def create(self, record: type[Record]) -> None: ...
 
     @abstractmethod
     def _upgrade(self, record: type[Record]) -> bool:
@@ -118,11 +130,7 @@ class DeltaTables(ABC):
                 "Use the newer release that wrote it."
             )
         if int(version) < SCHEMA_VERSION and not may_be_older:
-            raise StateError(
-                f"{what} has state version {version}, this backfill_manager works with {SCHEMA_VERSION}. A "
-                "manager that starts adds what is missing; older releases can't read it then.",
-                hint="upgrade_state",
-            )
+            raise self._outdated(table, version)
         if owner != self.ENGINE:
             raise StateError(
                 f"{what} belongs to the engine {owner}, this is {self.ENGINE}. One engine per state, ever: "
@@ -131,27 +139,53 @@ class DeltaTables(ABC):
         return int(version) < SCHEMA_VERSION
 
     def unusable(self, table: str, doing: str, error: Exception) -> StateError:
-        return StateError(f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}")
+        what = f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}"
+        return StateError(what, hint="check_state" if doing in ("read", "opened") else None)
+
+    def was_led(self) -> bool:
+        """True when a manager has led this state, as far as can be known without its table `manager`."""
+        return False
+
+    def _outdated(self, table: str, version: str) -> StateError:
+        return StateError(
+            f"Table {table} at {self.location(table)} has state version {version}, this backfill_manager works with "
+            f"{SCHEMA_VERSION}. A manager that starts adds what is missing; older releases can't read it then.",
+            hint="upgrade_state",
+        )
+
+    def _version_without(self, table: str) -> str | None:
+        """The version of this state if it is one from before this table. The table `manager` is upgraded last."""
+        version = self._properties(Manager.TABLE).get(VERSION_PROPERTY, "")
+        return version if version.isdigit() and int(version) < NEW_TABLES.get(table, 0) else None
 
     def missing(self, table: str) -> StateError:
-        if not self.exists():
+        if not self.exists() and not self.was_led():
             return StateNotInitialised(self.root)
-        return StateError(
-            f"Table {table} of the state is missing at {self.location(table)}. Restore it, or make it anew, empty.",
-            hint="init_state", root=self.root,
-        )  # fmt: skip
+        if self.exists() and (version := self._version_without(table)):
+            return self._outdated(Manager.TABLE, version)
+        return StateError(f"Table {table} of the state is missing at {self.location(table)}.", hint="check_state")
 
-    def create_missing(self) -> ChangedTables:
-        """Creates and upgrades what is needed."""
+    def create_missing(self, *, in_a_state: bool) -> ChangedTables:
+        """Creates and upgrades what is needed; tables of a state that is there already only if `in_a_state`."""
         changed = ChangedTables([], [])
+        is_there = self.exists()
+        if not is_there and self.was_led():  # made anew it would begin with a term that every other table refuses
+            raise self.missing(Manager.TABLE)
         for record in RECORDS:
             with self.translate_errors(record.TABLE, "made"):
                 if not self._has(record.TABLE):
-                    self._create(record)
+                    if is_there and not in_a_state and not self._version_without(record.TABLE):
+                        raise self.missing(record.TABLE)
+                    self.create(record)
                     changed.created.append(record.TABLE)
                 elif self._upgrade_with_retries(record):
                     changed.upgraded.append(record.TABLE)
+                if record is Request and not is_there:  # the first one: a storage that is unfit gets no more
+                    self.check_promises()
         return changed
+
+    def check_promises(self) -> None:  # noqa: B027 - Spark's catalogs keep theirs
+        """See `Store.check_promises`."""
 
     def _upgrade_with_retries(self, record: type[Record]) -> bool:
         """Two managers that start at the same time both upgrade: who was not the first looks again at what is left."""
@@ -171,8 +205,11 @@ class DeltaStore(Store):
         self.root = root
         self.tables = tables
 
-    def init(self) -> ChangedTables:
-        return self.tables.create_missing()
+    def init(self, *, recreate: bool = False) -> ChangedTables:
+        return self.tables.create_missing(in_a_state=recreate)
+
+    def check_promises(self) -> None:
+        self.tables.check_promises()
 
     def exists(self) -> bool:
         return self.tables.exists()
@@ -250,12 +287,18 @@ class DeltaStore(Store):
 
     def query(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         query = single_query(sql)
-        found = self._query(query, tables_named(query, list(TABLES)))
+        places = {table: self.tables.name_in_sql(table) for table in tables_named(query, list(TABLES))}
+        if TaskInstance.TABLE in places:
+            place = places[TaskInstance.TABLE] = self.tables.name_behind_view(TaskInstance.TABLE)
+            shown = {**dict.fromkeys(columns(TaskInstance)), "result_json": "coalesce(result_shown_json, result_json)"}
+            values = [f"{value} AS {name}" if value else name for name, value in shown.items()]
+            query = with_view(query, TaskInstance.TABLE, select(place, values))
+        found = self._query(query, places)
         return list(found.schema.names), list(zip(*python_columns(found), strict=True))
 
     @abstractmethod
-    def _query(self, query: str, tables: Sequence[str]) -> Any:
-        """Runs a user's query, in which these tables occur; gives an Arrow table."""
+    def _query(self, query: str, places: Mapping[str, str]) -> Any:
+        """Runs a user's query, in which these tables occur, and their names there; gives an Arrow table."""
 
 
 class DeltaWriter(ABC):

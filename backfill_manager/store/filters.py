@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -14,12 +15,12 @@ from backfill_manager.model.records import TABLES, Record, columns
 from backfill_manager.store.base import Condition, R
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
     "in": lambda a, b: a in b,
     "starts_with": lambda a, b: a.startswith(b),
     "shorter_than": lambda a, b: len(a) < b,
@@ -87,16 +88,19 @@ def _check_type(record: type[Record], condition: Condition, value: Any) -> None:
         raise InvalidInput(f"{column} holds {kind.__name__}; {condition.operator} {value!r} makes no sense")
 
 
-def meets(row: Record, conditions: Sequence[Condition]) -> bool:
+def that_meet(rows: list[R], conditions: Sequence[Condition]) -> list[R]:
+    """The rows that meet all conditions, which `checked` has returned. One condition at a time, as each leaves fewer rows."""
+    found = rows
     for condition in conditions:
-        value = getattr(row, condition.column)
-        if value is None or condition.operator in ("is_null", "not_null"):
-            met = (value is None) == (condition.operator == "is_null")
+        column = operator.attrgetter(condition.column)
+        if condition.operator == "is_null":
+            found = [row for row in found if column(row) is None]
+        elif condition.operator == "not_null":
+            found = [row for row in found if column(row) is not None]
         else:
-            met = COMPARISONS[condition.operator](value, condition.value)
-        if not met:
-            return False
-    return True
+            compare, wanted = COMPARISONS[condition.operator], condition.value
+            found = [row for row in found if (value := column(row)) is not None and compare(value, wanted)]
+    return found
 
 
 def orders(record: type[Record], order_by: Sequence[str]) -> list[tuple[str, bool]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.clock import from_micros, micros
 from backfill_manager.errors import InvalidInput, StateNotInitialised, nearest
 from backfill_manager.humanise import plural
-from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, columns, has_run_seq
+from backfill_manager.model.records import (
+    TABLES,
+    BackfillItem,
+    Manager,
+    Record,
+    Request,
+    TaskInstance,
+    columns,
+    has_run_seq,
+)
 from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import (
     CHILDREN,
@@ -31,9 +40,10 @@ from backfill_manager.store.base import (
     Term,
     check_next_term,
 )
-from backfill_manager.store.filters import checked, known_columns, meets, orders, record_of
+from backfill_manager.store.filters import checked, known_columns, orders, record_of, that_meet
 from backfill_manager.store.schema import nullable_schema
 from backfill_manager.store.sql_guard import single_query
+from backfill_manager.store.whole_tables import FILLING_ORDER, PinnedTables, TablesInMemory, records_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +71,7 @@ class MemoryStore(Store):
     def place(self) -> str:
         return self.root
 
-    def init(self) -> ChangedTables:
+    def init(self, *, recreate: bool = False) -> ChangedTables:
         with self.lock:
             made = [name for name in TABLES if name not in self._tables]
             for name in made:
@@ -91,10 +101,8 @@ class MemoryStore(Store):
         conditions, order = checked(record, where), orders(record, order_by)
         left_out = dict.fromkeys(known_columns(record, without))
         with self.lock:
-            rows = list(self.rows(record.TABLE))
-        found = (
-            [] if conditions is None else [row for row in rows if isinstance(row, record) and meets(row, conditions)]
-        )
+            rows = [row for row in self.rows(record.TABLE) if isinstance(row, record)]
+        found = [] if conditions is None else that_meet(rows, conditions)
         for name, descending in reversed(order):
             there = [row for row in found if getattr(row, name) is not None]
             there.sort(key=lambda row: getattr(row, name), reverse=descending)
@@ -132,12 +140,25 @@ class MemoryStore(Store):
         query = single_query(sql)
         with self.lock:
             tables = {name: list(self.rows(name)) for name in TABLES}
+        tasks = self.read(TaskInstance)
+        tables[TaskInstance.TABLE] = [one.evolve(result_json=one.result_shown_json or one.result_json) for one in tasks]
         with _filled(tables) as connection:
             try:
                 cursor = connection.execute(query)
                 return [column[0] for column in cursor.description], cursor.fetchall()
             except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
                 raise InvalidInput(f"The query can't be run: {_in_a_line(str(error))}") from None
+
+    def pin(self) -> PinnedTables:
+        with self.lock:
+            return TablesInMemory({name: list(self.rows(name)) for name in TABLES}, dict(self._versions))
+
+    def fill(self, batches_of: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
+        self.init()
+        for table in FILLING_ORDER:
+            for batch in batches_of(table):
+                with self.lock:
+                    self.write(records_in(table, batch))
 
     def append_request(self, request: Request) -> None:
         with self.lock:
@@ -158,7 +179,8 @@ class MemoryStore(Store):
             self.write([row])
             for parent, children in CHILDREN.items():
                 for child in children:
-                    self.replace(child, [row for row in numbered[child] if row.run_seq <= highest[parent]])
+                    if highest[child] > highest[parent]:
+                        self.replace(child, [row for row in numbered[child] if row.run_seq <= highest[parent]])
             return MemoryLeader(self, row, 1 + max(0, *highest.values()))
 
     def write(self, rows: Sequence[Record]) -> None:

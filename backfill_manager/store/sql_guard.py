@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from backfill_manager.errors import InvalidInput
 
@@ -41,6 +42,19 @@ def single_query(sql: str) -> str:
         shown = " ".join(sql.split())[:60]
         raise InvalidInput(f"Only a query can be run here, one that begins with SELECT or WITH; this is {shown!r}.")
     return found[0][1]
+
+
+def with_view(query: str, name: str, definition: str) -> str:
+    """The query with a WITH in front, so that this name stands for the definition, whatever table has it too."""
+    from sqlglot import TokenType, tokenize
+    from sqlglot.errors import TokenError
+
+    at, view = 0, f"{name} AS ({definition})"
+    with suppress(TokenError):  # the engine reports it
+        first, *rest = tokenize(query, read="postgres")
+        if first.token_type == TokenType.WITH:
+            at = (rest[0] if rest and rest[0].token_type == TokenType.RECURSIVE else first).end + 1
+    return f"{query[:at]} {view}, {query[at:]}" if at else f"WITH {view} {query}"
 
 
 def tables_named(sql: str, known: list[str]) -> list[str]:

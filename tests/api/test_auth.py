@@ -119,7 +119,8 @@ def test_a_browser_logs_in_once_and_its_cookie_is_out_of_reach_of_scripts(guarde
 
 
 @pytest.mark.parametrize(
-    ("proto", "is_secure"), [("https", True), ("http", False), ("", False), ("evil; path=/x", False)]
+    ("proto", "is_secure"),
+    [("https", True), ("https, http", True), ("http", False), ("", False), ("evil; path=/x", False)],
 )
 def test_behind_a_proxy_with_tls_the_cookie_is_for_tls_only(guarded: ApiFixture, proto: str, is_secure: bool) -> None:
     result = with_login(guarded)("POST", LOGIN, headers={"X-Token": "token of vera", "X-Forwarded-Proto": proto})

@@ -20,7 +20,7 @@ from backfill_manager.api.app import create_app
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.failed_logins import OF_ADDRESS, OF_TOKEN
 from backfill_manager.api.sessions import SESSION_S, EndedSessions, Session, find_session
-from backfill_manager.settings import ApiSettings, TokenSettings
+from backfill_manager.settings import ApiSettings, Settings, TokenSettings
 
 PROXY = ("10.0.0.7", 4711)
 WRONG = {"Authorization": "Bearer wrong"}
@@ -133,6 +133,66 @@ def test_browsers_are_told_to_use_tls_behind_a_trusted_proxy_that_ends_it(
     api = ApiFixture(with_tokens(trusted_proxies=["10.0.0.7"]))
     answer = Caller(api.app, address=(address, 1))("GET", "/health", headers=via("203.0.113.9", proto))
     assert ("strict-transport-security" in answer.headers) is is_told
+
+
+@pytest.mark.parametrize(
+    ("client", "proto", "is_told"),
+    [
+        ("203.0.113.9, 10.0.0.8", "https, http", True),  # TLS ends at the first proxy, which is trusted
+        ("203.0.113.9, 10.0.0.8", "http, https", False),
+        ("203.0.113.9, 10.0.0.8", "https", True),  # the second hands it on as it is
+        ("203.0.113.9", "https, http", False),  # `https` is the client's own
+        ("203.0.113.9", "http, HTTPS", True),
+        ("192.0.2.1, 203.0.113.9, ::ffff:10.0.0.8", "https, http, http", False),
+        ("203.0.113.9", "https,", False),
+    ],
+)
+def test_of_several_schemes_that_counts_by_which_the_client_came_to_a_trusted_proxy(
+    client: str, proto: str, is_told: bool
+) -> None:
+    api = ApiFixture(with_tokens(trusted_proxies=["10.0.0.0/24"]))
+    call = Caller(api.app, address=PROXY)
+    in_a_line = call("GET", "/health", headers=via(client, proto))
+    in_lines = call(
+        "GET",
+        "/health",
+        headers=[("X-Forwarded-For", client), *(("X-Forwarded-Proto", one) for one in proto.split(","))],
+    )
+    for answer in (in_a_line, in_lines):
+        assert ("strict-transport-security" in answer.headers) is is_told
+
+
+@pytest.mark.parametrize(
+    ("said", "client"),
+    [
+        ("203.0.113.5, ::ffff:10.0.0.8", "203.0.113.5"),
+        ("203.0.113.5, ::FFFF:a00:8, [::ffff:10.0.0.8]:80, 10.0.0.8:80", "203.0.113.5"),
+        ("::ffff:203.0.113.5", "203.0.113.5"),
+        ("203.0.113.5:4711", "203.0.113.5"),
+        ("[2001:db8::5]:4711, 10.0.0.8", "2001:db8::5"),
+        ("10.0.0.9, 10.0.0.8", "10.0.0.9"),
+        ("203.0.113.5, garbage", "unknown"),
+        ("203.0.113.5, 127.1", "unknown"),
+        ("203.0.113.5, [10.0.0.8", "unknown"),
+        ("203.0.113.5, 10.0.0.8:x", "unknown"),
+        ("203.0.113.5,", "unknown"),
+        ("", "unknown"),
+        ("garbage, 203.0.113.5, 10.0.0.8", "203.0.113.5"),
+    ],
+)
+@pytest.mark.parametrize("proxies", [["10.0.0.0/24"], ["::ffff:10.0.0.0/120"]])
+def test_the_client_is_the_last_address_that_is_no_trusted_proxy(proxies: list[str], said: str, client: str) -> None:
+    api = ApiFixture(with_tokens(trusted_proxies=proxies))
+    call = Caller(api.app, address=PROXY)
+    assert call("POST", f"/backfills/{api.backfill()}/pause", headers={**bearer("oleg"), **via(said)})
+    assert [row.requested_from for row in api.requests()] == [client]
+
+
+def test_an_address_that_cannot_be_read_is_not_of_this_machine() -> None:
+    api = ApiFixture(Settings(api=ApiSettings(trusted_proxies=["127.0.0.1"])))
+    call = Caller(api.app, address=("127.0.0.1", 1))
+    assert call("GET", "/pools").status_code == 200
+    assert call("GET", "/pools", headers=via("garbage")).status_code == 403
 
 
 @pytest.mark.parametrize("wrong", ["*", "proxy.example", "10.0.0.7/8", "10.0.0.0/33", ""])
@@ -283,5 +343,5 @@ def test_an_expiry_is_a_whole_day_or_an_instant(written: str | date, instant: da
 
 @pytest.mark.parametrize("wrong", ["soon", "2027-02-30", "9999-12-31", 20270131, "31.01.2027", True])
 def test_an_expiry_that_is_no_date_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValidationError, match=r"must be a date such as `2027-01-31`"):
+    with pytest.raises(ValidationError, match=r"must be a date \(YYYY-MM-DD\)"):
         TokenSettings.model_validate({"name": "ada", "sha256": "0" * 64, "expires": wrong})

@@ -355,7 +355,7 @@ def test_one_dag_its_grid_its_timeline_and_its_next_intervals(api: ApiFixture) -
 def test_a_list_that_is_to_go_on_from_no_instant_is_refused(api: ApiFixture, at: str) -> None:
     response = api.call("GET", "/dags/flights/next", params={"after": at})
     assert (response.status_code, response.json()["detail"]) == (
-        422, f"after: {at!r} is not an instant of such a list, like 2013-01-01T05:00:00Z.",
+        422, f"after: {at!r} is not an instant of such a list, YYYY-MM-DDTHH:MM:SSZ.",
     )  # fmt: skip
 
 

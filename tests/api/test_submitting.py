@@ -404,7 +404,7 @@ def test_a_change_that_saw_none_where_there_is_one_is_refused(api: ApiFixture) -
     backfill_id = api.backfill()
     changes = {"priority": 1, "was": {"priority": None}}
     response = api.call("PATCH", f"/backfills/{backfill_id}?wait=30", json=changes, meanwhile=api.manager.tick)
-    assert (response.status_code, response.json()["detail"].startswith("priority is 0 now, not null")) == (409, True)
+    assert (response.status_code, response.json()["detail"].startswith("priority is 0 now, not none")) == (409, True)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ PAGES = {
     "run-at-work": "/dags/wide/runs/latest",
     "task": f"{RUN}/tasks/clean",
     "task-failed": "/dags/shop/runs/backfill__2024-01-19T00:00:00Z/tasks/aggregate",
+    "tables": "/tables",
+    "table": "/tables/one?table=bronze.orders",
     "pools": "/pools",
     "import-errors": "/import-errors",
     "requests": "/requests",

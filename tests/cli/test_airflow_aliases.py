@@ -146,6 +146,7 @@ def test_a_clear_in_the_words_of_airflow_is_the_same_clear(bfm: Bfm, filled: Fil
         ("clear flights -t 'a b'", "bfm tasks clear flights -t 'a b'"),
         ("dags list-runs", "bfm runs list"),
         ("tasks states-for-dag-run flights latest", "bfm tasks states flights latest"),
+        ("tasks test flights clean 2024-03-01", "bfm tasks run flights clean 2024-03-01"),
     ],
 )
 def test_a_command_that_stands_elsewhere_is_answered_with_its_line(bfm: Bfm, typed: str, here: str) -> None:

@@ -23,7 +23,10 @@ def test_what_is_printed_is_a_token_and_its_configuration(bfm: Bfm, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("expires", "complaint"),
-    [("soon", "--expires must be a date such as `2027-01-31`"), ("2001-01-01", "--expires 2001-01-01 is over already")],
+    [
+        ("soon", "--expires must be a date (YYYY-MM-DD) or an instant (YYYY-MM-DDTHH:MM:SSZ)"),
+        ("2001-01-01", "--expires 2001-01-01 is over already"),
+    ],
 )
 def test_an_end_that_is_none_is_refused(bfm: Bfm, expires: str, complaint: str) -> None:
     result = bfm("config", "token", "ada", "--expires", expires)

@@ -57,6 +57,35 @@ def test_reading_and_asking_load_nothing_heavy(state: FilledState, tmp_path: Pat
     assert ended.returncode == (1 if args[0] == "manager" else 0)
 
 
+@pytest.mark.parametrize("args", [("backfill", "list"), ("backfill", "show", "b1")], ids=" ".join)
+def test_a_list_loads_what_it_shows_and_no_other_part(
+    state: FilledState, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 2, "pending": 1})
+    others = [
+        *("dags", "execution", "manager", "requests", "processes"),
+        *(f"queries.{name}" for name in ("bundles", "dags", "managers", "pools", "requests", "tasks", "versions")),
+    ]
+    names = tuple(f"backfill_manager.{name}" for name in others)
+
+    ended = process("-c", SAY_WHAT_IS_LOADED.format(heavy=names), *args, cwd=tmp_path)
+
+    assert ended.stderr.splitlines()[-1] == "[]", ended.stderr
+    assert ended.returncode == 0
+
+
+def test_no_light_command_looks_for_garbage(state: FilledState, tmp_path: Path) -> None:
+    state.backfill("b1", {"success": 2})
+    program = (
+        "import gc; from backfill_manager.cli import main; main(['backfill', 'list']); print(len(gc.get_objects()))"
+    )
+
+    ended = process("-c", program, cwd=tmp_path)
+
+    assert int(ended.stdout.splitlines()[-1]) < 10_000, ended.stderr  # all that was there is not looked at when it ends
+
+
 def test_the_module_is_the_command(tmp_path: Path) -> None:
     version = process("-m", "backfill_manager", "--version", cwd=tmp_path)
     nothing = process("-m", "backfill_manager", "dags", "list", cwd=tmp_path)

@@ -398,6 +398,20 @@ def test_no_command_prints_a_secret_of_parameters(bfm: Bfm, state: FilledState) 
     assert stored.count("conf-secret") == 2, "the manager gets it as it is"
 
 
+def test_a_query_shows_no_secret_of_a_document_elsewhere(bfm: Bfm, state: FilledState) -> None:
+    state.run("2013-01-05", run_type="manual", conf_json='{"db_password": "hunter2", "note": "it is hunter2"}')
+    shown = bfm("state", "sql", "SELECT conf_json AS c, 'of hunter2' AS x FROM dag_run", "--output", "json")
+    assert shown.document == [{"c": '{"db_password": "***", "note": "it is ***"}', "x": "of ***"}]
+
+
+def test_a_table_with_a_schema_is_asked_for_without(bfm: Bfm, state: FilledState) -> None:
+    refused = bfm("state", "sql", "SELECT * FROM public.task_instance")
+    assert (refused.code, refused.err.strip()) == (
+        2,
+        "The query can't be run: name the table task_instance alone, without a schema",
+    )
+
+
 def test_instants_of_a_query_are_utc_with_a_z(bfm: Bfm, state: FilledState) -> None:
     state.store.append_request(Request("r1", "manager.stop", '{"drain": false}', "ada", state.clock.at))
 

@@ -109,6 +109,7 @@ def test_a_plan_by_which_nothing_runs_takes_no_time_that_is_worth_words(bfm: Bfm
         ({"unknown": ["raw", "old"]}, ["Unknown size: raw, old."]),
         ({"run_s": {"median": 3.0}}, ["An item takes about 3.0 s."]),
         ({"run_s": {"median": 0.0}, "total_s": 0.02}, ["An item takes less than 1 s; full range less than 1 s."]),
+        ({"run_s": None, "total_s": 2.25}, ["The full range takes about 2.2 s."]),
     ],
 )
 def test_only_what_is_known_is_told(estimate: dict[str, Any], lines: list[str]) -> None:

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.test_import_time import HEAVY, process
@@ -17,7 +18,7 @@ from backfill_manager.api.auth import sha256_of
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.cli.app import COMMANDS, GROUPS
 from backfill_manager.client import client as client_server
-from backfill_manager.model.records import BundleRow, DagRun
+from backfill_manager.model.records import BundleRow, DagRun, TableAccess
 from backfill_manager.settings import Settings
 
 OF_THE_SERVER = " component=api "  # lines of its log: here it lives in the same process and has the same standard error
@@ -60,6 +61,21 @@ def ways(bfm: Bfm, url: str) -> Callable[..., list[BfmResult]]:
     return lambda *args: [bfm(*args), bfm(*args, "--server", url)]
 
 
+def _access(number: int, task: str, access: str, name: str | None, path: str, **more: Any) -> TableAccess:
+    return TableAccess(
+        "flights", RUN, task, 1, number, access, 1, NEW_YEAR, True, 1, table_name=name, table_path=path, version=number,
+        interval_start=NEW_YEAR, interval_end=NEW_YEAR + DAY, **more,
+    )  # fmt: skip
+
+
+ACCESSES = [
+    _access(1, "clean", "read", "bronze.flights", "file:/w/bronze"),
+    _access(2, "clean", "write", "silver.flights", "file:/w/silver", rows_written=842, bytes_written=12_345),
+    _access(3, "delays", "read", "silver.flights", "file:/w/silver"),
+    _access(4, "delays", "write", None, "file:/w/gold", rows_written=3, bytes_written=700),
+]
+
+
 def fill(state: FilledState) -> None:
     state.dag(params={"full": False}, tags=("daily",))
     state.dag("hourly", schedule={"seconds": 5400}, is_paused=True)
@@ -73,6 +89,7 @@ def fill(state: FilledState) -> None:
     state.run(on="2024-05-11", state="overridden", run_id="old", overridden_by="scheduled__2024-05-11T04:00:00Z")
     state.run(on="2024-05-11", tasks={"clean": "failed"}, state="failed", reason="failed: clean")
     state.run(run_type="manual", run_id="manual__a/b c?d", tasks={"clean": "success"}, partition_key="a/b c?d")
+    state.put(*ACCESSES)
     state.logged(RUN, "read 12 files", "wrote 3 rows [ok]")
     state.clock.at += DAY
     state.requested("b3")
@@ -106,6 +123,11 @@ READING = [
     ("tasks", "states", "flights", "2024-05-10"),
     ("tasks", "logs", "flights", RUN, "clean"),
     ("pools", "list"),
+    ("tables", "list"),
+    ("tables", "show", "silver.flights"),
+    ("tables", "show", "/w/gold", "--limit", "1"),
+    ("lineage", "silver.flights"),
+    ("lineage", "flights"),
     ("bundles", "list"),
     ("bundles", "show", "examples"),
     ("requests", "list"),
@@ -488,6 +510,8 @@ NEEDS_TABLES = {
     ("state", "prune"): "say where the state is with --state.",
     ("state", "adopt", "--as-copy"): "say where the state is with --state.",
     ("state", "locations"): "say where the state is with --state.",
+    ("state", "export", "copy"): "say where the state is with --state.",
+    ("state", "import", "copy"): "say where the state is with --state.",
     ("state", "sql", "SELECT 1"): "say where the state is with --state.",
     ("dags", "test", "flights"): "or have the server's manager run it: `bfm dags trigger flights`.",
     ("tasks", "run", "flights", "clean", "2013-01-01"): "`bfm tasks clear flights --run RUN -t '^clean$'`.",
@@ -534,7 +558,7 @@ def test_of_each_command_it_is_known_how_it_goes_over_a_server() -> None:
         ("backfill", "watch"),
         ("dags", "schema"),
     ]  # the schema is the same anywhere
-    known = {args[:2] for args in (*compared, *of_their_own)}
+    known = {args[:1] if args[0] in COMMANDS else args[:2] for args in (*compared, *of_their_own)}
 
     there = {(name,) for name in COMMANDS}
     for name in GROUPS:

@@ -52,7 +52,7 @@ def test_one_task_of_a_date_or_of_a_partition(bfm: Bfm, filled: FilledState) -> 
     [
         (("flihgts", "2013-01-05"), 3, "did you mean 'flights'"),
         (("flights", "2013-01-05", "row"), 3, "did you mean 'rows'"),
-        (("flights", "soon"), 2, "DATE: 'soon' is not a date"),
+        (("flights", "soon"), 2, "DATE: 'soon' is not a date; use YYYY-MM-DD, YYYY-MM-DDTHH:MM"),
         (("flights", "2013-01-05", "--conf", '{"region": "uk"}'), 2, "did you mean 'us'"),
         (("flights", "2013-01-05", "rows", "--partition", "north"), 2, "DATE and --partition don't go together"),
     ],

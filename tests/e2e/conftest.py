@@ -3,10 +3,11 @@ configuration that lies in the test's `root`."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,12 +55,13 @@ def managers(root: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts processes by `bfm manager start`; the n-th one says what it says into `manager<n>.log`. Those left are killed."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(*options: str) -> subprocess.Popen[bytes]:
+    def start(*options: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml")]
         with (root / f"manager{len(started)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*command, "manager", "start", *options], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+                [*command, "manager", "start", *options],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **(environ or {})}, cwd=root,
+            )  # fmt: skip
         started.append(process)
         return process
 

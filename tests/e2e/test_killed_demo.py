@@ -12,9 +12,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from deltalake import DeltaTable, QueryBuilder
 from support import flights_in_pandas as by_pandas
 
 from backfill_manager.model import states as s
@@ -77,12 +75,5 @@ def test_a_demo_that_was_killed_twice_ends_with_the_same_tables_each_interval_on
     runs = store.read(DagRun, [Condition("state", "=", s.SUCCESS)], order_by=("logical_date",))
     assert sum(run.items for run in runs) == len(DAYS)
     assert [run.interval_end for run in runs[:-1]] == [run.interval_start for run in runs[1:]]
-    for table, expected, key in (
-        ("clean_flights", by_pandas.expected_clean_flights, by_pandas.CLEAN_KEY),
-        ("daily_delays", by_pandas.expected_daily_delays, by_pandas.DAILY_KEY),
-        ("rolling_delays", by_pandas.expected_rolling_delays, by_pandas.ROLLING_KEY),
-    ):
-        found = QueryBuilder().register(table, DeltaTable(str(tmp_path / "warehouse" / table)))
-        rows = found.execute(f"SELECT * FROM {table}").read_all()
-        frame = pd.DataFrame({name: rows[name].to_pylist() for name in rows.schema.names})
-        by_pandas.same_rows(frame, expected(DAYS), key)
+    for table in by_pandas.EXPECTED:
+        by_pandas.check_table(tmp_path / "warehouse", table, DAYS)

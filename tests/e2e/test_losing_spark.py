@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.manager_process import TIMEOUT_S, ended, request, rows_of, wait_for
+from support.process_tree import processes_below
 
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
@@ -153,11 +154,7 @@ def backfill(store: Store, dag_id: str, days: int) -> str:
 
 def jvm_of(manager: subprocess.Popen[bytes]) -> int:
     """The child that is a Java."""
-    for task in Path(f"/proc/{manager.pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if Path(f"/proc/{child}/comm").read_text().strip() == "java":
-                return int(child)
-    raise AssertionError("it has no JVM")
+    return next(pid for pid in processes_below(manager.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
 
 
 def kill_jvm_of(manager: subprocess.Popen[bytes]) -> int:

@@ -110,6 +110,17 @@ def test_higher_priority_goes_first_and_among_equals_the_older_run(stage: Stage,
     gate.wait_begun("first", "urgent", "old", "older still waits")
 
 
+def test_a_scheduled_run_goes_before_what_backfills_have_handed_over(stage: Stage, gate: Gate) -> None:
+    stage.executor.set_slots("narrow", 1)
+    for name in ("first", "batch", "batch too"):
+        gate.enter(name)
+    gate.enter("scheduled", run_type="scheduled")
+    gate.enter("urgent", priority=5)
+    gate.wait_begun("first")
+    gate.let_all()
+    gate.wait_begun("first", "urgent", "scheduled", "batch", "batch too")
+
+
 def test_slots_can_be_changed_while_tasks_run(stage: Stage, gate: Gate) -> None:
     stage.executor.set_slots("narrow", 0)
     for name in ("a", "b", "c"):
@@ -552,7 +563,7 @@ def test_a_closed_executor_leaves_no_server_behind_which_would_keep_the_jvm_of_s
     before, audience = listening_servers(spark), Audience()
     with an_executor(spark, audience) as executor:
         stage = Stage(spark, executor, audience, [True], tmp_path)
-        assert stage.play(a_launch(), lambda ctx: None) == Succeeded(None)
+        assert stage.play(a_launch(), lambda ctx: ctx.spark.range(1).count()) == Succeeded("1")
         assert listening_servers(spark) > before
     deadline = time.monotonic() + PATIENCE
     while listening_servers(spark) > before:

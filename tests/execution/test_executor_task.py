@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.executor_fixture import PATIENCE, Stage, a_launch
+from support.spark_cluster import spark_home
 from support.task_snapshot import of_snapshot
 
 from backfill_manager.dags.definition import TaskSpec
@@ -89,16 +90,6 @@ def test_what_can_not_be_sent_is_named(stage: Stage) -> None:
     assert "task 'work' can't be sent to an executor: cannot pickle '_thread.lock' object" in outcome.error
 
 
-def a_home_of_spark(folder: Path) -> Path:
-    """PySpark's own folder seen from another one: its workers leave their files in the home's `work`."""
-    import pyspark
-
-    folder.mkdir()
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        (folder / entry.name).symlink_to(entry)
-    return folder
-
-
 ON_A_CLUSTER = """
     import os, sys
     import api_client
@@ -142,7 +133,7 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
         spark.stop()
     """
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
-    environment |= {"SPARK_HOME": str(a_home_of_spark(tmp_path / "spark")), "SPARK_SCALA_VERSION": "2.13"}
+    environment |= {"SPARK_HOME": str(spark_home(tmp_path / "spark")), "SPARK_SCALA_VERSION": "2.13"}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(story), str(Path(__file__).parents[1]), str(tmp_path / "launch")],
         capture_output=True, text=True, timeout=PATIENCE * 3, check=False, env=environment,

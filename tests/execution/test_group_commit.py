@@ -15,11 +15,12 @@ import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
-from backfill_manager.execution.delta_transaction import DeltaTransaction
+from backfill_manager.execution.delta_transaction import DeltaTransaction, TransactionLookup
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+from backfill_manager.store.delta_spark.conflicts import CONFLICTS, retry_on_conflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -242,6 +243,85 @@ def test_what_needs_more_than_whole_files_is_a_commit_of_its_own(stage: Stage, f
     assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 2
     assert version_of(stage.spark, filled) == before + 2
     assert sorted(row["value"] for row in stage.spark.table(filled).collect()) == expected(1, 2, 20)
+
+
+def transaction_at(stage: Stage, table: str) -> DeltaTransaction:
+    return DeltaTransaction(stage.spark, OutputTable(stage.spark, table).log(stage.spark))
+
+
+@pytest.mark.parametrize("are_known", [True, False], ids=["by the checksum", "by Spark jobs"])
+def test_a_commit_looks_at_files_that_may_hold_rows_of_its_intervals_only(
+    stage: Stage, filled: str, are_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in days(1, 4):
+        assert stage.play(one, writes(filled)) == Succeeded("3")
+    if not are_known:
+        monkeypatch.setattr(DeltaTransaction, "_known_files", lambda _: None)
+    parts = [
+        Write.checked("", one, "at", None, "replace", False).replaced(stage.spark.table(filled).schema)
+        for one in (days(2, 2)[0], days(4, 4)[0])
+    ]
+    looked_at: list[Any] = []
+
+    def may_hold(file: dict[str, Any]) -> bool:
+        looked_at.append(file)
+        return any(part is not None and part.place_of(file) != "outside" for part in parts)
+
+    transaction = transaction_at(stage, filled)
+    found = transaction.files_where(" OR ".join(f"({part.where})" for part in parts if part), may_hold)
+    assert {json.loads(file["stats"])["minValues"]["at"][:10] for file, _ in found} == {"2013-01-02", "2013-01-04"}
+    assert are_known or len(looked_at) == len(found), "Delta has compared the statistics"
+    read = transaction._transaction.readFiles()
+    assert read.size() == len(found)  # others may remove all other files meanwhile
+
+
+def test_a_first_launch_does_not_look_for_its_transaction_and_a_later_one_does(stage: Stage, filled: str) -> None:
+    first, appending, again = days(1, 1)[0], days(2, 2)[0], days(3, 3, launch=2)[0]
+    for launch, mode, looks_up in ((first, "replace", False), (appending, "append", False), (again, "replace", True)):
+        assert stage.play(launch, writes(filled, mode=mode)) == Succeeded("3")
+        jobs = stage.audience.spark_jobs_of(launch)  # one for the rows; reading the table's log takes more
+        assert (len(jobs) > 1) == looks_up
+
+
+def record(stage: Stage, table: str, **transactions: int) -> None:
+    transaction_at(stage, table).commit([], [], transactions.items(), metadata="", replaces=False, rows=0)
+
+
+def test_transactions_are_read_of_the_whole_log_once_and_of_the_commits_since(stage: Stage, filled: str) -> None:
+    lookup, scheduler = TransactionLookup(), stage.spark.sparkContext._jsc.sc().dagScheduler()
+    record(stage, filled, before=3, both=1)
+    assert lookup.recorded(transaction_at(stage, filled), "before") == 3
+    record(stage, filled, both=2, one=0)
+    record(stage, filled, other=7)
+    jobs = int(scheduler.nextJobId())
+    now = transaction_at(stage, filled)
+    found = {name: lookup.recorded(now, name) for name in ("before", "both", "one", "other", "none")}
+    assert found == {"before": 3, "both": 2, "one": 0, "other": 7, "none": None}
+    assert int(scheduler.nextJobId()) == jobs
+
+    stage.spark.sql(f"DROP TABLE {filled}")
+    stage.spark.sql(f"CREATE TABLE {filled} (at TIMESTAMP, value INT) USING delta")
+    assert lookup.recorded(transaction_at(stage, filled), "before") is None
+
+
+def test_commits_that_can_not_be_read_any_more_are_read_of_the_whole_log(
+    stage: Stage, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookup = TransactionLookup()
+    assert lookup.recorded(transaction_at(stage, filled), "late") is None
+    record(stage, filled, late=1)
+    of = DeltaTransaction.transactions_of
+    monkeypatch.setattr(DeltaTransaction, "transactions_of", lambda self, version: of(self, version + 1000))
+    assert lookup.recorded(transaction_at(stage, filled), "late") == 1
+
+
+def test_a_transaction_that_another_commit_records_meanwhile_is_refused(stage: Stage, filled: str) -> None:
+    late, before = transaction_at(stage, filled), version_of(stage.spark, filled)
+    assert TransactionLookup().recorded(late, "t") is None
+    record(stage, filled, t=0)
+    with pytest.raises(CONFLICTS):
+        late.commit([], [], [("t", 0)], metadata="", replaces=False, rows=0)
+    assert version_of(stage.spark, filled) == before + 1
 
 
 def test_constraints_of_the_table_are_checked_when_rows_are_staged(stage: Stage, filled: str) -> None:

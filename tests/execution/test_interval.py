@@ -95,7 +95,9 @@ COLUMNS = """
 
 def a_context(spark: SparkSession, **how: Any) -> TaskContext:
     log = TaskLogger("test", lambda level, message: None)
-    return TaskContext(WriteContext(a_launch(**how), spark, log, lambda: None, THIS_STATE, TurnHolder(TableTurns())))
+    return TaskContext(
+        WriteContext(a_launch(**how), lambda: spark, log, lambda: None, THIS_STATE, TurnHolder(TableTurns()))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -233,6 +233,29 @@ def test_spark_jobs_that_a_task_leaves_behind_end_with_it(stage: Stage, ends: st
     no_spark_job_goes_on(stage.spark)
 
 
+@pytest.mark.parametrize("ends", ["it succeeds", "it raises", "it exits"])
+def test_rows_that_a_task_has_cached_end_with_it(stage: Stage, ends: str) -> None:
+    def caches(ctx: Any) -> None:
+        rows = ctx.spark.range(0, 1000, 1, 2).selectExpr("id * 17 AS n").cache()
+        assert rows.count() == 1000
+        rows.createOrReplaceTempView("numbers")
+        ctx.spark.sql("CACHE TABLE doubled AS SELECT n * 2 FROM numbers")
+        if ends == "it exits":
+            os._exit(1)
+        assert ends == "it succeeds"
+
+    def is_cached(ctx: Any) -> bool:
+        return bool(ctx.spark.range(0, 1000, 1, 2).selectExpr("id * 17 AS n").storageLevel.useMemory)
+
+    def kept() -> set[int]:
+        return set(stage.spark.sparkContext._jsc.getPersistentRDDs())
+
+    before = kept()  # Delta keeps the state of tables of other tests
+    assert isinstance(stage.play(a_launch(), caches), Succeeded if ends == "it succeeds" else Failed)
+    assert stage.play(a_launch(launch=2), is_cached) == Succeeded("false")
+    assert kept() <= before
+
+
 def test_a_try_that_can_not_end_because_of_what_it_registered_for_its_exit_ends(stage: Stage) -> None:
     def holds_on(ctx: Any) -> str:
         for _ in range(3):
@@ -373,8 +396,39 @@ def exits_in_the_middle_of_a_call(ctx: Any) -> None:
     os._exit(0)
 
 
+def is_interrupted_in_the_middle_of_a_call(ctx: Any) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    ctx.spark.range(1).count()
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(Interrupted):
+        ctx.spark._jvm.java.lang.Thread.sleep(2000)
+
+
+def calls_the_jvm_in_a_fork(ctx: Any) -> None:
+    ctx.spark.range(1).count()
+    begun, begin = os.pipe()
+    if os.fork() == 0:
+        os.write(begin, b"x")
+        ctx.spark._jvm.java.lang.Thread.sleep(2000)
+        os._exit(0)
+    os.read(begun, 1)
+
+
 @pytest.mark.parametrize(
-    "function", [shuts_its_gateway_down, exits_in_the_middle_of_a_call], ids=lambda function: function.__name__
+    "function",
+    [
+        shuts_its_gateway_down,
+        exits_in_the_middle_of_a_call,
+        is_interrupted_in_the_middle_of_a_call,
+        calls_the_jvm_in_a_fork,
+    ],
+    ids=lambda function: function.__name__,
 )
 def test_what_a_task_does_to_its_way_into_the_jvm_does_not_reach_the_ones_that_come_later(
     stage: Stage, function: Callable[[Any], None]

@@ -291,15 +291,22 @@ WRONG: list[tuple[Callable[[Any, str, Any], Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def filled_table(spark: SparkSession) -> Iterator[str]:
+    """One for all wrong calls, none of which may change it."""
+    spark.sql("CREATE TABLE filled_table USING delta AS SELECT 1 AS id, 'a' AS name")
+    yield "filled_table"
+    spark.sql("DROP TABLE filled_table")
+
+
 @pytest.mark.parametrize(("call", "complaint"), WRONG, ids=range(len(WRONG)))
 def test_a_wrong_call_is_told_in_one_line_and_nothing_is_written(
-    stage: Stage, table: str, call: Callable[[Any, str, Any], Any], complaint: str
+    stage: Stage, filled_table: str, call: Callable[[Any, str, Any], Any], complaint: str
 ) -> None:
-    assert stage.play(a_launch(run_id="before"), overwrites(table, (1, "a"))) == Succeeded("1")
-    outcome = stage.play(a_launch(), lambda ctx: call(ctx, table, frame(ctx, (7, "b"))))
+    outcome = stage.play(a_launch(), lambda ctx: call(ctx, filled_table, frame(ctx, (7, "b"))))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert complaint in outcome.error and "\n" not in outcome.error
-    assert rows_of(stage.spark, table) == [(1, "a")]
+    assert version_of(stage.spark, filled_table) == 0
 
 
 def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(stage: Stage, table: str) -> None:
@@ -337,3 +344,29 @@ def test_a_wrong_column_makes_no_table(stage: Stage, table: str) -> None:
     outcome = stage.play(a_launch(), lambda ctx: ctx.write(frame(ctx, (1, "a")), table, time_column="idd"))
     assert isinstance(outcome, Failed) and "the DataFrame has no column 'idd'; did you mean 'id'?" in outcome.error
     assert not stage.spark.catalog.tableExists(table)
+
+
+@pytest.mark.parametrize("again_at_each_count", [False, True])
+def test_a_merge_of_two_rows_of_a_key_makes_no_table(stage: Stage, table: str, again_at_each_count: bool) -> None:
+    def merge(ctx: Any) -> Any:
+        rows = frame(ctx, (1, "a"), (1, "b"))
+        return ctx.merge(rows.selectExpr("id", "uuid() AS name") if again_at_each_count else rows, table, on=["id"])
+
+    outcome = stage.play(a_launch(), merge)
+    assert isinstance(outcome, Failed) and "2 rows have the key id=1" in outcome.error
+    assert not stage.spark.catalog.tableExists(table)
+    new_schema = f"schema_of_{table.replace('.', '_')}"
+    outcome = stage.play(a_launch(run_id="2"), merges(f"{new_schema}.t", (1, "a"), (1, "b")))
+    assert isinstance(outcome, Failed) and not stage.spark.catalog.databaseExists(new_schema)
+    assert stage.play(a_launch(run_id="3"), merges(table, (1, "a"))) == Succeeded("1")
+
+
+def test_what_a_merge_has_checked_is_what_it_writes(stage: Stage, table: str) -> None:
+    """Rows that are others each time that they are computed."""
+
+    def merge(ctx: Any) -> Any:
+        rows = ctx.spark.range(200).selectExpr("cast(floor(rand() * 20000) AS INT) AS id").distinct()
+        return ctx.merge(rows.selectExpr("id", "'a' AS name"), table, on="id")
+
+    assert isinstance(stage.play(a_launch(), merge), Succeeded)
+    assert stage.spark.sql(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1").collect() == []

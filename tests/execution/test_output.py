@@ -300,7 +300,7 @@ def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
     assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
     this = WriteContext(
-        launch, stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE, TurnHolder(PROCESS_TURNS)
+        launch, lambda: stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE, TurnHolder(PROCESS_TURNS)
     )
     assert this.transaction_id(1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
 

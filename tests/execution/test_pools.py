@@ -151,3 +151,45 @@ def test_what_a_try_sets_in_spark_does_not_reach_the_next_one(stage: Stage) -> N
 
     for run_id in ("one", "two"):
         assert stage.play(a_launch(run_id=run_id), task) == Succeeded(f'[null, ["bfm/stage/{run_id}/work/1"], ""]')
+
+
+def test_a_scheduled_job_goes_between_the_tasks_of_a_large_batch(
+    stage: Stage, spark: SparkSession, last_job: int
+) -> None:
+    """A job of the pool `backfill` that has more tasks than cores holds none of them longer than one of its tasks takes: a job of
+    `scheduled` has its share of the cores as they come free, and ends long before."""
+
+    def batch(ctx: Any) -> int:
+        slow = "id + length(reflect('java.lang.Thread', 'sleep', 20L)) - length('null')"  # what it returns of a void method
+        rows = ctx.spark.range(0, 400, 1, 400).selectExpr(f"{slow} AS id").selectExpr("max(id)").collect()
+        return int(rows[0][0])
+
+    def scheduled(ctx: Any) -> int:
+        rows = ctx.spark.range(0, 8, 1, 8).selectExpr("sum(id)").collect()
+        return int(rows[0][0])
+
+    large = stage.start(a_launch("large"), batch)
+    stage.audience.wait_until(lambda: large.key in stage.audience.started())
+    store = spark.sparkContext._jsc.sc().statusStore()
+    moment = threading.Event()
+    while not any("backfill" in job.pools for job in jobs_since(spark, last_job)):
+        moment.wait(0.05)
+    assert stage.play(a_launch("small", pool="scheduled"), scheduled) == Succeeded("28")
+    assert stage.audience.end_of(large) is None, "the large job goes on"
+    assert stage.audience.outcome(large) == Succeeded("399")
+    begins = {pool: sorted(_launch_times(store, spark, last_job, pool)) for pool in ("scheduled", "backfill")}
+    first, last = begins["scheduled"][0], begins["scheduled"][-1]
+    assert len(begins["backfill"]) >= 400 and begins["backfill"][-1] > last
+    assert sum(first < at < last for at in begins["backfill"]) <= len(begins["scheduled"]), "it has its share"
+
+
+def _launch_times(store: Any, spark: SparkSession, last_job: int, pool: str) -> list[int]:
+    """When each task of the jobs in this pool began, by Spark's status store."""
+    found = list[int]()
+    for job in jobs_since(spark, last_job):
+        if pool in job.pools:
+            ids = store.job(job.number).stageIds()
+            for stage in {int(ids.apply(n)) for n in range(ids.length())}:
+                tasks = store.taskList(stage, 0, 1000)
+                found += [int(tasks.apply(i).launchTime().getTime()) for i in range(tasks.length())]
+    return found

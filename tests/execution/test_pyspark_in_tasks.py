@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import Stage, a_launch
+from support.executor_fixture import Audience, Stage, a_launch, an_executor, no_spark_job_goes_on
+from support.task_snapshot import with_function
 
 from backfill_manager.execution.messages import Succeeded
+from backfill_manager.processes.server_process import ForkServers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,6 +136,95 @@ def test_two_tasks_are_called_back_by_their_own_streams(stage: Stage, tmp_path: 
         (tmp_path / name).mkdir()
         launches.append(stage.start(a_launch(run_id=name, params={"folder": str(tmp_path / name)}), for_each_batch))
     assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded("[[0, 5]]")] * 2
+
+
+def test_a_stream_that_still_runs_when_its_function_returns_is_stopped(stage: Stage, tmp_path: Path) -> None:
+    def leaves(ctx: Any) -> str:
+        rates = ctx.spark.newSession().readStream.format("rate").load().writeStream.queryName("left behind")
+        query = rates.format("noop").option("checkpointLocation", f"{ctx.params['folder']}/checkpoint").start()
+        return str(query.id)
+
+    launch = stage.start(a_launch(params={"folder": str(tmp_path)}), leaves)
+    assert isinstance(stage.audience.outcome(launch), Succeeded)
+    assert stage.audience.lines(launch) == [
+        "streaming query 'left behind' still ran when the function had returned; it is stopped"
+    ]
+    no_spark_job_goes_on(stage.spark)
+    threads = stage.spark.sparkContext._jvm.java.lang.Thread.getAllStackTraces().keySet()
+    assert not [thread for thread in threads if "left behind" in thread.getName()]
+
+
+@pytest.mark.parametrize("way", ["a column", "a session", "a context", "another thread"])
+def test_a_task_finds_spark_however_it_looks_for_it_first(stage: Stage, way: str) -> None:
+    def looks(ctx: Any) -> Any:
+        import threading
+
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+        from pyspark.sql import functions as F
+
+        match ctx.params["way"]:
+            case "a column":
+                column = F.col("id") + F.lit(1)
+            case "a session":
+                assert SparkSession.getActiveSession() is ctx.spark
+            case "a context":
+                assert SparkContext.getOrCreate() is ctx.spark.sparkContext
+            case "another thread":
+                thread = threading.Thread(target=lambda: ctx.spark.range(3).count())
+                thread.start()
+                thread.join()
+        column = F.col("id") + F.lit(1)
+        pool = ctx.spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+        return [pool, ctx.spark.range(3).select(F.max(column)).collect()[0][0]]
+
+    assert stage.play(a_launch(params={"way": way}), looks) == Succeeded('["backfill", 3]')
+
+
+def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_no_pandas(stage: Stage) -> None:
+    def imported(ctx: Any) -> Any:
+        if ctx.params["spark"]:
+            from pyspark.sql import functions as F
+
+            ctx.spark.range(3).select(F.lit("x"), F.array(F.lit(1))).collect()
+        return sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys())
+
+    without = stage.start(a_launch(run_id="without", params={"spark": False}), imported)
+    assert stage.audience.spark_jobs_of(without) == ()
+    with ForkServers() as servers:  # those of the other tests have imported them, for other tasks
+        audience = Audience()
+        with an_executor(stage.spark, audience, servers=servers) as executor:
+            launch = with_function(a_launch(params={"spark": True}), imported, stage.folder)
+            executor.launch(launch)
+            assert audience.outcome(launch) == Succeeded("[]")
+            assert audience.spark_jobs_of(launch)
+
+
+def test_tries_that_follow_each_other_share_nothing_of_their_connection(stage: Stage) -> None:
+    """One that left in order hands its connection on, with its thread of the JVM."""
+
+    def leaves(ctx: Any) -> None:
+        import gc
+        import threading
+
+        ctx.spark.sparkContext.setLocalProperty("left.behind", "yes")
+        gc.collect()
+        threading.Event().wait(1.5)  # py4j's thread looks each second for what the JVM is to forget
+        ctx.spark.sparkContext.addJobTag("left_behind")
+        ctx.spark.range(3).count()
+
+    def looks(ctx: Any) -> Any:
+        context = ctx.spark.sparkContext
+        active = context._jvm.org.apache.spark.sql.classic.SparkSession.active()
+        return [
+            context.getLocalProperty("left.behind"),
+            len(context.getJobTags()),
+            active.equals(ctx.spark._jsparkSession),
+        ]
+
+    for number in range(3):
+        assert stage.play(a_launch(run_id=f"leaves {number}"), leaves) == Succeeded(None)
+        assert stage.play(a_launch(run_id=f"looks {number}"), looks) == Succeeded("[null, 1, true]")
 
 
 def test_views_and_settings_of_a_task_are_its_own(stage: Stage) -> None:

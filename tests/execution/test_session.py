@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -56,10 +57,10 @@ def test_jars_in_the_cache_are_taken_without_java_or_network(tmp_path: Path, mon
     monkeypatch.setenv("BFM_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))  # so that fetching could not even begin
     (tmp_path / "jars").mkdir()
-    there = [tmp_path / "jars" / f"{artifact}-{version}.jar" for artifact, version, _ in jars.JARS]
+    there = [tmp_path / "jars" / jar.file_name for jar in jars.DELTA]
     for jar in there:
         jar.touch()
-    assert jars.delta_jars() == [str(jar) for jar in there]
+    assert jars.jar_paths(jars.DELTA) == [str(jar) for jar in there]
     command = [sys.executable, "-m", "backfill_manager.execution.jars"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [
         str(jar) for jar in there
@@ -73,7 +74,7 @@ def test_a_fetch_that_fails_says_where_a_jar_can_be_put(tmp_path: Path, monkeypa
     with pytest.raises(
         InvalidInput, match=r"could not be fetched(.|\n)*put the jar into .*jars yourself(.|\n)*refused"
     ):
-        jars.delta_jars()
+        jars.jar_paths(jars.DELTA)
     assert not list((tmp_path / "jars").iterdir())
 
 
@@ -112,6 +113,26 @@ def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
     assert [record for record in caplog.records if record.name == "root"] == []
     logging.getLogger().error("of others")
     assert [record.message for record in caplog.records if record.name == "root"] == ["of others"]
+
+
+@pytest.mark.parametrize(
+    ("conf", "reason"),
+    [
+        ({"spark.network.timeout": "1s"}, "INVALID_SPARK_CONFIG"),
+        ({"spark.driver.memory": "lots"}, "JAVA_GATEWAY_EXITED"),
+    ],
+)
+def test_settings_with_which_spark_does_not_start_are_one_line(
+    conf: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    settings = {"state": str(tmp_path / "state"), "bundles": [], "spark": {"master": "local[1]", "conf": conf}}
+    (tmp_path / "manager.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "backfill_manager", "--conf", str(tmp_path / "manager.yaml"), "manager", "start"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    last = done.stderr.rstrip().rpartition("\n")[2]
+    assert done.returncode == 2, done.stderr
+    assert last.startswith("Spark does not start: ") and reason in last and last.endswith("options of spark-submit.")
+    assert "backfill_manager/" not in done.stderr, "no traceback of ours"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the priorities of threads")

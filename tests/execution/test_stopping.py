@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from support.file_signals import FileSignal
 from support.task_facts import nobody_else_notices, wait_gone
 from support.task_snapshot import of_snapshot, pickled_by_value
 
-from backfill_manager.execution.messages import Cancelled, Failed, TaskLaunch
+from backfill_manager.execution.messages import Cancelled, Failed, TaskEnded, TaskLaunch, TaskLogged
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -142,6 +143,17 @@ def test_a_cancelled_task_that_goes_on_is_killed_at_the_end_of_its_grace(stage: 
         launch, took = cancelled(stage, lambda ctx: function(ctx, begun), begun)
         assert GRACE_S <= took < GRACE_S + SLOW_MACHINE_S
         assert "it has not ended 2 s after it was stopped; it is killed now" in stage.log_of(launch)
+        killed_at, ended_at = times_of_the_end(stage, launch)
+        assert timedelta(0) <= ended_at - killed_at <= timedelta(seconds=2), "its slot is free within 2 s of the grace"
+
+
+def times_of_the_end(stage: Stage, launch: TaskLaunch) -> tuple[datetime, datetime]:
+    """When it was killed and when its end was reported, as the executor has recorded it."""
+    lines = [line for event in stage.audience.events if isinstance(event, TaskLogged) for line in event.lines]
+    killed_at = next(x.at for x in lines if x.run_id == launch.ti.run_id and "it is killed now" in x.message)
+    ended = (event for event in stage.audience.events if isinstance(event, TaskEnded) and event.key == launch.key)
+    assert killed_at is not None
+    return killed_at, next(ended).at
 
 
 def cancelled(stage: Stage, task: Callable[[Any], None], begun: FileSignal) -> tuple[TaskLaunch, float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from support.scenarios import accepted, nothing_hangs, refused, timeline
+from support.scenarios import accepted, at, dies_after, key_of, nothing_hangs, refused, timeline
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
@@ -250,8 +250,6 @@ def test_a_backfill_that_marks_success_learns_nothing_and_ends() -> None:
 
 @pytest.mark.parametrize("tables", range(0, 22, 3))
 def test_a_crash_anywhere_changes_nothing_in_what_comes_out(tables: int) -> None:
-    from support.scenarios import dies_after
-
     ground = ground_with()
     backfill = auto(ground, 40)
     run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 4)
@@ -259,3 +257,101 @@ def test_a_crash_anywhere_changes_nothing_in_what_comes_out(tables: int) -> None
     run_through(ground, taking(10.0, 0.1))
     assert ground.states(backfill) == {s.SUCCESS: 40}
     assert sum(run.items for run in timeline(ground, "d")) == 40
+
+
+# -- pools that scheduled runs use, too -------------------------------------------------------------------------------
+
+
+def a_shared_pool() -> InMemoryManager:
+    """Both tasks of the DAG run in a pool of their own, one of each at a time. A batch of 64 days is in its first task."""
+    own = {"pool": "shared", "max_active_tis": 1}
+    each = {"a": own, "b": own}
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each=each, batchable=True, start_date=at("2024-01-01"))
+    ground = InMemoryManager(spec, script=lambda _: None, scheduled=True)
+    ground.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
+    ground.commit()
+    auto(ground, 200, max_active_runs=1)
+    run_through(ground, taking(1.0, 1.0), until=lambda: max(made(ground)) == 64)
+    assert [launch.run.items for launch in ground.running.values()] == [64]
+    return ground
+
+
+def a_scheduled_run_waits(ground: InMemoryManager, seconds: float) -> None:
+    midnight = at("2024-01-02") - ground.clock.now()
+    ground.clock.advance(seconds=midnight.total_seconds())
+    ground.drain()
+    ground.clock.advance(seconds=seconds)
+    ground.drain()
+    assert [launch.run.items for launch in ground.running.values()] == [64], "what runs goes on"
+
+
+def test_a_batch_ends_early_between_its_tasks_when_a_scheduled_run_has_waited() -> None:
+    ground = a_shared_pool()
+    (backfill,) = ground.state.backfills
+    a_scheduled_run_waits(ground, 30.0)
+    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
+    ground.drain()
+    (early,) = [run for run in ground.runs("d") if run.items == 64]
+    assert early.state == s.OVERRIDDEN and "ended early" in (early.reason or "")  # by the first of the smaller ones
+    assert key_of(ground, "scheduled__2024-01-01", "a")
+    known = len(made(ground)) - 1  # the first of the smaller ones is there
+    run_through(ground, taking(1.0, 1.0))
+    assert max(made(ground)[known:]) == 14  # two tasks of 15 seconds
+    assert ground.states(backfill) == {s.SUCCESS: 200}
+    assert ground.row(backfill).state == s.SUCCESS
+    timeline(ground, "d")
+
+
+def test_a_batch_goes_on_when_a_scheduled_run_has_just_come() -> None:
+    ground = a_shared_pool()
+    a_scheduled_run_waits(ground, 29.0)
+    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
+    ground.drain()
+    assert key_of(ground, "scheduled__2024-01-01", "a") and key_of(ground, "backfill__", "b")
+    run_through(ground, taking(1.0, 1.0))
+    assert {run.state for run in ground.runs("d")} == {s.SUCCESS}
+
+
+def test_batches_are_large_again_when_no_scheduled_run_has_waited_for_a_while() -> None:
+    ground = a_shared_pool()
+    a_scheduled_run_waits(ground, 30.0)
+    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
+    run_through(ground, taking(1.0, 1.0), until=lambda: made(ground)[-1] == 14)
+    ground.clock.advance(seconds=600.0)
+    known = len(made(ground))
+    run_through(ground, taking(1.0, 1.0))
+    assert max(made(ground)[known:]) > 14
+
+
+def test_a_batch_does_not_end_early_for_a_pool_that_it_does_not_use() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True, start_date=at("2030-01-01"))
+    own = {"pool": "shared", "max_active_tis": 1}
+    other = dag_spec("other", "a", start_date=at("2023-12-31"), catchup=True, each={"a": own})
+    ground = InMemoryManager(spec, other, script=lambda _: None, scheduled=True)
+    ground.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
+    auto(ground, 200, max_active_runs=1)
+    ground.drain()
+    holds_the_pool = key_of(ground, "scheduled__2023-12-31")
+
+    def seconds(launch: TaskLaunch) -> float:
+        return 1e9 if launch.key == holds_the_pool else 1.0 + launch.run.items
+
+    run_through(ground, seconds, until=lambda: max(made(ground)) == 64)
+    ground.clock.advance(hours=25)
+    ground.drain()
+    assert [ti.state for ti in ground.tasks("other")] == [s.RUNNING, s.SCHEDULED]
+    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
+    ground.drain()
+    assert key_of(ground, "backfill__", "b")
+
+
+@pytest.mark.parametrize("tables", range(0, 22, 3))
+def test_a_crash_while_a_batch_ends_early_loses_no_item(tables: int) -> None:
+    ground = a_shared_pool()
+    (backfill,) = ground.state.backfills
+    a_scheduled_run_waits(ground, 30.0)
+    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
+    dies_after(ground, tables)
+    run_through(ground, taking(1.0, 1.0))
+    assert ground.states(backfill) == {s.SUCCESS: 200}
+    timeline(ground, "d")

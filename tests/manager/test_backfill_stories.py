@@ -8,9 +8,18 @@ import re
 import pytest
 from support.scenarios import accepted
 
-from backfill_manager.execution.messages import Failed, Lost, Outcome, Skipped, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.execution.messages import (
+    AccessedTable,
+    Failed,
+    Lost,
+    Outcome,
+    Skipped,
+    Succeeded,
+    TaskEnded,
+    TaskLaunch,
+)
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Response, TaskTry
+from backfill_manager.model.records import DagRun, Response, TableAccess, TaskTry
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 5)
@@ -97,6 +106,27 @@ def test_each_try_keeps_the_spark_jobs_that_it_ran() -> None:
     ground.drain()
     tries = [(t.launch, t.state, t.spark_jobs_json) for t in ground.store.read(TaskTry)]
     assert tries == [(1, "failed", "[3, 4]"), (2, "lost", "[7]"), (3, "success", None)]
+
+
+def test_each_try_records_the_tables_that_it_has_read_and_written() -> None:
+    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"retries": 1, "retry_delay": 1.0}}), script=never)
+    ground.backfill("d", JANUARY[:1])
+    read, written = AccessedTable("read", "bronze", "file:/b", 7), AccessedTable("write", None, "file:/s", 3, 842, 9000)
+    for outcome, tables in ((Failed("boom"), [read]), (Succeeded(), [read, written])):
+        ground.drain()
+        (key,) = ground.running
+        ground.finish(key, outcome, tables=tables)
+    ground.drain()
+    rows = ground.store.read(TableAccess, order_by=("launch", "number"))
+    assert [(row.launch, row.number, row.access, row.succeeded) for row in rows] == [
+        (1, 1, "read", False), (2, 1, "read", True), (2, 2, "write", True),
+    ]  # fmt: skip
+    last, run = rows[-1], ground.store.read(DagRun)[0]
+    assert (last.table_name, last.table_path, last.version, last.rows_written, last.bytes_written) == (
+        None, "file:/s", 3, 842, 9000,
+    )  # fmt: skip
+    assert (last.run_id, last.interval_start, last.interval_end) == (run.run_id, run.interval_start, run.interval_end)
+    assert last.at == ground.clock.now() and last.dag_version == run.dag_version
 
 
 def test_a_failure_that_can_not_be_mended_is_not_retried() -> None:

@@ -16,6 +16,7 @@ from backfill_manager.errors import StateError
 from backfill_manager.manager import retention
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.retention import Sweep
+from backfill_manager.manager.tick import MAX_SLEEP_S
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
@@ -337,11 +338,11 @@ def run_until_idle(ground: InMemoryManager) -> float | None:
 def test_the_manager_sweeps_at_its_start_and_every_hour() -> None:
     ground = with_ages(RetentionSettings(runs=HOUR))
     done_twice(ground)
-    assert run_until_idle(ground) == HOUR, "nothing is old yet"
+    assert run_until_idle(ground) == MAX_SLEEP_S, "nothing is old yet"
     assert len(ground.runs("d")) == 6
     ground.clock.advance(seconds=HOUR + 1)
     assert not ground._loop.is_idle, "--until-idle waits for it"
-    assert run_until_idle(ground) == HOUR and ground._loop.is_idle
+    assert run_until_idle(ground) == MAX_SLEEP_S and ground._loop.is_idle
     assert len(ground.runs("d")) == 3 and len(ground.store.read(Backfill)) == 1
 
 
@@ -380,7 +381,7 @@ def test_a_sweep_that_fails_is_answered_and_the_manager_goes_on(monkeypatch: pyt
     monkeypatch.setattr(type(ground.leader), "delete", fails)
     ground.clock.advance(seconds=2 * HOUR)
     ground.ask("state.prune")
-    assert run_until_idle(ground) == HOUR
+    assert run_until_idle(ground) == MAX_SLEEP_S
     (answer,) = (row for row in ground.store.read(Response) if row.kind == "state.prune")
     assert (answer.outcome, answer.message) == ("refused", "Table task_log at /x can't be written: no space left.")
     assert len(ground.runs("d")) == 6

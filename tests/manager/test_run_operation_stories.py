@@ -1020,6 +1020,19 @@ def test_who_takes_over_reads_the_tries_of_what_lives_and_not_all_since(monkeypa
     assert {row.run_id for row in tries} == {FIRST}
 
 
+def test_a_change_is_answered_in_words() -> None:
+    ground = InMemoryManager(THREE, script=never)
+    backfill = done(ground)
+    changes = {"window": "20:00-06:00", "is_polite": True, "conf": {"token": "x"}, "pool": "backfill"}
+    assert accepted(ground, "backfill.set", backfill_id=backfill, changes=changes).message == (
+        f'backfill {backfill} is updated: conf: {{"token": "***"}}, is_polite: yes, pool: backfill, window: 20:00-06:00 UTC'
+    )
+    taken = {"window": None, "tasks": None, "with_upstream": True, "stop_on_failure": None}
+    assert accepted(ground, "backfill.set", backfill_id=backfill, changes=taken).message == (
+        f"backfill {backfill} is updated: stop_on_failure: none, tasks: none, window: none, with_upstream: yes"
+    )
+
+
 def test_a_change_of_what_somebody_has_changed_meanwhile_is_refused_and_says_what_it_is_now() -> None:
     ground = InMemoryManager(THREE, script=never)
     backfill = done(ground)

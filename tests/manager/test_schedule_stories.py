@@ -22,7 +22,7 @@ from support.scenarios import (
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.model.records import TaskInstance
+from backfill_manager.model.records import COMMIT_ORDER, Pool, TaskInstance
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
@@ -370,6 +370,17 @@ def test_among_the_ready_scheduled_goes_before_backfill_and_older_first() -> Non
     ]  # fmt: skip
 
 
+def test_what_backfills_were_handed_ahead_holds_no_scheduled_run_back() -> None:
+    """The executor's queue takes it next, before those: `test_a_scheduled_run_goes_before_what_backfills_have_handed_over`."""
+    spec = dag_spec("d", "a", start_date=at("2024-01-01"), each={"a": {"pool": "shared"}})
+    ground = InMemoryManager(spec, scheduled=True, script=never, slots=1)
+    ground.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
+    ground.backfill("d", days("2023-12-01", 9), max_active_runs=9)
+    play(ground, "2024-01-02")
+    assert len(ground.running) == 1 + 2 + 1
+    assert key_of(ground, "scheduled__2024-01-01")
+
+
 def test_a_higher_priority_goes_before_a_scheduled_run() -> None:
     ground = InMemoryManager(
         dag_spec("d", "a", start_date=at("2024-01-01"), each={"a": {"max_active_tis": 1}}), scheduled=True, script=never
@@ -520,7 +531,7 @@ def test_a_cleared_old_run_does_not_wait_for_newer_ones_that_wait_for_it() -> No
     assert [run.state for run in timeline(ground, "d")] == [s.SUCCESS] * 3
 
 
-@pytest.mark.parametrize("tables", range(14))
+@pytest.mark.parametrize("tables", range(len(COMMIT_ORDER) + 1))
 def test_a_crash_anywhere_while_scheduled_runs_are_made_again_and_anew_changes_nothing(tables: int) -> None:
     """With lookback: every date is made once, and what was done again stays done once."""
     ground = InMemoryManager(dag_spec("d", "a", lookback=1, **FROM_2024), scheduled=True)

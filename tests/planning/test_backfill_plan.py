@@ -17,6 +17,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import read_range
 from backfill_manager.planning.coverage import covered_ranges
+from backfill_manager.planning.intervals import query
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema
@@ -363,7 +364,8 @@ def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: Spark
 
     ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(9))
     covers = covered_ranges(batch_run("success", day(1), day(4), items=3), 1)
-    expected = backfill_plan._covered(spark, backfill_plan._intervals_of(spark, ask, DAILY), covers)
+    relations = {"asked": backfill_plan._asked(ask, DAILY), "covers": covers}
+    expected = backfill_plan._one_statement(spark, relations, query("covered"))
     executed = expected._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in executed and "Join" not in executed
 

@@ -16,14 +16,14 @@ from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.planning.intervals import intervals
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "intervals.json").read_text(encoding="utf-8"))
 CASES_TO_TRY = 60  # a Spark job each; the timetable, which shares the tables, is tried on thousands
 
 
-def planned(frame: DataFrame) -> list[tuple[datetime, datetime]]:
-    table = frame.toArrow()
+def planned(spark: SparkSession, query: str) -> list[tuple[datetime, datetime]]:
+    table = spark.sql(query).toArrow()
     assert table["logical_date"] == table["interval_start"]
     pairs = zip(table["interval_start"].to_pylist(), table["interval_end"].to_pylist(), strict=True)
     return [(from_micros(start), from_micros(end)) for start, end in pairs]
@@ -32,7 +32,7 @@ def planned(frame: DataFrame) -> list[tuple[datetime, datetime]]:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['schedule']} {c['timezone']} {c['start'][:10]}")
 def test_a_worked_case_comes_out_of_sql_as_it_stands(spark: SparkSession, case: dict[str, Any]) -> None:
     start, end = parse_instant(case["start"]), parse_instant(case["end"])
-    found = planned(intervals(spark, Timetable(case["schedule"], case["timezone"], start), start, end))
+    found = planned(spark, intervals(Timetable(case["schedule"], case["timezone"], start), start, end))
     assert [[format_instant(a), format_instant(b)] for a, b in found] == case["intervals"]
 
 
@@ -41,7 +41,7 @@ def test_sql_agrees_with_croniter_and_the_rule_on_random_cases(spark: SparkSessi
     for _ in range(CASES_TO_TRY):
         case = random_case(source)
         timetable = Timetable(case.schedule, case.timezone, case.start)
-        assert planned(intervals(spark, timetable, case.start, case.end)) == expected_intervals(case), case
+        assert planned(spark, intervals(timetable, case.start, case.end)) == expected_intervals(case), case
 
 
 def test_the_scheduler_and_the_planner_agree_on_durations_off_their_grid(spark: SparkSession) -> None:
@@ -51,7 +51,7 @@ def test_the_scheduler_and_the_planner_agree_on_durations_off_their_grid(spark: 
         start = anchor + timedelta(seconds=source.randrange(-(10**6), 10**6))
         timetable = Timetable({"seconds": source.randrange(1, 10**5)}, "Pacific/Apia", anchor)
         end = start + timedelta(seconds=source.randrange(10**6))
-        assert planned(intervals(spark, timetable, start, end)) == list(timetable.intervals(start, end))
+        assert planned(spark, intervals(timetable, start, end)) == list(timetable.intervals(start, end))
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_the_scheduler_and_the_planner_agree_on_durations_off_their_grid(spark: 
 )
 def test_days_named_in_both_fields_are_joined_in_sql_as_croniter_does(spark: SparkSession, expression: str) -> None:
     start, end = parse_instant("2020-01-01T00:00:00Z"), parse_instant("2026-01-01T00:00:00Z")
-    found = planned(intervals(spark, Timetable(expression, "Europe/Amsterdam"), start, end))
+    found = planned(spark, intervals(Timetable(expression, "Europe/Amsterdam"), start, end))
     assert found == expected_intervals(Case(expression, "Europe/Amsterdam", start, end)) != []
 
 
 def test_a_century_of_leap_days_is_planned(spark: SparkSession) -> None:
     timetable = Timetable("0 0 29 2 *", "Australia/Lord_Howe")
     start, end = parse_instant("1904-03-01T00:00:00Z"), parse_instant("2004-03-01T00:00:00Z")
-    found = planned(intervals(spark, timetable, start, end))
+    found = planned(spark, intervals(timetable, start, end))
     assert found == list(timetable.intervals(start, end))
     assert len(found) == 25 and found[-1][1].year == 2008
 
@@ -90,7 +90,7 @@ def test_a_range_without_a_start_gives_no_interval(spark: SparkSession) -> None:
         (Timetable("@once", "UTC", start), start, start + timedelta(days=3)),
     ]
     for timetable, first, last in nowhere:
-        assert planned(intervals(spark, timetable, first, last)) == []
+        assert planned(spark, intervals(timetable, first, last)) == []
 
 
 def test_the_zones_of_the_session_and_of_the_machine_change_nothing(spark: SparkSession) -> None:
@@ -98,11 +98,11 @@ def test_the_zones_of_the_session_and_of_the_machine_change_nothing(spark: Spark
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     start, end = parse_instant("2024-03-08T00:00:00Z"), parse_instant("2024-03-12T00:00:00Z")
     timetable = Timetable("30 2 * * *", "America/New_York")
-    assert planned(intervals(session, timetable, start, end)) == list(timetable.intervals(start, end))
+    assert planned(session, intervals(timetable, start, end)) == list(timetable.intervals(start, end))
 
 
 def test_nothing_is_shuffled(spark: SparkSession) -> None:
     """One partition from end to end: a plan waits for one Spark slot and no more."""
     start, end = parse_instant("2024-03-08T00:00:00Z"), parse_instant("2024-03-12T00:00:00Z")
-    frame = intervals(spark, Timetable("30 2 * * *", "America/New_York"), start, end)
+    frame = spark.sql(intervals(Timetable("30 2 * * *", "America/New_York"), start, end))
     assert "Exchange" not in frame._jdf.queryExecution().executedPlan().toString()

@@ -8,6 +8,8 @@ import threading
 from collections import Counter
 from functools import partial
 
+from support import collected_process
+
 from backfill_manager.processes.server_process import ForkServerProcess, NoProcess
 
 ENDS_AT_ONCE = "backfill_manager.processes.fork_server:_threads"  # it takes no job, so its process ends
@@ -33,3 +35,15 @@ def test_who_asks_a_server_that_dies_meanwhile_learns_of_its_end_exactly_once() 
         server.stop()
         assert not refused & ends.keys()
         assert set(ends.values()) == {1} and len(ends) + len(refused) == 400
+
+
+def test_the_collector_of_a_process_leaves_alone_what_the_server_has_made() -> None:
+    server = ForkServerProcess()
+    for _ in range(2):
+        read, write = os.pipe()
+        process = server.fork(f"{collected_process.__name__}:run", {}, [write], name="test")
+        os.close(write)
+        assert process.wait(TIMEOUT_S) and process.code == 0
+        assert int(os.read(read, 100)) < len(collected_process.KEPT)
+        os.close(read)
+    server.stop()

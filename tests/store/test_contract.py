@@ -346,6 +346,22 @@ def test_sql_reads_the_tables_by_their_names(store: Store, runs: tuple[str, int]
     assert store.query("SELECT run_id FROM dag_run WHERE dag_id = 'nobody''s'")[1] == []
 
 
+def test_sql_gives_results_of_tasks_as_they_are_shown(store: Store, leader: Leadership) -> None:
+    dag, lead = unique("dag"), leader()
+    first = lead.next_seq(1)
+    one = task(dag, first, "a", "success", result_json='"hunter2"', result_shown_json='"***"')
+    lead.commit(changes(one, task(dag, first, "b", "success", result_json="7")))
+    of_it = f"FROM task_instance WHERE dag_id = '{dag}' ORDER BY task_id"
+    for sql in (
+        f"SELECT result_json {of_it}",
+        f"-- a comment\nWITH t AS (SELECT * {of_it}) SELECT result_json FROM t ORDER BY task_id",
+    ):
+        assert store.query(sql) == (["result_json"], [('"***"',), ("7",)])
+    assert store.query(f"SELECT substr(result_json, 2, 3) AS part {of_it} LIMIT 1")[1] == [("***",)]
+    found = store.read(TaskInstance, [Condition("dag_id", "=", dag)], order_by=["task_id"])
+    assert [row.result_json for row in found] == ['"hunter2"', "7"], "the tasks after it get what it was"
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -13,7 +13,7 @@ from support.state_changes import AT, changes, request, run, takes_over
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.filters import checked, meets
+from backfill_manager.store.filters import checked, that_meet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def conditions() -> st.SearchStrategy[Condition]:
 def test_the_engine_finds_what_python_finds(state: DeltaRsStore, where: list[Condition]) -> None:
     everything = state.read(DagRun, order_by=["run_seq"])
     plain = checked(DagRun, where)
-    expected = [] if plain is None else [row for row in everything if meets(row, plain)]
+    expected = [] if plain is None else that_meet(everything, plain)
     assert state.read(DagRun, where, order_by=["run_seq"]) == expected
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.model.records import ImportProblem, Record, TaskLog
+from backfill_manager.model.records import DagRun, ImportProblem, Record, TableAccess, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
 
@@ -86,7 +86,7 @@ def busy_ground() -> InMemoryManager:
     _finish_some(ground, {"start"})
     for _ in range(3):
         ground.tick()
-    put(ground, import_problem(), *log_lines(ground))
+    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground))
     ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
     return ground
 
@@ -108,6 +108,24 @@ def import_problem() -> ImportProblem:
         bundle="examples", file="broken.py", line=3, message="SyntaxError: '(' was never closed <here>",
         traceback='  File "broken.py", line 3\n    def f(:\n', is_current=True, first_seen_at=NOON, last_seen_at=NOON,
     )  # fmt: skip
+
+
+def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
+    """Of the two newest runs of `shop`: `extract` -> bronze.orders -> `clean` -> a table that is named by its path."""
+    runs = [run for run in ground.store.read(DagRun, order_by=["-run_seq"]) if run.dag_id == "shop"][:2]
+    steps = (
+        ("extract", "write", "bronze.orders", "s3a://lake/bronze/orders"), ("clean", "read", "bronze.orders", "s3a://lake/bronze/orders"),
+        ("clean", "write", None, "s3a://lake/silver/orders <clean>"),
+    )  # fmt: skip
+    return [
+        TableAccess(
+            "shop", run.run_id, task, 1, n, access, run.run_seq, NOON, True, run.dag_version, table_path=path,
+            table_name=name, version=10 * n + k, rows_written=1234 if access == "write" else None,
+            bytes_written=56_789 if access == "write" else None, interval_start=run.interval_start,
+            interval_end=run.interval_end, partition_key=run.partition_key,
+        )
+        for k, run in enumerate(runs) for n, (task, access, name, path) in enumerate(steps, start=1)
+    ]  # fmt: skip
 
 
 def log_lines(ground: InMemoryManager) -> list[TaskLog]:

@@ -60,10 +60,10 @@ def fork_servers() -> ForkServers:
 def an_executor(spark: SparkSession, on_event: Callable[[Event], None], **how: Any) -> Iterator[Executor]:
     """An open executor; all tests get theirs here. `how` replaces what it is given else."""
     given = {
-        "clock": SystemClock(), "term": 1, "is_leader": lambda: True, "state": THIS_STATE,
+        "servers": fork_servers(), "clock": SystemClock(), "term": 1, "is_leader": lambda: True, "state": THIS_STATE,
         "slots": {"backfill": 16, "scheduled": 16, "narrow": 2},
     } | how  # fmt: skip
-    executor = Executor(spark, servers=fork_servers(), on_event=on_event, **given)
+    executor = Executor(spark, on_event=on_event, **given)
     try:
         yield executor
     finally:
@@ -131,6 +131,7 @@ def a_launch(
     results: dict[str, Any] | None = None,
     timeout: float | None = None,
     priority: int = 0,
+    run_type: str = "backfill",
     others: tuple[TaskSpec, ...] = (),
     snapshot: str = "",
     **task: Any,
@@ -144,7 +145,7 @@ def a_launch(
             dag_id, run_id, task_id, "queued", run_seq=seq, try_number=try_number, launch=launch, generation=generation
         ),
         run=DagRun(
-            dag_id, run_id, "backfill", "running", dag_version=1, run_seq=seq, created_at=day(1), logical_date=start,
+            dag_id, run_id, run_type, "running", dag_version=1, run_seq=seq, created_at=day(1), logical_date=start,
             interval_start=start, interval_end=end, partition_key=partition,
         ),
         dag=DagSpec(dag_id, (spec, *others), timezone=timezone),

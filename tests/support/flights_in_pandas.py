@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
+from deltalake import DeltaTable, QueryBuilder
 
 CLEAN_KEY = ["time_hour", "carrier", "flight", "origin", "dest", "dep_delay"]
 DAILY_KEY = ["day", "carrier", "origin"]
@@ -95,6 +96,16 @@ def same_rows(actual: pd.DataFrame, expected: pd.DataFrame, key: list[str]) -> N
     pd.testing.assert_frame_equal(_plain(actual, key), _plain(expected, key), rtol=1e-9)
 
 
+def check_table(warehouse: Path, name: str, days: list[date], *, has_others: bool = False) -> None:
+    """What a table of the demo holds is what is expected of these days; `has_others`: the table has more days."""
+    expected, key = EXPECTED[name]
+    where = f"WHERE day BETWEEN '{days[0]}' AND '{days[-1]}'" if has_others else ""
+    found = QueryBuilder().register(name, DeltaTable(str(warehouse / name)))
+    rows = found.execute(f"SELECT * FROM {name} {where}").read_all()
+    frame = pd.DataFrame({column: rows[column].to_pylist() for column in rows.schema.names})
+    same_rows(frame, expected(days), key)
+
+
 def _plain(frame: pd.DataFrame, key: list[str]) -> pd.DataFrame:
     plain = frame[sorted(frame.columns)].copy()
     for name in plain.columns:
@@ -107,3 +118,10 @@ def _plain(frame: pd.DataFrame, key: list[str]) -> pd.DataFrame:
         else:
             plain[name] = plain[name].astype(object).where(plain[name].notna(), None)
     return plain.sort_values(key).reset_index(drop=True)
+
+
+EXPECTED = {
+    "clean_flights": (expected_clean_flights, CLEAN_KEY),
+    "daily_delays": (expected_daily_delays, DAILY_KEY),
+    "rolling_delays": (expected_rolling_delays, ROLLING_KEY),
+}

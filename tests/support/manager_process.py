@@ -51,12 +51,17 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait(TIMEOUT_S)
 
 
-def rows_of(path: Path) -> list[tuple[datetime, str]]:
+def rows_of(path: Path | str) -> list[tuple[datetime, str]]:
     """Columns `at` and `run` of a table."""
+    return rows_in(path, "t", "SELECT at, run FROM t")
+
+
+def rows_in(path: Path | str, name: str, sql: str) -> list[tuple[Any, ...]]:
+    """What a query gives over the Delta table at `path`, which has this name in it."""
     from deltalake import DeltaTable, QueryBuilder
 
-    found = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT at, run FROM t").read_all()
-    return list(zip(found["at"].to_pylist(), found["run"].to_pylist(), strict=True))
+    found = QueryBuilder().register(name, DeltaTable(str(path))).execute(sql).read_all()
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def settled(spark: SparkSession) -> Any:

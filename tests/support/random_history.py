@@ -22,6 +22,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from backfill_manager.clock import UTC, format_instant
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, LaunchKey, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.manager.callbacks import NOTHING_TO_REPORT
 from backfill_manager.model import states as s
@@ -77,9 +78,9 @@ class History(ABC):
     """A manager, the model beside it, and chance. `fragile` is how likely it is to be killed in the course of one
     operation."""
 
-    def __init__(self, seed: int, *, fragile: float = 0.3) -> None:
-        self.seed, self.chance, self.fragile = seed, random.Random(seed), fragile
-        chosen = self.chance.sample(dags(), 3)
+    def __init__(self, seed: int, *, fragile: float = 0.3, n_dags: int = 3, lasts: timedelta = DAYS * DAY) -> None:
+        self.seed, self.chance, self.fragile, self.lasts = seed, random.Random(seed), fragile, lasts
+        chosen = self.chance.sample(dags(), n_dags)
         self.model = PlainModel(seed, [dag for dag, _ in chosen], lambda: self.ground.clock.now())
         specs = []
         for dag, more in chosen:
@@ -89,13 +90,16 @@ class History(ABC):
             }
             settings = {"start_date": dag.start, "catchup": dag.catchup, **more}
             specs.append(dag_spec(dag.dag_id, *dag.tasks, upstream=dag.tasks, each=each, **settings))
-        self.ground = InMemoryManager(*specs, script=self.script, clock=FakeClock(BEGIN), scheduled=True)
+        self.ground = self.make_manager(*specs, script=self.script, clock=FakeClock(BEGIN), scheduled=True)
         self.specs = {spec.dag_id: spec for spec in specs}
         self.later: dict[LaunchKey, Outcome] = {}  # of tasks that stay running for a while
         self.marked: set[tuple[str, str]] = set()  # runs of which a person said how they, or a task of them, ended
         self.held: set[str] = set()  # DAGs whose tasks run until they are let go
         self.story: list[str] = []
         self.crashes = 0
+
+    def make_manager(self, *specs: DagSpec, **how: Any) -> InMemoryManager:
+        return InMemoryManager(*specs, **how)
 
     @abstractmethod
     def run(self, operations: int) -> None:
@@ -298,7 +302,7 @@ class Calm(History):
                 self.set_paused(dag, False)
         while paused := [backfill for backfill in self.model.backfills.values() if backfill.is_paused]:
             self.resume(paused[0])
-        left = BEGIN + timedelta(days=DAYS) - self.ground.clock.now()
+        left = BEGIN + self.lasts - self.ground.clock.now()
         self.pass_time(max(left, HOUR))
         self.compare()
         self.check_rest()

@@ -42,6 +42,9 @@ PAGES = {
     f"{RUN}/tasks/clean?try=1": ["of attempt 1"],
     "/dags/regions/runs/backfill__south~2Fwest": ["south/west"],
     "/pools": ["backfill", "16 of 16"],
+    "/tables": ["bronze.orders", "shop.extract", "s3a://lake/silver/orders"],
+    "/tables/one?table=bronze.orders": ["shop.extract", "shop.clean", "1,234", "56,789", "square: table"],
+    "/tables/one?table=s3a://lake/silver/orders%20%3Cclean%3E": ["bronze.orders", "shop.clean", "backfill__"],
     "/import-errors": ["broken.py", "line 3", "SyntaxError", "Traceback"],
     "/requests": ["dag.trigger", "refused", "waiting"],
     "/requests?kind=dag.trigger": ["All kinds"],
@@ -52,6 +55,7 @@ PAGES = {
 EMPTY = {
     "/dags": "bfm manager start",
     "/pools": "bfm manager start",
+    "/tables": "bfm dags trigger",
     "/import-errors": "bfm bundles parse",
     "/requests": "bfm backfill create",
     "/manager": "bfm manager start",

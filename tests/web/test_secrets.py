@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
@@ -12,7 +13,8 @@ from support.page_checks import Page
 from support.page_client import browser_of
 
 from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
-from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.model.records import Backfill, DagRun, DagVersion, Request, Response, TaskLog
+from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -111,11 +113,52 @@ def test_what_is_no_secret_is_still_shown(browser: TestClient) -> None:
     assert shown == {**PARAMS, "warehouse_token": "***", "depth": 3, "source": "s3://***@host/x"}
 
 
+def test_settings_of_a_backfill_list_the_parameters_of_its_runs(ground: InMemoryManager, browser: TestClient) -> None:
+    page = Page(browser.get(f"/backfills/{ground.store.read(Backfill)[0].backfill_id}").text)
+    (shown,) = [one.whole_text for one in page.root.all() if one.attributes.get("id") == "backfill-settings"]
+    assert '"depth": 3' in shown and '"warehouse_token": "***"' in shown, "the defaults"
+    assert '"secret_key": "***"' in shown and '"full": true' in shown, "its own"
+
+
 def test_a_task_has_parameters_and_results_as_they_are(ground: InMemoryManager) -> None:
     clean, delays = ground.launched[:2]
     assert clean.params["db_password"] == "conf-secret" and clean.params["warehouse_token"] == "dag-secret"
     assert delays.results == {"clean": RESULT}
     assert [launch.params["api"] for launch in ground.launched[2:]] == [{"secret_key": "deep-secret"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "shown"),
+    [
+        ("a.dag.yaml", "params:\n  db_password: hunter2  # of mine\n  note: token=abc,user=me\n",
+         "params:\n  db_password: ***  # of mine\n  note: token=***,user=me\n"),
+        ("a.yml", "warehouse_token:\n  default: dag-secret\n", "warehouse_token:\n  default: ***\n"),
+        ("a.py", "params = {'warehouse_token': Param('dag-secret')}\ntoken = old_token",
+         "params = {'warehouse_token': Param('***')}\ntoken = old_token"),
+        ("a.py", "{'warehouse_token': {'default': 'dag-secret'}}", "{'warehouse_token': {'default': '***'}}"),
+    ],
+)  # fmt: skip
+def test_of_files_of_dags_secrets_are_masked_with_and_without_quotes(
+    ground: InMemoryManager, browser: TestClient, tmp_path: Path, file: str, text: str, shown: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    version = max(ground.store.read(DagVersion), key=lambda one: one.version)
+    rows = Changes()
+    rows.put(version.evolve(snapshot=str(tmp_path), file=file))
+    ground.leader.commit(rows)
+    assert " ".join(shown.split()) in Page(browser.get("/dags/flights/code").text).root.whole_text
+
+
+def test_log_lines_that_an_older_release_stored_are_masked_when_they_are_read(
+    ground: InMemoryManager, browser: TestClient
+) -> None:
+    run = next(one for one in ground.store.read(DagRun) if one.run_type == "manual")
+    rows, said = Changes(), "password=old-secret of conf-secret"
+    rows.put(TaskLog("flights", run.run_id, "clean", 1, 1, 1, ground.clock.now(), "INFO", said, run.run_seq))
+    ground.leader.commit(rows)
+    for address in (f"/api/v1{RUN}/tasks/clean/logs", f"{RUN}/tasks/clean", f"{RUN}/tasks/clean/log"):
+        text = browser.get(address).text
+        assert "password=*** of ***" in text and "-secret" not in text
 
 
 def changed_conf(ground: InMemoryManager, browser: TestClient, backfill_id: str, **body: Any) -> Any:

@@ -14,7 +14,8 @@ from backfill_manager.web.page import ZONE_COOKIE
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 PAGES = (
     "/dags", "/dags/shop", "/dags/shop/timeline", "/dags/shop/versions", "/dags/shop/day/2024-01-12", "/backfills", "{shop}",
-    RUN, f"{RUN}/tasks/clean", f"{RUN}/tasks/clean/log", "/requests", "/manager", "/import-errors",
+    RUN, f"{RUN}/tasks/clean", f"{RUN}/tasks/clean/log", "/requests", "/manager", "/tables/one?table=bronze.orders",
+    "/import-errors",
 )  # fmt: skip
 ZONES = {"": "CET", "utc": "UTC", "mine:Asia/Tokyo": "JST"}
 

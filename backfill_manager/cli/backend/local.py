@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from backfill_manager import queries
 from backfill_manager.cli.backend.base import Document, Log
 from backfill_manager.errors import StateNotInitialised
 from backfill_manager.model.records import DagRun, Request, Response
 from backfill_manager.model.states import RUN_FINISHED
-from backfill_manager.queries import backfill_items, backfills, bundles, dags, pools, requests, runs, tasks, versions
-from backfill_manager.queries.eta import with_time_left
-from backfill_manager.queries.managers import has_active_manager, manager_status
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_catalog_schema
@@ -46,40 +44,42 @@ class LocalBackend:
         """Reading holds nothing open."""
 
     def has_active_manager(self) -> bool:
-        return self.any_store.exists() and has_active_manager(self.any_store, self.clock.now())
+        return self.any_store.exists() and queries.managers.has_active_manager(self.any_store, self.clock.now())
 
     def manager(self) -> Document:
-        return manager_status(self.store, self.clock.now())
+        return queries.managers.manager_status(self.store, self.clock.now())
 
     def backfills(self, *, dag_id: str | None, state: Sequence[str], limit: int | None) -> list[Document]:
         if dag_id is not None:
-            dags.known_dag(self.store, dag_id)
-        return backfills.list_backfills(self.store, backfills.BackfillFilter(dag_id, state), limit=limit).items
+            queries.dags.known_dag(self.store, dag_id)
+        return queries.backfills.list_backfills(
+            self.store, queries.backfills.BackfillFilter(dag_id, state), limit=limit
+        ).items
 
     def backfill(self, backfill_id: str, *, with_eta: bool = False) -> Document:
         """`with_eta`: with `time_left_s` and `finishes_at`, for which its runs must be read."""
-        document = backfills.find_backfill(self.store, backfill_id)
-        return with_time_left(self.store, document, self.clock.now()) if with_eta else document
+        document = queries.backfills.find_backfill(self.store, backfill_id)
+        return queries.eta.with_time_left(self.store, document, self.clock.now()) if with_eta else document
 
     def items(self, id: str, *, state: Sequence[str], limit: int | None = None, offset: int = 0) -> list[Document]:
         if not state:  # ordinals count from 1 without a gap
-            return backfill_items.list_items(self.store, id, after=offset or None, limit=limit).items
+            return queries.backfill_items.list_items(self.store, id, after=offset or None, limit=limit).items
         limit = None if limit is None else limit + offset
-        return backfill_items.list_items(self.store, id, in_states=state, limit=limit).items[offset:]
+        return queries.backfill_items.list_items(self.store, id, in_states=state, limit=limit).items[offset:]
 
     def running_tasks(self, backfill: Document) -> list[Document]:
         """Its task instances that run now, longest first, with `for_s` seconds."""
-        return tasks.running_tasks(self.store, backfill, self.clock.now())
+        return queries.tasks.running_tasks(self.store, backfill, self.clock.now())
 
     def dags(self, *, active: bool | None) -> list[Document]:
         """None: also those that are not active any more."""
-        return dags.list_dags(self.store, self.clock.now(), active=active)
+        return queries.dags.list_dags(self.store, self.clock.now(), active=active)
 
     def dag(self, dag_id: str) -> Document:
-        return dags.show_dag(self.store, dag_id, self.clock.now())
+        return queries.dags.show_dag(self.store, dag_id, self.clock.now())
 
     def next_intervals(self, dag_id: str, n: int) -> list[Document]:
-        return dags.next_intervals_of(self.store, dag_id, self.clock.now(), n)
+        return queries.dags.next_intervals_of(self.store, dag_id, self.clock.now(), n)
 
     def render(self, dag_id: str, logical_date: str | None, **more: Any) -> Document:
         """What the tasks of a run by hand would see."""
@@ -88,19 +88,19 @@ class LocalBackend:
         return rendered_run(self.store, dag_id, logical_date, self.clock.now(), **more)
 
     def import_errors(self) -> list[Document]:
-        return dags.list_import_errors(self.store)
+        return queries.dags.list_import_errors(self.store)
 
     def versions(self, dag_id: str) -> list[Document]:
-        return versions.list_versions(self.store, dag_id)
+        return queries.versions.list_versions(self.store, dag_id)
 
     def version_diff(self, dag_id: str, before: int, after: int) -> Document:
-        return versions.diff_versions(self.store, dag_id, before, after)
+        return queries.versions.diff_versions(self.store, dag_id, before, after)
 
     def timeline(self, dag_id: str, *, limit: int | None) -> list[Document]:
         # What ran can be read after its DAG is gone.
         if not self.store.read(DagRun, [Condition("dag_id", "=", dag_id)], limit=1):
-            dags.known_dag(self.store, dag_id)
-        return runs.timeline(self.store, dag_id, limit)
+            queries.dags.known_dag(self.store, dag_id)
+        return queries.runs.timeline(self.store, dag_id, limit)
 
     def runs(
         self,
@@ -112,38 +112,50 @@ class LocalBackend:
         limit: int | None,
     ) -> list[Document]:
         if dag_id is not None:
-            dags.known_dag(self.store, dag_id)
+            queries.dags.known_dag(self.store, dag_id)
         if backfill_id is not None:
-            backfill_id = backfills.find_backfill(self.store, backfill_id)["backfill_id"]
-        return runs.list_runs(
+            backfill_id = queries.backfills.find_backfill(self.store, backfill_id)["backfill_id"]
+        return queries.runs.list_runs(
             self.store, dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, in_states=state, limit=limit
         ).items
 
     def run(self, run_id: str, *, dag_id: str | None) -> Document:
-        return runs.run_details(runs.find_run(self.store, run_id, dag_id=dag_id))
+        return queries.runs.run_details(queries.runs.find_run(self.store, run_id, dag_id=dag_id))
 
     def run_tasks(self, run: Document) -> Document:
         """`{"tasks": [...], "tries": [...]}` of a run."""
         row = self.run_row(run)
-        return {"tasks": tasks.list_task_instances(self.store, row), "tries": tasks.list_tries(self.store, row)}
+        return {
+            "tasks": queries.tasks.list_task_instances(self.store, row),
+            "tries": queries.tasks.list_tries(self.store, row),
+        }
 
     def log(self, run: Document, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
         row = self.run_row(run)  # before its lines: a run that has ended has its whole log
-        state = tasks.find_task_instance(self.store, row, task_id).state
-        lines = tasks.list_log_lines(self.store, row, task_id, try_number=try_number, after=after or (0, -1))
+        state = queries.tasks.find_task_instance(self.store, row, task_id).state
+        lines = queries.tasks.list_log_lines(self.store, row, task_id, try_number=try_number, after=after or (0, -1))
         return lines, state, row.state in RUN_FINISHED
 
     def pools(self) -> list[Document]:
-        return pools.list_pools(self.store)
+        return queries.pools.list_pools(self.store)
+
+    def tables(self) -> list[Document]:
+        return queries.tables.list_tables(self.store)
+
+    def table_intervals(self, table: str) -> list[Document]:
+        return queries.tables.list_table_intervals(self.store, table)
+
+    def lineage(self, *, dag_id: str | None = None, table: str | None = None) -> Document:
+        return queries.tables.lineage(self.store, dag_id=dag_id, table=table)
 
     def bundles(self) -> list[Document]:
-        return bundles.list_bundles(self.store, self.context.settings.bundles)
+        return queries.bundles.list_bundles(self.store, self.context.settings.bundles)
 
     def requests(self, *, limit: int | None) -> list[Document]:
-        return requests.list_requests(self.store, limit=limit).items
+        return queries.requests.list_requests(self.store, limit=limit).items
 
     def request(self, request_id: str) -> Document:
-        return requests.find_request(self.store, request_id)
+        return queries.requests.find_request(self.store, request_id)
 
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
         """Submits a command (`kind` as in the request table) with its fields as typed. What can be refused without the
@@ -168,4 +180,4 @@ class LocalBackend:
         return wait_for_response(self.store, self.clock, request.request_id, timeout_s, pause=self.context.pause)
 
     def run_row(self, run: Mapping[str, Any]) -> DagRun:
-        return runs.find_run(self.store, run["run_id"], dag_id=run["dag_id"])
+        return queries.runs.find_run(self.store, run["run_id"], dag_id=run["dag_id"])

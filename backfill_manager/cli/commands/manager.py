@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+
+from backfill_manager.cli import GC_THRESHOLD
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
@@ -33,6 +36,7 @@ def start(
     context.local_backend()
     from backfill_manager.manager.manager import run_manager
 
+    gc.set_threshold(*GC_THRESHOLD)
     beside = None
     if with_ui:
         from backfill_manager.cli.commands.serve import served_beside_a_manager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING
 
+from backfill_manager.cli import GC_THRESHOLD
 from backfill_manager.cli.command import Command
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import option
@@ -49,6 +51,7 @@ def serve(
     # for each thread, give nothing back: another 60 MB under load.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.meta_path.insert(0, _WithoutPandas())
+    gc.set_threshold(*GC_THRESHOLD)
     server.serve(app, bound)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import accepted
@@ -12,7 +13,7 @@ from backfill_manager.cli.options import argument, flag
 from backfill_manager.cli.render.output import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
-from backfill_manager.masking import mask_values
+from backfill_manager.masking import mask_values, masked_json, secrets_in
 from backfill_manager.schemas.kinds import STATE_COMPACT, STATE_PRUNE
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ group = Group("state", "The state tables (Delta): create, check, compact, prune,
 @group.command("init")
 def init(context: CliContext) -> None:
     """Create the state tables that are missing, and upgrade those of an older release. Harmless when repeated;
-    `bfm manager start` does it too.
+    `bfm manager start` does it too. Refused where two writers could make the same commit: on a storage without
+    conditional put, no former leader could be kept from writing.
 
     Example: [cyan]bfm --state ./state state init[/]
     """
     store = context.local_backend().any_store
-    created, upgraded = store.init()
+    created, upgraded = store.init(recreate=True)
+    if not created:  # where all is made anew, that has been looked at already
+        store.check_promises()
     done = [
         f"{verb} {plural(len(names), 'table')}"
         for verb, names in (("created", created), ("upgraded", upgraded))
@@ -44,13 +48,32 @@ def init(context: CliContext) -> None:
 
 
 @group.command("check")
-def check(context: CliContext) -> int:
-    """Check every state table: it exists, is readable, of the right version and engine. Exit code 1 when one is not.
+def check(
+    context: CliContext,
+    repair: bool = flag(
+        "--repair", "Repair what can be derived from the log or from other tables. No manager may lead."
+    ),
+) -> int:
+    """Check every file of every state table: there, whole, readable, of the right version and engine; name what is damaged and
+    what to do. Exit code 1 when a table is not in order (with [cyan]--repair[/]: is not after it).
 
-    Example: [cyan]bfm state check[/]
+    Nothing is thrown away by a repair: a damaged file gets the ending `.damaged`. What it does: docs/reliability.md.
+
+    Example: [cyan]bfm state check --repair[/]
     """
-    checks = context.local_backend("see by `bfm manager status` whether the server can read it").store.check()
-    rows = [{"table": one.table, "outcome": "ok" if one.ok else "wrong", "message": one.message} for one in checks]
+    backend = context.local_backend("see by `bfm manager status` whether the server can read it")
+    if repair:
+        from backfill_manager.manager.state_repair import repair_state
+
+        for line in repair_state(backend.any_store, context.settings, context.clock, note=context.out.note):
+            context.out.note(line)
+        checks = backend.any_store.check()
+    else:
+        checks = backend.store.check()
+    rows = [
+        {"table": one.table, "outcome": "ok" if one.ok else "wrong", "message": one.message, "file": one.file}
+        for one in checks
+    ]
     context.out.print_rows(rows, ("table", "outcome", Column("message", fold=True)))
     return 0 if all(one.ok for one in checks) else 1
 
@@ -171,6 +194,49 @@ def adopt(
         )
 
 
+@group.command("export")
+def export(context: CliContext, target: str = argument("FOLDER|FILE.tar", "A new folder, or a new file.")) -> None:
+    """Write the whole state into a folder, or a `.tar` file: a Parquet file for each table, the files of DAG versions, and a
+    manifest with checksums. All tables are of one moment; a manager may go on meanwhile.
+
+    Example: [cyan]bfm state export ./back-up-of-monday.tar[/]
+    """
+    from backfill_manager.manager.snapshots import snapshots_folder
+    from backfill_manager.manager.state_transfer import export_state
+
+    store = context.local_backend().store
+    snapshots = snapshots_folder(context.settings, store.root)
+    manifest = export_state(store, Path(target), snapshots, context.clock.now(), context.out.note)
+    rows = sum(table["rows"] for table in manifest["tables"].values())
+    context.out.print_result(manifest, f"{plural(rows, 'row')} of {store.root} are in {target}.")
+
+
+@group.command("import")
+def import_(
+    context: CliContext,
+    source: str = argument("FOLDER|FILE.tar", "What `bfm state export` wrote."),
+    as_original: bool = flag(
+        "--as-original", "The state was moved: it keeps its id. Nothing may have run since the export was made."
+    ),
+) -> None:
+    """Make a new state of an export; its engine may be another one. Every checksum is checked first. The state gets a new id,
+    as by `bfm state adopt --as-copy`: what the export does not know of is then written again.
+
+    Example: [cyan]bfm --state ./restored state import ./back-up-of-monday.tar[/]
+    """
+    from backfill_manager.manager.snapshots import snapshots_folder
+    from backfill_manager.manager.state_transfer import import_state
+
+    store, settings = context.local_backend().any_store, context.settings
+    manifest = import_state(store, Path(source), snapshots_folder(settings, store.root), context.out.note)
+    if manifest["tables"]["manager"]["rows"]:
+        from backfill_manager.manager.maintenance import adopt_state
+
+        adopt_state(store, settings, context.clock, "original" if as_original else "copy")
+    rows = sum(table["rows"] for table in manifest["tables"].values())
+    context.out.print_result(manifest, f"{plural(rows, 'row')} of {source} are in the state at {store.root}.")
+
+
 @group.command("sql")
 def sql(context: CliContext, query: str = argument('"SELECT …"', "One statement that only reads.")) -> None:
     """Query the state tables in SQL. It can only read. Secrets are masked.
@@ -178,6 +244,24 @@ def sql(context: CliContext, query: str = argument('"SELECT …"', "One statemen
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]
     """
     names, rows = context.local_backend().store.query(query)
-    dicts = [mask_values(dict(zip(names, row, strict=True))) for row in rows]
+    dicts = [_without_secrets(dict(zip(names, row, strict=True))) for row in rows]
     columns = [Column(name, write=format_value) for name in names]  # as the tables hold it, whatever a column is called
     context.out.print_rows(dicts, columns, empty="No rows.")
+
+
+def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON documents by the names in them, and what is secret there in every other value too."""
+    documents = {name: document for name, value in row.items() if (document := _document(value)) is not None}
+    known = secrets_in(list(documents.values()))
+    shown = {name: masked_json(value, known) or value if name in documents else value for name, value in row.items()}
+    masked: dict[str, Any] = mask_values(shown, more=known)
+    return masked
+
+
+def _document(value: Any) -> Any:
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(value)
+    except ValueError:  # a text that begins like one
+        return None

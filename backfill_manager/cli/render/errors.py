@@ -12,6 +12,7 @@ HINTS: Final = {
     "see_runs": "see `bfm runs list`",
     "see_backfills": "see `bfm backfill list`",
     "see_bundles": "see `bfm bundles list`",
+    "see_tables": "see `bfm tables list`",
     "see_requests": "see `bfm requests list`",
     "check_state": "`bfm state check` tells more",
     "start_manager": "start one with `bfm manager start`",

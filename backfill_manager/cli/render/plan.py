@@ -139,14 +139,15 @@ def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
         files = "" if estimate.get("files") is None else f" in {plural(estimate['files'], 'file')}"
         volume = "" if estimate.get("bytes") is None else f", {size(estimate['bytes'])}"
         yield f"They will read about {plural(estimate['rows'], 'row')}{files}{volume}."
-    item = estimate.get("run_s") or {}  # per item, also where several make one run
+    item, total = estimate.get("run_s") or {}, estimate.get("total_s")  # per item, also where several make one run
+    end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
+    whole = None if total is None else f"{humanise.estimate(total, padded=True)}{end}"
     if item.get("median") is not None:
         ends = [seconds(item[name]) for name in ("shortest", "longest") if name in item]
         span = f" ({' to '.join(ends)} so far)" if len(set(ends)) == 2 else ""
-        total = estimate.get("total_s")
-        end = f", until {estimate['finishes_at']}" if estimate.get("finishes_at") else ""
-        whole = "" if total is None else f"; full range {humanise.estimate(total, padded=True)}{end}"
-        yield f"An item takes {humanise.estimate(item['median'], padded=True)}{span}{whole}."
+        yield f"An item takes {humanise.estimate(item['median'], padded=True)}{span}{f'; full range {whole}' if whole else ''}."
+    elif whole:
+        yield f"The full range takes {whole}."
     if unknown := estimate.get("unknown"):
         yield f"Unknown size: {', '.join(unknown)}."
 

@@ -59,7 +59,10 @@ class Bundle:
         self._prefixes = tuple({f"{root}{os.sep}", f"{os.path.realpath(root)}{os.sep}"})
         self._dags: dict[str, list[Dag]] = {}  # by file: what its top level made
         self._found: dict[str, str] = {}  # by module: its file, "" for a folder
-        importlib.invalidate_caches()
+        # Folders that were not there when Python looked last; what is in one it looks up by itself.
+        for entry in sys.path:
+            if sys.path_importer_cache.get(entry, self) is None:
+                del sys.path_importer_cache[entry]
         self._names = {name.partition(".")[0] for name in os.listdir(root)} - RESERVED
         # A proxy, or the two would keep each other: the processes that fork don't collect cycles of what they have frozen.
         self._finder = _Finder(str(root), weakref.proxy(self))
@@ -106,7 +109,8 @@ class Bundle:
         while _entered:
             _entered.pop().leave()
         _entered.append(self)
-        self._forget_finders()
+        if not self.by_value:  # a snapshot is on no import path before
+            self._forget_finders()
         sys.path_hooks.insert(0, self._finder_at)
         others = [entry for entry in sys.path if entry not in _STANDARD and entry != str(self.root)]
         sys.path[:] = [*(entry for entry in sys.path if entry in _STANDARD), str(self.root), *others]
@@ -209,7 +213,8 @@ class _Loader(SourceFileLoader):
         if cloudpickle is not None and module.__name__ in sys.modules:
             cloudpickle.register_pickle_by_value(module)
         file = self._bundle.file_of(self.path)
-        with collecting(self._bundle.root, self._bundle.root / file) as collection:
+        bundle = self._bundle
+        with collecting(bundle.root, bundle.root / file, is_for_task=bundle.by_value) as collection:
             super().exec_module(module)
         self._bundle._dags[file] = collection.dags
 

@@ -83,7 +83,7 @@ def load_dags(reader: str, bundle: Bundle, file: str, options: Mapping[str, Any]
     parser = _class_named(reader)
     path = bundle.root / file
     given = DagFile(file, path, bundle.root, bundle.import_module, partial(bundle.dags_of, file))
-    with collecting(bundle.root, path) as collection:
+    with collecting(bundle.root, path, is_for_task=bundle.by_value) as collection:
         returned: Any = parser.read(given, parser.Options.model_validate(dict(options)))
         # It may return or yield them too, and need not: all that it makes count.
         is_many = isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Dag)

@@ -6,6 +6,7 @@ import importlib
 from typing import Final
 
 from backfill_manager.dags.authoring import dag, sql
+from backfill_manager.masking import mask_code, mask_text
 from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings, YamlDag, adapter
 
 _MODULES: Final = (  # what files and the reports of their mistakes need
@@ -25,3 +26,5 @@ def warm_up() -> None:
         adapter(settings)
     made = dag("rehearsal", schedule="0 5 * * *", timezone="Europe/Berlin", start_date="2013-01-01")
     made(lambda: sql("count", "SELECT 1")).spec.to_json()
+    mask_text("token")  # compiles what a task's first line is masked with
+    mask_code("token")

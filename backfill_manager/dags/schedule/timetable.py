@@ -17,7 +17,7 @@ from datetime import date, datetime, timedelta
 from datetime import time as wall_time
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.clock import UTC, format_instant, from_micros, micros
+from backfill_manager.clock import DATE_FORM, UTC, format_instant, from_micros, micros
 from backfill_manager.dags.schedule import timezones as tz
 from backfill_manager.dags.schedule.cron import PRESETS, Cron, parse_cron
 from backfill_manager.dags.schedule.description import describe_schedule
@@ -147,7 +147,7 @@ def end_of_day(day: date, timezone: str) -> datetime:
 
 
 def _read_date(text: str, name: str) -> datetime:
-    expected = "use 2013-01-31, 2013-01-31T05:00 or 2013-01-31T05:00+01:00"
+    expected = f"use {DATE_FORM}, {DATE_FORM}THH:MM or {DATE_FORM}THH:MM+01:00"
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         shown = text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}..."

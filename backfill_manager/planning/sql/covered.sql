@@ -1,6 +1,6 @@
 -- Items beside the runs that stand for several dates -> items with what is known of the run that covers each, if any.
 --
--- {wanted}: as numbered_items.sql tells. {covers}: stretches that don't overlap: covers_from, covers_until (epoch micros, half-open)
+-- asked: as numbered_items.sql tells. covers: stretches that don't overlap: covers_from, covers_until (epoch micros, half-open)
 -- and what holds of every date in them: cover_is_live, cover_has_success, cover_is_fresh.
 -- One walk in the order of time, where each item looks back at the stretch that began last: no join by range. COALESCE because
 -- a union of two partitions would be shuffled into one.
@@ -8,12 +8,12 @@ WITH along AS (
   SELECT *, logical_date AS at, 1 AS turn, CAST(NULL AS STRUCT<
     covers_until: BIGINT, cover_is_live: BOOLEAN, cover_has_success: BOOLEAN, cover_is_fresh: BOOLEAN
   >) AS cover
-  FROM {wanted}
+  FROM asked
   UNION ALL
   SELECT
     CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST(NULL AS STRING),
     covers_from, 0, struct(covers_until, cover_is_live, cover_has_success, cover_is_fresh)
-  FROM {covers}
+  FROM covers
 ),
 one AS (SELECT /*+ COALESCE(1) */ * FROM along),
 looked_back AS (

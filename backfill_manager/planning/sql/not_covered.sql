@@ -4,4 +4,4 @@ SELECT *,
   CAST(NULL AS BOOLEAN) AS cover_is_live,
   CAST(NULL AS BOOLEAN) AS cover_has_success,
   CAST(NULL AS BOOLEAN) AS cover_is_fresh
-FROM {wanted}
+FROM asked

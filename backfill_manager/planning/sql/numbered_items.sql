@@ -1,8 +1,8 @@
 -- Intervals, dates or partitions -> items: judged against the runs that exist already, numbered in the order of making.
 --
--- {wanted}: place (what the order goes by), logical_date, interval_start, interval_end (epoch micros), partition_key, and
+-- wanted: place (what the order goes by), logical_date, interval_start, interval_end (epoch micros), partition_key, and
 -- cover_is_live, cover_has_success, cover_is_fresh of a run that began earlier and stands for this date too (covered.sql).
--- {runs}: logical_date (epoch micros), partition_key, state, is_older (made by an earlier version than the DAG's current one) of
+-- runs: logical_date (epoch micros), partition_key, state, is_older (made by an earlier version than the DAG's current one) of
 -- the DAG's runs that are not overridden.
 -- An item is judged by the run on its own date, else by the one that covers it; one that is live is in flight either way.
 -- `missing` has no item for what has succeeded, `stale` none for what hasn't or what the current version made.
@@ -15,7 +15,7 @@ WITH known AS (
     bool_or(state IN ('queued', 'running')) AS is_live,
     bool_or(state = 'success') AS has_success,
     bool_or(state = 'success' AND NOT is_older) AS is_fresh
-  FROM {runs}
+  FROM runs
   GROUP BY logical_date, partition_key
 ),
 met AS (
@@ -29,7 +29,7 @@ met AS (
     coalesce(known.is_live, false) OR coalesce(cover_is_live, false) AS is_live,
     coalesce(known.has_success, cover_has_success, false) AS has_success,
     coalesce(known.is_fresh, cover_is_fresh, false) AS is_fresh
-  FROM {wanted} AS wanted
+  FROM wanted
   LEFT JOIN known ON wanted.logical_date <=> known.logical_date AND wanted.partition_key <=> known.partition_key
 ),
 judged AS (

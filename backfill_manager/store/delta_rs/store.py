@@ -6,19 +6,27 @@ Reading goes through its embedded SQL engine; only the columns and rows that are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from arro3.core import Table
 from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.model.records import Manager, Request
-from backfill_manager.store.base import Leader
+from backfill_manager.model.records import TABLES, Manager, Request
+from backfill_manager.store.base import Finding, Leader
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
+from backfill_manager.store.delta_rs.append_turn import turn_to_append
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
+from backfill_manager.store.one_look import looked_at
 from backfill_manager.store.sql_text import arrow_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from backfill_manager.store.delta_rs.damage import Damage
+    from backfill_manager.store.whole_tables import PinnedTables
 
 APPEND_RETRIES: Final = 200  # of one commit: each time another client was quicker, the log entry after it is tried
 APPEND_ATTEMPTS: Final = 5  # with the table opened anew: compaction by the leader may have come between
@@ -37,8 +45,42 @@ class DeltaRsStore(DeltaStore):
         protocol = handle.protocol()
         return [x.name for x in handle.schema().fields], (protocol.min_reader_version, protocol.min_writer_version)
 
-    def _query(self, query: str, tables: Sequence[str]) -> Table:
-        handles = {name: self.tables.fresh(name) for name in tables}
+    def check(self) -> list[Finding]:
+        damages = self.damages()
+        found: list[Finding] = []
+        for table in TABLES:
+            wrong = [Finding(table, False, str(damage), damage.file) for damage in damages if damage.table == table]
+            found += wrong or [self._check(table)]
+        return found
+
+    def damages(self) -> list[Damage]:
+        """Damaged files of all tables; none of a state that is not there."""
+        from backfill_manager.store.delta_rs.damage import damages_of
+
+        found: list[Damage] = []
+        if not self.exists() and not self.tables.was_led():
+            return found
+        for table in TABLES:
+            with self.tables.translate_errors(table, "checked"):
+                found += damages_of(self.tables, table)
+        return found
+
+    def repair(self, damages: Sequence[Damage]) -> None:
+        """Repairs the files; rows that other tables tell are for the caller. No manager may lead."""
+        from backfill_manager.store.delta_rs.repair import repair
+
+        repair(self.tables, damages)
+
+    def lease_files(self) -> dict[str, int]:
+        """The log of `manager`, into which a leader writes several times in the time of its lease: name -> bytes."""
+        from backfill_manager.store.delta_rs.damage import LOG, TableFiles
+
+        if not self.exists():
+            return {}
+        return TableFiles(self.tables, Manager.TABLE).sizes(LOG)
+
+    def _query(self, query: str, places: Mapping[str, str]) -> Table:
+        handles = {name: self.tables.fresh(table) for table, name in places.items()}
         try:
             run(handles, f"EXPLAIN SELECT * FROM (\n{query}\n) AS the_query")  # noqa: S608 - a query, or it can't be parsed
             return run(handles, query)
@@ -46,18 +88,33 @@ class DeltaRsStore(DeltaStore):
             if isinstance(error, (MemoryError, RecursionError)):
                 raise
             message = first_line(error)  # it names the columns there are
+            if "Object Store error" in message or "Parquet error" in message:
+                raise self.tables.unusable(" and ".join(places), "read", error) from error
             unknown = ".public." in message and "not found" in message
             name = message.partition(".public.")[2].partition("'")[0] if unknown else None
             raise query_error(message, no_table=name) from error
 
+    def pin(self) -> PinnedTables:
+        from backfill_manager.store.delta_rs.whole_tables import PinnedDeltaTables
+
+        return PinnedDeltaTables(self.tables)
+
+    def fill(self, batches_of: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
+        from backfill_manager.store.delta_rs.whole_tables import fill
+
+        fill(self.tables, batches_of)
+
     def append_request(self, request: Request) -> None:
         rows = arrow_table(Request, [request])
-        with self.tables.translate_errors(Request.TABLE, "written"):
+        table = self.tables.location(Request.TABLE)
+        with self.tables.translate_errors(Request.TABLE, "written"), turn_to_append(table):
             for attempt in range(1, APPEND_ATTEMPTS + 1):
-                handle = self.tables.open(Request.TABLE)
+                handle = self.tables.take_appender(Request.TABLE)
                 try:
                     retries = CommitProperties(max_commit_retries=APPEND_RETRIES)
-                    return write_deltalake(handle, rows, mode="append", commit_properties=retries)
+                    write_deltalake(handle, rows, mode="append", commit_properties=retries)
+                    self.tables.keep_appender(Request.TABLE, handle)
+                    return self.tables.expect_changes()
                 except CommitFailedError:
                     if attempt == APPEND_ATTEMPTS:
                         raise
@@ -65,6 +122,7 @@ class DeltaRsStore(DeltaStore):
     def lead(self, row: Manager) -> Leader:
         from backfill_manager.store.delta_rs.leader import take_over
 
+        looked_at.set(None)  # a leader reads what it has just written
         return take_over(self.tables, row, self._clock)
 
     def close(self) -> None:

@@ -9,25 +9,37 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from arro3.core import Table
+from cachetools import LRUCache
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import SCHEMA_VERSION, Manager, Record
+from backfill_manager.model.records import SCHEMA_VERSION, TABLES, Manager, Record, Request
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.schema import TABLE_PROPERTIES, VERSION_PROPERTY, arrow_schema, properties
+from backfill_manager.store.one_look import MAX_AGE_S, looked_at
+from backfill_manager.store.schema import (
+    LEADER_APP_ID,
+    LED_TABLES,
+    TABLE_PROPERTIES,
+    VERSION_PROPERTY,
+    arrow_schema,
+    properties,
+)
 from backfill_manager.store.sql_text import DATAFUSION
 from backfill_manager.store.uri import canonical_place, is_local
 
 LIST_INTERVAL_S: Final = 1.0
+MAX_RESULT_BYTES: Final = 16_000_000  # of all together
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
@@ -42,6 +54,11 @@ def run(handles: Mapping[str, DeltaTable], sql: str) -> Table:
     for name, handle in handles.items():
         builder.register(name, handle)
     return builder.execute(sql).read_all()
+
+
+def _dated_version(handle: DeltaTable) -> int:
+    """Counted from its creation (ms): a table created anew, that has come as far as the old one, is another one."""
+    return (handle.metadata().created_time or 0) + int(handle.version())
 
 
 class DeltaRsTables(DeltaTables):
@@ -63,11 +80,17 @@ class DeltaRsTables(DeltaTables):
         self._handles: dict[str, DeltaTable] = {}
         self._entries: dict[str, Entry | None] = {}  # the log entry of the held handle's version
         self._listed_at: dict[str, float] = {}
+        self._appender: tuple[DeltaTable, Entry | None] | None = None  # and the log entry of its version
         self._clock = SystemClock()  # a real disk takes real time
-        self._lock = threading.Lock()
+        self._locks = {table: threading.Lock() for table in TABLES}
+        self._looking = threading.Lock()
+        self._results: LRUCache[Any, Table] = LRUCache(MAX_RESULT_BYTES, getsizeof=lambda table: 1_000 + table.nbytes)
 
     def location(self, table: str) -> str:
         return f"{self._base}/{table}"
+
+    def name_behind_view(self, table: str) -> str:
+        return f"{table}_{secrets.token_hex(8)}"  # none that a query could name
 
     @contextmanager
     def translate_errors(self, table: str, doing: str = "read") -> Iterator[None]:
@@ -92,9 +115,57 @@ class DeltaRsTables(DeltaTables):
             self.check_owner(table, handle.metadata().configuration, may_be_older=may_be_older)
         return handle
 
+    def take_appender(self, table: str) -> DeltaTable:
+        """A handle for one append, up to date. Who gives it back with `keep_appender` spares the next append the reading of the
+        whole log."""
+        with self._looking:
+            kept, self._appender = self._appender, None
+        if kept is not None:
+            handle, entry = kept
+            if entry is not None and self._entry(table, handle.version()) == entry:  # the state was not made anew
+                if self._entry(table, handle.version() + 1) is None:
+                    return handle
+                with suppress(DeltaError, OSError):  # cleaned up beyond what this handle knows
+                    handle.update_incremental()
+                    self.check_owner(table, handle.metadata().configuration)
+                    return handle
+        return self.open(table)
+
+    def keep_appender(self, table: str, handle: DeltaTable) -> None:
+        entry = self._entry(table, handle.version())
+        with self._looking:
+            self._appender = handle, entry
+
     def fresh(self, table: str) -> DeltaTable:
         """The readers' handle, up to date. It may be shared: registering it for a query copies its snapshot."""
-        with self._lock:
+        looks = None if is_local(self.root) else looked_at.get()
+        if looks is None:
+            return self._refreshed(table)
+        with self._looking:  # one of the page's threads; the others find what it has brought
+            if not looks:
+                self._look_at_all(looks)
+        at = looks.get((id(self), table))
+        handle = self._handles.get(table)
+        if handle is None or at is None or self._clock.monotonic() - at > MAX_AGE_S:
+            at, handle = self._clock.monotonic(), self._refreshed(table)
+            looks[id(self), table] = at
+        return handle
+
+    def _look_at_all(self, looks: dict[tuple[int, str], float]) -> None:
+        """Every table that has been read before, at once: the time of one."""
+
+        def look(table: str) -> None:
+            with suppress(StateError):  # raised again for whoever reads it
+                self._refreshed(table)
+                looks[id(self), table] = began
+
+        began, tables = self._clock.monotonic(), list(self._handles)
+        if tables:
+            with ThreadPoolExecutor(len(tables)) as threads:
+                list(threads.map(look, tables))
+
+    def _refreshed(self, table: str) -> DeltaTable:
+        with self._locks[table]:
             handle = self._handles.get(table)
             if handle is not None and self._entry(table, handle.version()) != self._entries[table]:
                 handle = None  # the state was made anew, and may have come to the same version
@@ -133,26 +204,60 @@ class DeltaRsTables(DeltaTables):
         been vacuumed, or the whole state created anew, since the handle was last used."""
         with self.translate_errors(" and ".join(tables)):
             try:
-                return run({table: self.fresh(table) for table in tables}, sql)
+                return self._result({table: self.fresh(table) for table in tables}, sql)
             except Exception as error:
                 if not is_engine_error(error):
                     raise
             self.forget()
-            return run({table: self.fresh(table) for table in tables}, sql)
+            return self._result({table: self.fresh(table) for table in tables}, sql)
+
+    def _result(self, handles: Mapping[str, DeltaTable], sql: str) -> Table:
+        """What a statement of ours gives at some versions never changes: of an object store it is kept for a while."""
+        if is_local(self.root):
+            return run(handles, sql)
+        key = sql, tuple((table, _dated_version(handle)) for table, handle in handles.items())
+        with self._looking:
+            found = self._results.get(key)
+        if found is None:
+            found = run(handles, sql)
+            with self._looking, suppress(ValueError):  # larger than all that may be kept
+                self._results[key] = found
+        return found
 
     def version(self, table: str) -> int:
-        handle = self.fresh(table)
-        # counted from its creation (ms): a table created anew, that has come as far as the old one, is another one
-        return (handle.metadata().created_time or 0) + int(handle.version())
+        return _dated_version(self.fresh(table))
 
     def forget(self) -> None:
-        with self._lock:
-            self._handles.clear()
+        for table, lock in self._locks.items():
+            with lock:
+                self._handles.pop(table, None)
+        self.expect_changes()
+
+    def expect_changes(self) -> None:
+        """What was looked at is to be looked at again."""
+        if looks := looked_at.get():
+            for key in [key for key in looks if key[0] == id(self)]:
+                del looks[key]
 
     def _has(self, table: str) -> bool:
         return DeltaTable.is_deltatable(self.location(table))
 
-    def _create(self, record: type[Record]) -> None:
+    def _properties(self, table: str) -> dict[str, str]:
+        return dict(DeltaTable(self.location(table)).metadata().configuration)
+
+    def check_promises(self) -> None:
+        from backfill_manager.store.delta_rs.promises import check_conditional_put
+
+        with self.translate_errors(Request.TABLE, "written"):
+            check_conditional_put(lambda: self.open(Request.TABLE), self.root)
+
+    def was_led(self) -> bool:
+        try:
+            return DeltaTable(self.location(LED_TABLES[0])).transaction_version(LEADER_APP_ID) is not None
+        except (DeltaError, OSError):
+            return False
+
+    def create(self, record: type[Record]) -> None:
         place = canonical_place(self.root)
         if "://" not in place:  # its owner alone reads it; a folder that is there already keeps its mode
             Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)

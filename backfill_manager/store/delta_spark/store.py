@@ -5,7 +5,7 @@ The same tables and promises; slower ticks (a MERGE takes a second or more), bec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
@@ -13,12 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backfill_manager.errors import StateError
-from backfill_manager.model.records import Manager, Request
+from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Leader
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
 from backfill_manager.store.sql_guard import tables_named
+from backfill_manager.store.whole_tables import FILLING_ORDER, PinnedTables, TablesReadWhole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +41,8 @@ class DeltaSparkStore(DeltaStore):
             detail = self.tables.delta(table).detail().select("minReaderVersion", "minWriterVersion").first()
         return names, (0, 0) if detail is None else (detail[0], detail[1])
 
-    def _query(self, query: str, tables: Sequence[str]) -> pa.Table:
-        for table in tables:
+    def _query(self, query: str, places: Mapping[str, str]) -> pa.Table:
+        for table in places:
             self.tables.ensure_owned(table)
         if escapes := tables_named(query, list(_ESCAPES)):
             raise query_error(f"{escapes[0]} could do more than read.")
@@ -56,6 +57,19 @@ class DeltaSparkStore(DeltaStore):
             name = (error.getMessageParameters() or {}).get("relationName", "") if unknown else None
             no_table = None if name is None else name.replace("`", "").rpartition(".")[2]
             raise query_error(first_line(error), no_table=no_table) from error
+
+    def pin(self) -> PinnedTables:
+        return TablesReadWhole(self)
+
+    def fill(self, batches_of: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
+        import pyarrow as pa
+
+        self.init()
+        for table in FILLING_ORDER:
+            with self.tables.translate_errors(table, "written"):
+                for batch in batches_of(table):
+                    frame = self.tables.rows_frame(TABLES[table], pa.Table.from_batches([batch]), self.tables.spark)
+                    frame.write.format("delta").mode("append").saveAsTable(self.tables.location(table))
 
     def append_request(self, request: Request) -> None:
         table = Request.TABLE

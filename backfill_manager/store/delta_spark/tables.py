@@ -138,15 +138,15 @@ class DeltaSparkTables(DeltaTables):
             rows = pa.RecordBatchReader.from_stream(arrow_table(record, rows)).read_all()
         return session.createDataFrame(rows, schema=spark_schema(record))
 
-    def create_missing(self) -> ChangedTables:
+    def create_missing(self, *, in_a_state: bool) -> ChangedTables:
         with self.translate_errors(RECORDS[0].TABLE, "made"):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self._catalog}.{self._schema}")
-        return super().create_missing()
+        return super().create_missing(in_a_state=in_a_state)
 
     def _has(self, table: str) -> bool:
         return bool(self.spark.catalog.tableExists(self.location(table)))
 
-    def _create(self, record: type[Record]) -> None:
+    def create(self, record: type[Record]) -> None:
         fields = (
             f"{x.name} {x.dataType.simpleString()}{'' if x.nullable else ' NOT NULL'}" for x in spark_schema(record)
         )

@@ -17,8 +17,10 @@ from backfill_manager import humanise
 from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, with_time_left
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import Paging
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput
-from backfill_manager.model.records import Backfill, DagRow, DagRun
+from backfill_manager.masking import mask_values
+from backfill_manager.model.records import Backfill, DagRow, DagRun, DagVersion
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
 from backfill_manager.queries.backfill_items import find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of
@@ -157,8 +159,20 @@ def backfill(
         map=shown["map"] if shown else None,
         ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)], beside=beside,
         reasons=shown["reasons"] if shown else [], items=items, cell_label=cell_label, rate=rate,
-        largest_batch=largest.items if largest else None,
+        largest_batch=largest.items if largest else None, params=_params(context, row),
     )  # fmt: skip
+
+
+def _params(context: PageContext, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The run parameters: its own before the defaults of its version of the DAG."""
+    dag_id, dag = row["dag_id"], _dags(context).get(row["dag_id"])
+    version = row["dag_version"] or (dag.current_version if dag else 0)
+    found = context.app.cached_by_version(
+        ["dag_version"], f"ui:params:{dag_id}:{version}",
+        lambda: context.store.first(DagVersion, matching(dag_id=dag_id, version=version)),
+    )  # fmt: skip
+    defaults = DagSpec.from_json(found.definition_json).params if found else {}
+    return {**mask_values(defaults), **row["conf"]}
 
 
 @router.get("/backfills/{backfill_id}/items/{ordinal}")

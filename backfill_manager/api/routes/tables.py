@@ -1,0 +1,46 @@
+"""`/tables` that tasks have read and written, and `/lineage`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from backfill_manager.api.conditional_get import Reader, read_from
+from backfill_manager.api.openapi import reads
+from backfill_manager.api.paging import Paging, paged
+from backfill_manager.errors import InvalidInput
+from backfill_manager.queries import tables as queries
+from backfill_manager.schemas import resources as r
+
+router = APIRouter(tags=["tables"])
+_NAME = Query(min_length=1, max_length=1000, description="Its name in the catalog, or its path.")
+
+
+@router.get("/tables", operation_id="list_tables", **reads(r.Page[r.Table]))
+@read_from("table_access")
+def get_tables(reader: Reader, paging: Annotated[Paging, paged("table", "-table")]) -> Any:
+    """Which tasks read and write each table, as their tries have recorded it."""
+    return paging.short_page(queries.list_tables(reader.store), "table")
+
+
+@router.get("/tables/intervals", operation_id="list_table_intervals", **reads(r.Page[r.TableInterval]))
+@read_from("table_access")
+def get_table_intervals(
+    reader: Reader, paging: Annotated[Paging, paged("-at", "at")], table: Annotated[str, _NAME]
+) -> Any:
+    """The intervals and partitions of a table, each with the run that wrote it last."""
+    return paging.short_page(queries.list_table_intervals(reader.store, table), *r.TABLE_INTERVAL_KEY)
+
+
+@router.get("/lineage", operation_id="get_lineage", **reads(r.Lineage))
+@read_from("table_access", "dag")
+def get_lineage(
+    reader: Reader,
+    dag_id: Annotated[str | None, Query(max_length=200, description="Of this DAG.")] = None,
+    table: Annotated[str | None, _NAME] = None,
+) -> Any:
+    """What a DAG or a table is made of, and what is made of it, over all DAGs. One of the two is given."""
+    if (dag_id is None) == (table is None):
+        raise InvalidInput("lineage is of a DAG or of a table: give dag_id or table")
+    return queries.lineage(reader.store, dag_id=dag_id, table=table)

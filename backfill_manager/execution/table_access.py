@@ -1,0 +1,132 @@
+"""The tables that a try has read and written, with their Delta versions.
+
+Reads are found in the plans of queries, when these are analysed: in a Python task in every one that begins with a table or a file
+(`spark.table`, `spark.read`, `spark.sql`, `DeltaTable`), in a SQL task in all. The version is the one that the table had at that
+moment: rows of a later one may be read as well, never fewer. Writes are those of `ctx.write`, `ctx.merge` and SQL tasks; of
+others nothing is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.messages import AccessedTable
+from backfill_manager.execution.written_tables import each_of
+from backfill_manager.masking import mask_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+MAX_ACCESSES: Final = 200  # of one try; a loop over thousands of tables keeps the first
+_PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
+_FILES: Final = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
+_DELTA: Final = ".delta."  # in the name of a class
+_COMMANDS: Final = ("Command", "CommandResult", "AsSelect")  # ends of names
+
+
+class TableAccesses:
+    """Those of one try, each once, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._found: dict[AccessedTable, None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, access: AccessedTable) -> None:
+        if access.path is not None:
+            access = replace(access, path=mask_text(access.path))
+        with self._lock:
+            if len(self._found) < MAX_ACCESSES:
+                self._found[access] = None
+
+    def read_by(self, df: DataFrame) -> None:
+        """The tables that this query reads. It is not run."""
+        try:
+            for access in _tables_in(df._jdf.queryExecution().analyzed(), df.sparkSession.sparkContext._gateway):
+                self.add(access)
+        except (
+            Py4JError,
+            PySparkException,
+        ) as error:  # PySpark makes the latter of what it knows; the task itself goes on
+            log.warning("What a query reads could not be recorded: %s", one_line(error))
+
+    def all(self) -> tuple[AccessedTable, ...]:
+        with self._lock:
+            return tuple(self._found)
+
+
+def plain_name(name: str) -> str:
+    """Without the catalog that is Spark's own."""
+    return name.removeprefix("spark_catalog.")
+
+
+def record_reads(accesses: TableAccesses) -> None:
+    """From here on this process adds what its queries read. Only in a task process: it changes PySpark's classes."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrameReader, SparkSession
+
+    readers = ("load", "table", "parquet", "orc", "csv", "json", "text")
+    for owner, names in ((SparkSession, ("table", "sql")), (DataFrameReader, readers), (DeltaTable, ("toDF",))):
+        for name in names:
+            setattr(owner, name, _recorded(getattr(owner, name), accesses))
+
+
+def _recorded(method: Callable[..., DataFrame], accesses: TableAccesses) -> Callable[..., DataFrame]:
+    @functools.wraps(method)
+    def record(*args: Any, **options: Any) -> DataFrame:
+        df = method(*args, **options)
+        accesses.read_by(df)
+        return df
+
+    return record
+
+
+def _tables_in(plan: Any, gateway: Any) -> Iterator[AccessedTable]:
+    for leaf in each_of(plan.collectLeaves()):
+        kind = _class(leaf).rpartition(".")[2]
+        if kind == "LogicalRelation":
+            yield from _files_of(leaf, gateway)
+        elif kind == "MergeIntoCommand":
+            yield from _tables_in(leaf.source(), gateway)
+        elif kind.endswith(_COMMANDS):  # the plans of their queries are no children
+            for one in _fields(leaf):
+                if is_instance_of(gateway, one, _PLANS):
+                    yield from _tables_in(one, gateway)
+    for query in each_of(plan.subqueriesAll()):
+        yield from _tables_in(query, gateway)
+
+
+def _files_of(leaf: Any, gateway: Any) -> Iterator[AccessedTable]:
+    relation, entry = leaf.relation(), leaf.catalogTable()
+    if not is_instance_of(gateway, relation, _FILES):
+        return
+    name = plain_name(str(entry.get().identifier().unquotedString())) if entry.isDefined() else None
+    files = relation.location()
+    if _DELTA in _class(files):
+        yield AccessedTable("read", name, str(files.path().toString()), int(files.version()))
+    else:
+        for path in each_of(files.rootPaths()):
+            yield AccessedTable("read", name, str(path.toString()))
+
+
+def _class(java: Any) -> str:
+    return str(java.getClass().getName())
+
+
+def _fields(leaf: Any) -> Iterator[JavaObject]:
+    values = leaf.productIterator()
+    while values.hasNext():
+        value = values.next()
+        if isinstance(value, JavaObject):
+            yield value

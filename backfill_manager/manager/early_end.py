@@ -1,0 +1,61 @@
+"""Ends batches early in a pool in which scheduled runs wait for slots. Pure.
+
+A slot is not taken from a task that runs. But a task of a scheduled run that has waited for a slot for `WAIT_S` shows that the
+tasks of batches last too long there. For ten minutes from then on no batch is made in that pool that would take longer than
+`YIELDING_TARGET_S`, and larger ones in which no task runs or is handed to the executor (between two tasks, or before the first)
+end early: their items are pending again, and smaller runs take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from backfill_manager.manager.auto_batch import YIELDING_TARGET_S, is_yielding
+from backfill_manager.manager.items import ENDED_EARLY
+from backfill_manager.manager.runs import cancel_tasks, end_run
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model.pools import pool_of
+from backfill_manager.planning.batch_size import cost_of
+
+WAIT_S: Final = 30.0
+
+
+def end_batches_early(tick: Tick) -> None:
+    for pool in _waited_for(tick.state, tick.now):
+        tick.state.waited_for[pool] = tick.now
+    for live in tick.state.backfills.values():
+        if live.is_batch_auto and not live.row.is_cancelled and is_yielding(tick, live):
+            for run in _too_large(tick.state, live):
+                cancel_tasks(tick, run, ENDED_EARLY)
+                end_run(tick, run, s.CANCELLED, ENDED_EARLY)
+
+
+def _waited_for(state: ManagerState, now: datetime) -> Iterator[str]:
+    """Pools in which a task of a scheduled run waits for too long."""
+    if not any(live.is_batch_auto for live in state.backfills.values()):
+        return
+    for run, ti in state.tasks():
+        if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule and run.may_start:
+            task = run.spec.task(ti.task_id)
+            before = [run.tasks[up].ended_at for up in task.upstream if up in run.tasks]
+            since = max(at for at in (run.row.created_at, ti.retry_at, *before) if at is not None)
+            if now - since >= timedelta(seconds=WAIT_S):
+                yield pool_of(task.pool, None)
+
+
+def _too_large(state: ManagerState, live: ActiveBackfill) -> list[ActiveRun]:
+    """Its runs that would be made smaller now, and in which nothing runs."""
+    cost = cost_of(live.past or [])
+    if cost is None:
+        return []
+    most = cost.fitting(YIELDING_TARGET_S)
+    active = [state.runs[key] for key, items in live.running.items() if len(items) > most and key in state.runs]
+    return [
+        run
+        for run in active
+        if not live.took_over(run.row) and not any(ti.state in s.TASK_STARTED for ti in run.tasks.values())
+    ]

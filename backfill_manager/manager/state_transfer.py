@@ -1,0 +1,177 @@
+"""Exports a state to plain Parquet files and imports it, also into another engine.
+
+    FOLDER/manifest.json          versions, identity, and a checksum of every other file
+    FOLDER/tables/TABLE.parquet
+    FOLDER/snapshots/...          files of DAG versions
+
+A `.tar` file holds the same. Tables stream through memory in batches. An export is written beside its place and gets its
+name when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backfill_manager import __version__
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import InvalidInput, StateError
+from backfill_manager.humanise import plural
+from backfill_manager.model import states as s
+from backfill_manager.model.records import NEW_TABLES, SCHEMA_VERSION, TABLES, Manager
+from backfill_manager.store.base import Store
+from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.whole_tables import BATCH_ROWS, READING_ORDER
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+REPORT_ROWS: Final = 100_000
+Note = Callable[[str], None]
+
+
+def export_state(store: Store, target: Path, snapshots: Path, now: datetime, note: Note) -> dict[str, Any]:
+    """Writes it and returns the manifest; `note` gets how far it is."""
+    if target.exists():
+        raise InvalidInput(f"{target} exists already; name a new folder or file.")
+    try:
+        target.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as scratch:
+            folder = Path(scratch) / "export"
+            manifest = _write(store, folder, snapshots, now, note)
+            if target.suffix == ".tar":
+                with tarfile.open(Path(scratch) / "tar", "w") as archive:
+                    archive.add(folder, arcname=".")
+                (Path(scratch) / "tar").rename(target)
+            else:
+                folder.rename(target)
+    except OSError as error:
+        raise InvalidInput(f"{target} can't be written: {error.strerror or error}.") from error
+    return manifest
+
+
+def _write(store: Store, folder: Path, snapshots: Path, now: datetime, note: Note) -> dict[str, Any]:
+    (folder / "tables").mkdir(parents=True)
+    pinned, tables, lease = store.pin(), dict[str, Any](), store.lease()
+    for name in READING_ORDER:
+        file = folder / "tables" / f"{name}.parquet"
+        rows = 0
+        with pq.ParquetWriter(file, arrow_schema(TABLES[name])) as writer:
+            for batch in pinned.batches(name):
+                writer.write_batch(batch)
+                rows = _count(rows, batch, name, note)
+        tables[name] = {"rows": rows, "version": pinned.versions.get(name, 0)}
+        note(f"{name}: {plural(rows, 'row')}")
+    pinned.check()
+    if snapshots.is_dir():
+        shutil.copytree(snapshots, folder / "snapshots")
+        note("files of DAG versions are copied")
+    manifest = {
+        "format": FORMAT, "schema_version": SCHEMA_VERSION, "release": __version__, "made_at": format_instant(now),
+        "state": store.root, "engine": store.engine, "state_id": lease.state_id if lease else None, "tables": tables,
+        "files": {str(file.relative_to(folder)): _checksum(file) for file in _files_in(folder)},
+    }  # fmt: skip
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    return manifest
+
+
+def import_state(store: Store, source: Path, snapshots: Path, note: Note) -> dict[str, Any]:
+    """Makes the state of an export and returns the manifest. Nothing is written before everything has been checked."""
+    if store.exists() and any(store.count(name, [])[()] for name in TABLES):
+        raise StateError(f"There is a state at {store.root} already; an import makes a new one. Name another place.")
+    with _opened(source) as folder:
+        manifest = _checked(folder, source)
+        note(f"{plural(len(manifest['files']), 'file')} as the manifest says")
+
+        def batches_of(table: str) -> Iterator[pa.RecordBatch]:
+            rows = 0
+            if NEW_TABLES.get(table, 0) > manifest["schema_version"]:
+                return
+            with pq.ParquetFile(folder / "tables" / f"{table}.parquet") as parquet:
+                for batch in parquet.iter_batches(BATCH_ROWS):
+                    yield _as_now(table, batch)
+                    rows = _count(rows, batch, table, note)
+            note(f"{table}: {plural(rows, 'row')}")
+
+        if (folder / "snapshots").is_dir():
+            shutil.copytree(folder / "snapshots", snapshots, dirs_exist_ok=True)
+        store.fill(batches_of)
+    return manifest
+
+
+def _count(rows: int, batch: pa.RecordBatch, table: str, note: Note) -> int:
+    after = rows + int(batch.num_rows)
+    if after // REPORT_ROWS > rows // REPORT_ROWS:
+        note(f"{table}: {plural(after, 'row')} so far")
+    return after
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[Path]:
+    if source.is_dir():
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="bfm-import-") as scratch:
+        try:
+            with tarfile.open(source) as archive:
+                archive.extractall(scratch, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise InvalidInput(f"{source} can't be read as an export: {error}.") from error
+        yield Path(scratch)
+
+
+def _checked(folder: Path, source: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        form, version, files = manifest["format"], manifest["schema_version"], manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{source} is no export of a state: its {MANIFEST} is missing or damaged.") from error
+    if form > FORMAT or version > SCHEMA_VERSION:
+        raise StateError(
+            f"{source} is of state version {version}; this backfill_manager knows {SCHEMA_VERSION}. Use release "
+            f"{manifest.get('release')} or a newer one."
+        )
+    there = {str(file.relative_to(folder)) for file in _files_in(folder)} - {MANIFEST}
+    known = {f"tables/{name}.parquet" for name in TABLES if NEW_TABLES.get(name, 0) <= version}
+    if apart := sorted((set(files) | known) ^ there):
+        raise StateError(
+            f"{source} is not as it was written: {apart[0]} is {'new' if apart[0] in there else 'missing'}."
+        )
+    for name, checksum in files.items():
+        if _checksum(folder / name) != checksum:
+            raise StateError(f"{source} is not as it was written: the checksum of {name} differs.")
+    return manifest
+
+
+def _as_now(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With the columns that were added since, and with nobody leading."""
+    schema = arrow_schema(TABLES[table])
+    arrays = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    if table == Manager.TABLE:
+        arrays[schema.get_field_index("state")] = pa.array([s.STOPPED] * batch.num_rows, pa.string())
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+
+
+def _checksum(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while part := stream.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,154 @@
+"""Tables that tasks have read and written, and what depends on what: by the accesses that every try records.
+
+A task counts as writer or reader of a table if it was one in the newest version of its DAG in which it ran. Of failed tries only
+the reads count: they show what the task needs. A table has one key: its name in the catalog, else its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import NotFound
+from backfill_manager.model.records import TableAccess
+from backfill_manager.queries.dags import known_dag
+from backfill_manager.queries.documents import document
+from backfill_manager.schemas import resources
+from backfill_manager.store.base import Condition, Store
+
+_DEFAULT_SCHEMA: Final = "default"  # Spark's, of a name without one
+_TASK: Final = ("dag_id", "task_id")
+_COLUMNS: Final = (*_TASK, "access", "succeeded", "dag_version", "table_name", "table_path", "version", "at")
+
+
+def list_tables(store: Store) -> list[dict[str, Any]]:
+    """In the order of their names."""
+    found = []
+    for key, uses in _by_table(_uses(store)).items():
+        writes = [use for use in uses if use["access"] == "write"]
+        last = max(writes, key=lambda use: use["at"], default=None)
+        found.append({
+            "table": key, "path": next((use["table_path"] for use in uses if use["table_path"]), None),
+            "written_by": _tasks(writes), "read_by": _tasks(use for use in uses if use["access"] == "read"),
+            "version": last and last["version"], "written_at": last and format_instant(last["at"]),
+        })  # fmt: skip
+    return sorted(found, key=lambda one: one["table"])
+
+
+def find_table(store: Store, name: str) -> dict[str, Any]:
+    """By its name in the catalog or its path, as people write them. `NotFound` when nothing has read or written it."""
+    tables = list_tables(store)
+    for wanted in (_spelled(name), _spelled(f"{_DEFAULT_SCHEMA}.{name}")):
+        for one in tables:
+            if wanted in (_spelled(one["table"]), _spelled(one["path"] or "")):
+                return one
+    raise NotFound("table", name, [one["table"] for one in tables], hint="see_tables")
+
+
+def list_table_intervals(store: Store, name: str) -> list[dict[str, Any]]:
+    """Who has written which part of a table last, the newest write first: one row for each task and interval or partition."""
+    table = find_table(store, name)
+    column, value = ("table_path", table["path"]) if table["path"] else ("table_name", table["table"])
+    where = [Condition(column, "=", value), Condition("access", "=", "write"), Condition("succeeded", "=", True)]
+    newest: dict[tuple[Any, ...], TableAccess] = {}
+    for row in store.read(TableAccess, where, order_by=("at",)):
+        part = (row.dag_id, row.task_id, row.interval_start, row.interval_end, row.partition_key)
+        before = newest.get(part)
+        # A try that found its rows there, written by the one before it, knows neither version nor rows.
+        if before is None or row.version is not None or before.run_id != row.run_id:
+            newest[part] = row
+    rows = sorted(newest.values(), key=lambda row: (row.at, *row.key), reverse=True)
+    return [document(resources.TableInterval.model_fields, row) for row in rows]
+
+
+def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None) -> dict[str, Any]:
+    """What a DAG or a table is made of, and what is made of it, over all DAGs: `edges` between tables and tasks, each with the
+    direction in which it lies."""
+    uses = _uses(store)
+    if table is not None:
+        start = {find_table(store, table)["table"]}
+        above = below = start
+        edges = set[tuple[str, ...]]()
+    else:
+        assert dag_id is not None
+        known_dag(store, dag_id)
+        own = [use for use in uses if use["dag_id"] == dag_id]
+        above = {_key(use) for use in own if use["access"] == "read"}
+        below = {_key(use) for use in own if use["access"] == "write"}
+        edges = {_edge(use, "own") for use in own}
+    known = {edge[1:] for edge in edges}
+    for direction, into, out_of, tables in (
+        ("upstream", "write", "read", above),
+        ("downstream", "read", "write", below),
+    ):
+        seen, next_tables = set(tables), set(tables)
+        while next_tables:
+            tasks = {_task(use) for use in uses if use["access"] == into and _key(use) in next_tables}
+            near = [
+                use for use in uses
+                if _task(use) in tasks and (use["access"] == out_of or (use["access"] == into and _key(use) in next_tables))
+            ]  # fmt: skip
+            edges |= {edge for use in near if (edge := _edge(use, direction))[1:] not in known}
+            next_tables = {_key(use) for use in near if use["access"] == out_of} - seen
+            seen |= next_tables
+    names = ("direction", "table", "dag_id", "task_id", "access")
+    return {
+        "of": dag_id if dag_id is not None else next(iter(start)),
+        "edges": [{**dict(zip(names, edge, strict=True)), "task": ".".join(edge[2:4])} for edge in sorted(edges)],
+    }
+
+
+def _uses(store: Store) -> list[dict[str, Any]]:
+    """The newest access of each task to each table, in the newest version of its DAG in which it ran."""
+    rows = store.read_arrow(TableAccess.TABLE, _COLUMNS)
+    rows = rows.filter(pc.or_(rows["succeeded"], pc.equal(rows["access"], "read")))
+    newest = rows.group_by(_TASK).aggregate([("dag_version", "max")])
+    rows = rows.join(newest, list(_TASK), join_type="inner")
+    rows = rows.filter(pc.equal(rows["dag_version"], rows["dag_version_max"]))
+    grouped = rows.group_by([*_TASK, "access", "table_name", "table_path"])
+    found = grouped.aggregate([("version", "max"), ("at", "max")]).rename_columns(
+        {"version_max": "version", "at_max": "at"}
+    )
+    return _with_names(found)
+
+
+def _with_names(found: pa.Table) -> list[dict[str, Any]]:
+    """One table may be named by some tasks and be used by its path by others: then all know its name."""
+    uses: list[dict[str, Any]] = found.to_pylist()
+    names = {use["table_path"]: use["table_name"] for use in uses if use["table_path"] and use["table_name"]}
+    return [{**use, "table_name": use["table_name"] or names.get(use["table_path"])} for use in uses]
+
+
+def _by_table(uses: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for use in uses:
+        found.setdefault(_key(use), []).append(use)
+    return found
+
+
+def _key(use: dict[str, Any]) -> str:
+    return str(use["table_name"] or use["table_path"])
+
+
+def _task(use: dict[str, Any]) -> tuple[str, str]:
+    return use["dag_id"], use["task_id"]  # not one text: names may have dots
+
+
+def _tasks(uses: Iterable[dict[str, Any]]) -> list[str]:
+    return [".".join(task) for task in sorted({_task(use) for use in uses})]
+
+
+def _edge(use: dict[str, Any], direction: str) -> tuple[str, ...]:
+    return direction, _key(use), *_task(use), use["access"]
+
+
+def _spelled(name: str) -> str:
+    """`/a/b/`, `file:/a/b` and `file:///a/b` are one path; names do not differ by case."""
+    if "/" not in name:
+        return name.lower().removeprefix("spark_catalog.")
+    scheme, _, rest = name.rpartition(":")
+    return f"{scheme if scheme != 'file' else ''}:{'/' if not scheme or scheme == 'file' else '//'}{rest.strip('/')}"

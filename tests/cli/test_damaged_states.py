@@ -1,0 +1,322 @@
+"""Real tables are damaged for real: `state check` names what is damaged, `--repair` repairs what can be derived."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.bfm import Bfm
+from support.page_client import browser_of
+from support.told_state import SPEC, go_on, rows_of, told_state
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("shown") / "state"
+    told_state(root)
+    for table in ("task_instance", "manager"):
+        DeltaTable(str(root / table)).create_checkpoint()
+    return root.rename(root.with_name("moved"))  # its copies are no copies of a state that is still there
+
+
+@pytest.fixture
+def root(shown: Path, tmp_path: Path) -> Path:
+    shutil.copytree(shown, tmp_path / "state")
+    return tmp_path / "state"
+
+
+def log(root: Path, table: str) -> list[Path]:
+    return sorted((root / table / "_delta_log").glob("*.json"))
+
+
+def checkpoint(root: Path, table: str) -> Path:
+    return next((root / table / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def data_file(root: Path, table: str) -> Path:
+    """The one with most rows."""
+    handle = DeltaTable(str(root / table))
+    added = handle.get_add_actions(flatten=True)
+    _, path = max(zip(added["num_records"].to_pylist(), added["path"].to_pylist(), strict=True))
+    return root / table / path
+
+
+def tear(file: Path) -> Path:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    return file
+
+
+def wrong(bfm: Bfm) -> list[tuple[str, str, str]]:
+    checked = bfm("state", "check", "--output", "json")
+    found = [(one["table"], one["file"], one["message"]) for one in checked.document if one["outcome"] == "wrong"]
+    assert checked.code == (1 if found else 0)
+    return found
+
+
+def repaired(bfm: Bfm) -> str:
+    """What the repair tells; afterwards the state is in order."""
+    result = bfm("state", "check", "--repair")
+    assert result.code == 0, result.out + result.err
+    assert wrong(bfm) == []
+    return " ".join(result.err.split())
+
+
+def unusable_line(bfm: Bfm, *args: str) -> str:
+    result = bfm(*args)
+    assert result.code == 2
+    assert "`bfm state check` tells more" in result.err
+    return result.error
+
+
+def test_a_state_that_is_in_order_is_left_as_it_is(bfm: Bfm, root: Path) -> None:
+    before = rows_of(root)
+    assert wrong(bfm) == []
+    assert "Nothing is damaged." in repaired(bfm)
+    assert rows_of(root) == before
+
+
+def test_a_truncated_checkpoint_is_named_and_made_again_from_the_log(bfm: Bfm, root: Path) -> None:
+    before = rows_of(root)
+    file = tear(checkpoint(root, "task_instance"))
+
+    unusable_line(bfm, "tasks", "states", "flights", "backfill__2024-01-01T00:00:00Z")
+    [(table, named, message)] = wrong(bfm)
+    assert (table, named) == ("task_instance", f"_delta_log/{file.name}")
+    assert "can't be read" in message and "the repair writes it anew" in message
+
+    assert f"Repaired: task_instance: _delta_log/{file.name}" in repaired(bfm)
+    assert rows_of(root) == before
+    assert file.with_name(f"{file.name}.damaged").exists()
+
+
+def test_a_checkpoint_can_not_be_made_again_where_the_log_before_it_is_gone(bfm: Bfm, root: Path) -> None:
+    tear(checkpoint(root, "task_instance"))
+    log(root, "task_instance")[0].unlink()
+    before = {file: file.read_bytes() for file in (root / "task_instance").rglob("*") if file.is_file()}
+
+    assert any("restore it from a back-up" in message for _, _, message in wrong(bfm))
+    result = bfm("state", "check", "--repair")
+
+    assert result.code == 1
+    assert "Not repaired: task_instance: _delta_log/00000000000000000000.json is missing" in " ".join(
+        result.err.split()
+    )
+    assert {file: file.read_bytes() for file in (root / "task_instance").rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("lie", ['{"version":99,"size":3}', '{"vers'], ids=["another version", "truncated"])
+def test_a_last_checkpoint_that_lies_is_removed(bfm: Bfm, root: Path, lie: str) -> None:
+    before = rows_of(root)
+    last = root / "task_instance" / "_delta_log" / "_last_checkpoint"
+    last.write_text(lie)
+
+    [(table, named, _)] = wrong(bfm)
+    assert (table, named) == ("task_instance", "_delta_log/_last_checkpoint")
+
+    repaired(bfm)
+    assert not last.exists()
+    assert rows_of(root) == before
+
+
+@pytest.mark.parametrize("rest", [0.5, 0.0], ids=["truncated", "empty"])
+def test_the_last_log_entry_is_set_aside_and_the_manager_goes_on(bfm: Bfm, root: Path, rest: float) -> None:
+    file = log(root, "dag_run")[-1]
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * rest)])
+
+    [(table, named, message)] = wrong(bfm)
+    assert (table, named) == ("dag_run", f"_delta_log/{file.name}")
+    assert "undoes this one commit" in message
+
+    assert "the commit is undone" in repaired(bfm)
+    finishes(root)
+
+
+def test_a_log_entry_in_the_middle_is_refused(bfm: Bfm, root: Path) -> None:
+    file = tear(log(root, "dag_run")[2])
+
+    unusable_line(bfm, "runs", "list")
+    [(table, named, message)] = wrong(bfm)
+    assert (table, named) == ("dag_run", f"_delta_log/{file.name}")
+    assert "later commits build on it; restore it from a back-up" in message
+    assert bfm("state", "check", "--repair").code == 1
+    assert not list(root.rglob("*.damaged"))
+
+
+def finishes(root: Path) -> None:
+    """A manager goes on, and every item of the backfill that was paused ends."""
+    manager = go_on(root)
+    manager.ask("backfill.unpause", backfill_id=next(iter(manager.state.backfills)))
+    manager.drain()
+    assert not manager.state.runs and not manager.state.backfills and not manager.store.unanswered()
+    items = manager.store.read(BackfillItem)
+    assert {item.state for item in items} <= {"success", "failed"} and len(items) == 7
+    runs = {(run.dag_id, run.run_id) for run in manager.store.read(DagRun)}
+    assert {(SPEC.dag_id, item.run_id) for item in items} <= runs
+    manager.leader.resign(manager.clock.now())
+
+
+@pytest.mark.parametrize("damage", [tear, Path.unlink], ids=["truncated", "gone"])
+@pytest.mark.parametrize("table", ["task_try", "backfill_item", "response"])
+def test_rows_of_a_lost_data_file_are_made_again_where_other_tables_tell_them(
+    bfm: Bfm, root: Path, table: str, damage: Callable[[Path], Any]
+) -> None:
+    before = rows_of(root)
+    file = data_file(root, table)
+    damage(file)
+
+    unusable_line(bfm, "state", "sql", f"SELECT * FROM {table}")
+    [(named_table, named, message)] = wrong(bfm)
+    assert (named_table, named) == (table, file.name)
+    assert "it held" in message
+
+    shown = repaired(bfm)
+    assert f"Repaired: {table}: {file.name}" in shown and "Made again" in shown
+    after = rows_of(root)
+    keys = {name: {row.key for row in rows} for name, rows in after.items()}
+    if table == "backfill_item":  # of those that had no run nothing else tells
+        assert "Lost: 3 items of backfill" in shown or keys[table] == {row.key for row in before[table]}
+        assert all(row in before[table] for row in after[table])
+    else:
+        assert keys[table] == {row.key for row in before[table]}
+    assert {name: rows for name, rows in after.items() if name != table} == {
+        name: rows for name, rows in before.items() if name != table
+    }
+    assert not go_on(root).store.unanswered(), "no request is carried out twice"
+
+
+def test_a_lost_file_of_runs_is_named_with_its_runs(bfm: Bfm, root: Path) -> None:
+    before = {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
+    data_file(root, "dag_run").unlink()
+
+    shown = repaired(bfm)
+
+    lost = before - {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
+    assert lost and all(f"flights/{run_id}" in shown for run_id in lost)
+
+
+def test_task_instances_are_made_again_from_their_tries(bfm: Bfm, root: Path) -> None:
+    before = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
+    data_file(root, "task_instance").unlink()
+
+    repaired(bfm)
+
+    after = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
+    assert {key for key, row in before.items() if row.launch} == {key for key, row in after.items() if row.launch}
+    assert all((row.state, row.try_number) == (before[key].state, before[key].try_number) for key, row in after.items())
+
+
+@pytest.mark.parametrize("table", ["task_try", "dag", "pool", "bundle"])
+def test_a_table_that_is_gone_is_made_anew_where_its_rows_can_be_derived(bfm: Bfm, root: Path, table: str) -> None:
+    before = rows_of(root)
+    shutil.rmtree(root / table)
+
+    assert unusable_line(bfm, "manager", "start").startswith(f"Table {table} of the state is missing")
+    [(named, _, message)] = wrong(bfm)
+    assert named == table and "the table is gone" in message.lower() and "makes it anew" in message
+
+    repaired(bfm)
+    after = rows_of(root)
+    if table in ("task_try", "dag"):
+        assert {row.key for row in after[table]} == {row.key for row in before[table]}
+    finishes(root)
+
+
+@pytest.mark.parametrize("table", ["dag_run", "backfill", "dag_version", "manager", "request"])
+def test_another_table_that_is_gone_is_refused_in_a_clear_line(bfm: Bfm, root: Path, table: str) -> None:
+    shutil.rmtree(root / table)
+
+    assert f"Table {table} of the state is missing" in unusable_line(bfm, "manager", "start")
+    result = bfm("state", "check", "--repair")
+
+    assert result.code == 1
+    assert f"Not repaired: {table}: the table is gone: restore it from a back-up" in " ".join(result.err.split())
+    assert not (root / table).exists()
+
+
+def test_nothing_is_repaired_while_a_manager_leads(bfm: Bfm, root: Path) -> None:
+    store = DeltaRsStore(str(root))
+    last = store.lease()
+    assert last is not None
+    leader = store.lead(last.evolve(term=last.term + 1, state="leading", manager_id="elsewhere", pid=1, lease_s=600))
+    tear(checkpoint(root, "task_instance"))
+    beats = _Beats(leader, store)
+
+    result = beats.while_running(lambda: bfm("state", "check", "--repair"))
+
+    assert result.code == 4
+    assert "leads the state" in result.err
+    assert not list(root.rglob("*.damaged"))
+
+
+class _Beats:
+    """A leader whose heartbeats go on beside."""
+
+    def __init__(self, leader: Any, store: DeltaRsStore) -> None:
+        self._leader, self._store = leader, store
+
+    def while_running(self, work: Callable[[], Any]) -> Any:
+        import threading
+
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(0.1):
+                self._leader.heartbeat(self._leader.row.heartbeat_at)
+
+        thread = threading.Thread(target=beat)
+        thread.start()
+        try:
+            return work()
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_requests_of_before_are_answered_and_not_carried_out_again(bfm: Bfm, root: Path) -> None:
+    data_file(root, "response").unlink()
+
+    repaired(bfm)
+
+    store = DeltaRsStore(str(root))
+    assert store.unanswered() == []
+    assert ["its response was lost" in row.message for row in store.read(Response)] == [True]
+
+
+def test_pages_over_a_damaged_state_name_the_command(root: Path) -> None:
+    tear(checkpoint(root, "task_instance"))
+    shutil.rmtree(root / "pool")
+    browser = browser_of(DeltaRsStore(str(root)), SystemClock())
+
+    for address, table in (("/dags/flights", "task_instance"), ("/pools", "pool"), ("/api/v1/pools", "pool")):
+        shown = browser.get(address)
+        assert shown.status_code == 503, shown.text
+        assert f"Table {table}" in shown.text, address
+        assert "bfm state check" in shown.text or address.startswith("/api"), address
+
+
+def test_a_state_is_exported_and_restored_under_a_new_id(bfm: Bfm, root: Path, tmp_path: Path) -> None:
+    before, lease = rows_of(root), DeltaRsStore(str(root)).lease()
+
+    done = bfm("state", "export", "backups/monday.tar", "--output", "json")
+    assert done.code == 0, done.err
+    assert "task_instance: 8 rows" in done.err
+    assert bfm("state", "export", "backups/monday.tar").error.startswith("backups/monday.tar exists already")
+    restored = bfm("--state", "./restored", "state", "import", "backups/monday.tar")
+
+    assert restored.code == 0, restored.err
+    assert rows_of(tmp_path / "restored") == before
+    now = DeltaRsStore(str(tmp_path / "restored")).lease()
+    assert lease is not None and now is not None and now.state_id != lease.state_id and now.term == lease.term + 1
+    assert bfm("--state", "./restored", "state", "import", "backups/monday.tar").code == 2
+    moved = bfm("--state", "./moved", "state", "import", "backups/monday.tar", "--as-original")
+    assert moved.code == 0, moved.err
+    now = DeltaRsStore(str(tmp_path / "moved")).lease()
+    assert now is not None and now.state_id == lease.state_id

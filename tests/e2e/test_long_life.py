@@ -1,0 +1,37 @@
+"""A manager that lives long holds no more than one that has just begun; see `support/long_life.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def lived(days: int, dags: int) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "support.long_life", str(days), str(dags)]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, env={**os.environ}
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize(("days", "dags", "files"), [(2, 5, 2.0), pytest.param(7, 200, 1.25, marks=pytest.mark.slow)])
+def test_what_a_manager_holds_does_not_grow_with_its_days(days: int, dags: int, files: float) -> None:
+    """`files` may grow in the second half; the compactions of two days have not come to rest yet."""
+    reports = lived(days, dags)
+    print(*map(json.dumps, reports), sep="\n")
+    assert reports[-1]["runs"] == {"success": dags * (days * 24 - 1)}, "each DAG every hour, from the first whole one"
+    half = len(reports) // 2
+    for name, growth in {"rss_mb": 1.25, "objects": 1.1, "descriptors": 1.25, "files": files}.items():
+        earlier, later = (max(report[name] for report in part) for part in (reports[1:half], reports[half:]))
+        assert later <= earlier * growth, (name, reports)
+    assert {report["threads"] for report in reports} == {1}
+    assert max(report["native_threads"] for report in reports) < 600, "delta-rs has up to 512, and ends those that idle"

@@ -1,0 +1,174 @@
+"""The tables that a try has read and written are reported with its end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
+from support.executor_fixture import Stage, a_launch
+
+from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.execution.table_access import TableAccesses
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> str:
+    """A Delta table with two versions, by its path."""
+    path = str(tmp_path / "source")
+    for _ in range(2):
+        spark.range(3).selectExpr("id", "TIMESTAMP'2013-01-01 12:00:00Z' AS at").write.format("delta").mode(
+            "append"
+        ).save(path)
+    return path
+
+
+@pytest.fixture
+def named(spark: SparkSession, source: str) -> Any:
+    """The same table as `bronze.events`, and a view over it."""
+    spark.sql("CREATE SCHEMA bronze")
+    spark.sql(f"CREATE TABLE bronze.events USING delta LOCATION '{source}'")
+    spark.sql("CREATE VIEW bronze.seen AS SELECT * FROM bronze.events")
+    yield "bronze.events"
+    spark.sql("DROP SCHEMA bronze CASCADE")
+
+
+def tables_of(stage: Stage, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> list[AccessedTable]:
+    outcome = stage.play(launch, function)
+    assert isinstance(outcome, Succeeded), outcome
+    return reported(stage, launch)
+
+
+def reported(stage: Stage, launch: TaskLaunch) -> list[AccessedTable]:
+    (end,) = (e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
+    return list(end.tables)
+
+
+def read(path: str, version: int | None = 1, name: str | None = None) -> AccessedTable:
+    return AccessedTable("read", name, f"file:{path}", version)
+
+
+def sizes_of_new_files(spark: SparkSession, path: str, version: int) -> int:
+    log = spark.read.json(f"{path}/_delta_log/{version:020d}.json")
+    return int(log.selectExpr("sum(add.size)").first()[0])
+
+
+def test_a_write_and_what_it_was_made_of(stage: Stage, source: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "target")
+
+    def work(ctx: Any) -> None:
+        rows = ctx.spark.read.format("delta").load(source)
+        ctx.write(rows.where(ctx.in_interval("at")), target, time_column="at")
+
+    written = AccessedTable("write", None, f"file:{target}", 1, 6, None)
+    first, second = tables_of(stage, a_launch(), work)
+    assert (first, second.bytes) == (read(source), sizes_of_new_files(stage.spark, target, 1))
+    assert second == AccessedTable(**{**vars(written), "bytes": second.bytes})
+    again = tables_of(stage, a_launch(launch=2), work)
+    assert again == [read(source), AccessedTable("write", None, f"file:{target}")], "it was written by the try before"
+
+
+def test_ways_to_read(stage: Stage, named: str, source: str, tmp_path: Path) -> None:
+    stage.spark.range(2).write.parquet(str(tmp_path / "plain"))
+    plain, table = str(tmp_path / "plain"), read(source, name=named)
+
+    def found(function: Callable[[Any], Any]) -> list[AccessedTable]:
+        return tables_of(stage, a_launch(run_id=f"run {len(stage.audience.events)}"), function)
+
+    assert found(lambda ctx: ctx.spark.table("bronze.events").count()) == [table]
+    assert found(lambda ctx: ctx.spark.table("bronze.seen").count()) == [table]
+    assert found(lambda ctx: ctx.spark.read.table("bronze.events").count()) == [table]
+    assert found(lambda ctx: ctx.spark.read.option("versionAsOf", 0).table("bronze.events").count()) == [
+        read(source, 0, named)
+    ]
+    assert found(lambda ctx: ctx.spark.sql("SELECT * FROM bronze.events VERSION AS OF 0").count()) == [
+        read(source, 0, named)
+    ]
+    assert found(lambda ctx: ctx.spark.read.parquet(plain).count()) == [read(plain, None)]
+    subquery = f"SELECT * FROM parquet.`{plain}` WHERE id IN (SELECT id FROM bronze.events)"
+    assert found(lambda ctx: ctx.spark.sql(subquery).count()) == [read(plain, None), table]
+    assert found(lambda ctx: ctx.spark.range(3).count()) == []
+
+    def by_delta_table(ctx: Any) -> int:
+        from delta.tables import DeltaTable
+
+        return int(DeltaTable.forPath(ctx.spark, source).toDF().count())
+
+    assert found(by_delta_table) == [read(source)]
+
+
+@pytest.mark.parametrize(
+    "sql, version, rows",
+    [
+        ("INSERT INTO bronze.made SELECT id FROM bronze.events", 1, 6),
+        (
+            "MERGE INTO bronze.made t USING (SELECT DISTINCT id FROM bronze.events) s ON t.id = s.id "
+            "WHEN NOT MATCHED THEN INSERT *", 1, 3,
+        ),
+        ("INSERT OVERWRITE bronze.made SELECT DISTINCT id FROM bronze.seen", 1, 3),
+        ("CREATE OR REPLACE TABLE bronze.made USING delta AS SELECT id FROM bronze.events", 1, 6),
+    ],
+)  # fmt: skip
+def test_statements_of_sql(stage: Stage, named: str, source: str, sql: str, version: int, rows: int) -> None:
+    stage.spark.sql("CREATE TABLE bronze.made (id BIGINT) USING delta")
+    tables = tables_of(stage, a_launch(kind="sql", sql=sql))
+    (written,) = (one for one in tables if one.access == "write")
+    assert read(source, name=named) in tables
+    assert (written.name, written.version, written.rows) == ("bronze.made", version, rows)
+    assert written.path is not None and written.path.endswith("/bronze.db/made")
+    assert {one.name for one in tables if one.access == "read"} <= {named, "bronze.made"}
+
+
+def test_a_query_of_sql_into_a_table(stage: Stage, named: str, source: str) -> None:
+    launch = a_launch(kind="sql", sql="SELECT * FROM bronze.events", into="bronze.copy", mode="append")
+    first, second = tables_of(stage, launch)
+    assert first == read(source, name=named)
+    assert (second.access, second.name, second.version, second.rows) == ("write", "bronze.copy", 1, 6)
+
+
+def test_a_try_that_fails_has_read_too(stage: Stage, source: str) -> None:
+    def fails(ctx: Any) -> None:
+        ctx.spark.read.format("delta").load(source)
+        raise ValueError("after all")
+
+    launch = a_launch()
+    assert isinstance(stage.play(launch, fails), Failed)
+    assert reported(stage, launch) == [read(source)]
+
+
+@pytest.mark.bench
+def test_share_of_a_tasks_time(stage: Stage, source: str, tmp_path: Path) -> None:
+    """Prints what recording takes of a task that reads a table and appends its rows to another, twenty times."""
+
+    def work(ctx: Any) -> dict[str, float]:
+        begun = time.perf_counter()
+        for _ in range(20):
+            rows = ctx.spark.read.format("delta").load(source)
+            ctx.write(rows, str(tmp_path / "target"), mode="append")
+        took, accesses = time.perf_counter() - begun, TableAccesses()
+        begun = time.perf_counter()
+        for _ in range(20):
+            accesses.read_by(rows)
+        return {"task_s": took, "recording_s": time.perf_counter() - begun}
+
+    outcome = stage.play(a_launch(), work)
+    assert isinstance(outcome, Succeeded) and outcome.result_json
+    figures = json.loads(outcome.result_json)
+    print(f"\n{figures}: {figures['recording_s'] / figures['task_s']:.2%}")
+
+
+def test_a_query_whose_plan_can_not_be_read_is_logged_and_fails_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Unreadable:
+        @property
+        def _jdf(self) -> Any:
+            raise IllegalArgumentException("no such version\nat line 1")
+
+    accesses = TableAccesses()
+    accesses.read_by(Unreadable())  # type: ignore[arg-type]
+    assert accesses.all() == ()
+    assert [line for line in caplog.messages if "no such version" in line and "\n" not in line]

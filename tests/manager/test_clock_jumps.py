@@ -1,0 +1,106 @@
+"""The machine's clock is set by a day while a manager works: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import pytest
+from support.scenarios import at, never, nothing_hangs
+
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.manager.tick import MAX_SLEEP_S
+from backfill_manager.model import states as s
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+DAY = timedelta(days=1)
+FORWARD_AND_BACK = pytest.mark.parametrize("jump", [DAY, -DAY], ids=["forward", "back"])
+
+
+class SetClock(FakeClock):
+    """Its wall clock is set; the time that passes is another matter."""
+
+    jumped = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.jumped
+
+
+def hourly(clock: FakeClock) -> InMemoryManager:
+    spec = dag_spec("hourly", "a", schedule="@hourly", start_date=at("2024-01-01"), catchup=True)
+    return InMemoryManager(spec, clock=clock, scheduled=True)
+
+
+def play_hours(ground: InMemoryManager, hours: int) -> None:
+    for _ in range(hours):
+        ground.clock.advance(hours=1)
+        ground.drain()
+
+
+@FORWARD_AND_BACK
+@pytest.mark.parametrize("crashes", [False, True])
+def test_each_interval_gets_one_run_in_order(jump: timedelta, crashes: bool) -> None:
+    clock = SetClock()
+    ground = hourly(clock)
+    play_hours(ground, 30)
+    clock.jumped = jump
+    if crashes:
+        ground.crash()
+    play_hours(ground, 30)
+    clock.jumped = timedelta(0)  # it is set right
+    play_hours(ground, 30)
+    nothing_hangs(ground)
+    runs = ground.runs("hourly")
+    assert [run.logical_date for run in runs] == [at("2024-01-01") + timedelta(hours=n) for n in range(90)]
+    assert {run.state for run in runs} == {s.SUCCESS}
+    assert len(ground.launched) == 90
+
+
+@FORWARD_AND_BACK
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_backfill_in_progress_goes_on(jump: timedelta, crashes: bool) -> None:
+    clock, tried = SetClock(), Counter[str]()
+
+    def fails_once(launch: TaskLaunch) -> Outcome:
+        tried[launch.key[1]] += 1
+        return Failed("boom") if tried[launch.key[1]] == 1 else Succeeded()
+
+    spec = dag_spec("d", "a", each={"a": {"retries": 1, "retry_delay": 60.0}}, max_active_runs=4)
+    ground = InMemoryManager(spec, clock=clock, script=fails_once)
+    backfill = ground.backfill("d", days("2013-01-01", 12))
+    ground.tick()
+    ground.tick()
+    assert tried, "retries wait for a time of the clock as it was"
+    clock.jumped = jump
+    if crashes:
+        ground.crash()
+    ground.drain()
+    assert ground.states(backfill) == {s.SUCCESS: 12}
+    assert set(tried.values()) == {2}
+    nothing_hangs(ground)
+
+
+@FORWARD_AND_BACK
+def test_a_task_that_runs_meanwhile_is_left_alone(jump: timedelta) -> None:
+    clock = SetClock()
+    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"timeout": 3600.0}}), clock=clock, script=never)
+    backfill = ground.backfill("d", days("2013-01-01", 1))
+    ground.drain()
+    (key,) = ground.running
+    clock.jumped = jump
+    ground.drain()
+    assert list(ground.running) == [key]
+    ground.finish(key, Succeeded())
+    ground.drain()
+    assert ground.states(backfill) == {s.SUCCESS: 1}
+    assert len(ground.launched) == 1
+
+
+def test_a_manager_that_sleeps_looks_at_the_clock_each_minute() -> None:
+    """Else a run that is due after the jump would wait for as long as was left before it."""
+    ground = hourly(SetClock())
+    ground.drain()
+    seconds = ground._loop.run_once()
+    while seconds == 0.0:
+        seconds = ground._loop.run_once()
+    assert seconds is not None and seconds <= MAX_SLEEP_S <= 60

@@ -1,0 +1,265 @@
+"""A state is exported and imported, whatever the engine; what differs from its manifest is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import tarfile
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.told_state import go_on, rows_of, told_state
+
+from backfill_manager.clock import SystemClock
+from backfill_manager.errors import InvalidInput, StateError
+from backfill_manager.manager.maintenance import adopt_state
+from backfill_manager.manager.state_transfer import export_state, import_state
+from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BackfillItem, TaskInstance
+from backfill_manager.settings import Settings
+from backfill_manager.store.base import Store
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.memory import MemoryStore
+from backfill_manager.store.whole_tables import BATCH_ROWS, batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNS, CODE = "tables/dag_run.parquet", "snapshots/abc/dag.py"
+NOW = datetime(2024, 3, 1, tzinfo=timezone.utc)
+
+
+def quiet(_: str) -> None:
+    """Nobody reads how far it is."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("shown") / "state"
+    told_state(made)
+    (made / "snapshots" / "abc").mkdir(parents=True)
+    (made / "snapshots" / "abc" / "dag.py").write_text("# the code")
+    return made
+
+
+@pytest.fixture(scope="module")
+def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exports") / "first"
+    export_state(DeltaRsStore(str(root)), folder, root / "snapshots", NOW, quiet)
+    return folder
+
+
+@pytest.fixture
+def export(exported: Path, tmp_path: Path) -> Path:
+    """A copy to be changed."""
+    import shutil
+
+    return Path(shutil.copytree(exported, tmp_path / "export"))
+
+
+def rows_in(store: Store) -> dict[str, set[Any]]:
+    return {name: set(store.read(record)) for name, record in TABLES.items() if name != "manager"}
+
+
+@pytest.mark.parametrize("name", ["back-up", "back-up.tar"])
+def test_what_was_exported_is_imported_and_a_manager_goes_on(root: Path, tmp_path: Path, name: str) -> None:
+    shown: list[str] = []
+    manifest = export_state(DeltaRsStore(str(root)), tmp_path / name, root / "snapshots", NOW, shown.append)
+    assert manifest["schema_version"] == SCHEMA_VERSION and manifest["state_id"]
+    assert manifest["tables"]["backfill_item"]["rows"] == 7
+    assert "backfill_item: 7 rows" in shown
+
+    new = tmp_path / "new"
+    import_state(DeltaRsStore(str(new)), tmp_path / name, new / "snapshots", quiet)
+
+    assert rows_of(new) == rows_of(root)
+    assert (new / "snapshots" / "abc" / "dag.py").read_text() == "# the code"
+    assert all(finding.ok for finding in DeltaRsStore(str(new)).check())
+
+
+def test_it_goes_on_where_it_was(root: Path, export: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    import_state(DeltaRsStore(str(new)), export, new / "snapshots", quiet)
+    root.rename(root.with_name("away"))
+    try:
+        manager = go_on(new)
+        manager.ask("backfill.unpause", backfill_id=next(iter(manager.state.backfills)))
+        manager.drain()
+        assert {item.state for item in manager.store.read(BackfillItem)} == {"success", "failed"}
+    finally:
+        root.with_name("away").rename(root)
+
+
+def test_an_export_moves_between_engines(root: Path, export: Path, tmp_path: Path) -> None:
+    memory, back = MemoryStore(), DeltaRsStore(str(tmp_path / "back"))
+    import_state(memory, export, tmp_path / "snapshots", quiet)
+    assert rows_in(memory) == rows_in(DeltaRsStore(str(root)))
+
+    export_state(memory, tmp_path / "again", tmp_path / "snapshots", NOW, quiet)
+    import_state(back, tmp_path / "again", tmp_path / "snapshots2", quiet)
+    assert rows_in(back) == rows_in(memory)
+
+
+def test_it_moves_into_a_catalog_and_back(spark: SparkSession, root: Path, export: Path, tmp_path: Path) -> None:
+    from backfill_manager.store.delta_spark.store import DeltaSparkStore
+
+    catalog, back = DeltaSparkStore("spark_catalog.imported_state", spark), DeltaRsStore(str(tmp_path / "back"))
+    import_state(catalog, export, tmp_path / "snapshots", quiet)
+    assert rows_in(catalog) == rows_in(DeltaRsStore(str(root)))
+
+    export_state(catalog, tmp_path / "again", tmp_path / "snapshots", NOW, quiet)
+    import_state(back, tmp_path / "again", tmp_path / "snapshots2", quiet)
+    assert rows_in(back) == rows_in(catalog)
+
+
+def test_tables_are_plain_parquet_files(export: Path) -> None:
+    assert pq.read_table(export / "tables" / "backfill_item.parquet").num_rows == 7
+
+
+def test_a_state_that_is_not_empty_is_left_alone(root: Path, export: Path) -> None:
+    before = rows_of(root)
+    with pytest.raises(StateError, match=r"There is a state at .* already"):
+        import_state(DeltaRsStore(str(root)), export, root / "snapshots", quiet)
+    assert rows_of(root) == before
+
+
+def change_manifest(export: Path, **values: Any) -> None:
+    manifest = json.loads((export / "manifest.json").read_text())
+    (export / "manifest.json").write_text(json.dumps({**manifest, **values}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: change_manifest(folder, schema_version=SCHEMA_VERSION + 1), f"of state version {SCHEMA_VERSION + 1}"),
+        (lambda folder: (folder / RUNS).write_bytes(b"PAR1"), f"the checksum of {RUNS} differs"),
+        (lambda folder: (folder / RUNS).unlink(), f"{RUNS} is missing"),
+        (lambda folder: (folder / CODE).write_text("# other"), f"the checksum of {CODE} differs"),
+        (lambda folder: (folder / "snapshots" / "more.py").write_text(""), "snapshots/more.py is new"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "its manifest.json is missing or damaged"),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_it_was_written_is_refused_before_anything_is_made(
+    export: Path, tmp_path: Path, damage: Any, message: str
+) -> None:
+    damage(export)
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        import_state(DeltaRsStore(str(tmp_path / "new")), export, tmp_path / "new" / "snapshots", quiet)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_truncated_archive_is_refused(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "state.tar"
+    export_state(DeltaRsStore(str(root)), file, root / "snapshots", NOW, quiet)
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(InvalidInput, match=r"state\.tar"):
+        import_state(DeltaRsStore(str(tmp_path / "new")), file, tmp_path / "new" / "snapshots", quiet)
+
+
+def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path, tmp_path: Path) -> None:
+    class BreaksOff(DeltaRsStore):
+        def fill(self, batches_of: Any) -> None:
+            def broken(table: str) -> Iterator[pa.RecordBatch]:
+                if table == "dag_run":
+                    raise OSError("the export is on a disk that is gone")
+                yield from batches_of(table)
+
+            super().fill(broken)
+
+    with pytest.raises(StateError, match="dag_run"):
+        import_state(BreaksOff(str(tmp_path / "new")), export, tmp_path / "new" / "snapshots", quiet)
+
+    store = DeltaRsStore(str(tmp_path / "new"))
+    with pytest.raises(StateError, match="Table manager of the state is missing"):
+        store.init()
+
+
+def test_tables_that_are_written_meanwhile_are_of_one_moment(tmp_path: Path) -> None:
+    """What is committed after the moment is not in the export, of no table."""
+    manager = told_state(tmp_path / "state")
+    before = rows_of(tmp_path / "state")
+    pinned = DeltaRsStore(str(tmp_path / "state")).pin()
+    later = go_on(tmp_path / "state")
+    later.ask("backfill.unpause", backfill_id=next(iter(later.state.backfills)))
+    later.drain()
+
+    class Pinned(MemoryStore):
+        def pin(self) -> Any:
+            return pinned
+
+    source = Pinned()
+    source.init()
+    export_state(source, tmp_path / "export", tmp_path / "none", NOW, quiet)
+    new = tmp_path / "new"
+    import_state(DeltaRsStore(str(new)), tmp_path / "export", new / "snapshots", quiet)
+    assert rows_of(new) == before != rows_of(tmp_path / "state")
+    assert manager is not later
+
+
+@pytest.mark.slow
+def test_a_million_task_instances_need_bounded_memory(tmp_path: Path) -> None:
+    rows, store = 1_000_000, DeltaRsStore(str(tmp_path / "large"))
+
+    def batches_of(table: str) -> Iterator[pa.RecordBatch]:
+        if table == "task_instance":
+            for begin in range(0, rows, BATCH_ROWS):
+                yield batch_of(table, [
+                    TaskInstance(dag_id="d", run_id=f"backfill__{n}", task_id="t", state="success", run_seq=n)
+                    for n in range(begin, begin + BATCH_ROWS)
+                ])  # fmt: skip
+
+    store.fill(batches_of)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    export_state(store, tmp_path / "export", tmp_path / "none", NOW, quiet)
+    import_state(DeltaRsStore(str(tmp_path / "new")), tmp_path / "export", tmp_path / "none", quiet)
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert DeltaRsStore(str(tmp_path / "new")).count("task_instance", [])[()] == rows
+    assert grown_mb < 600, f"{grown_mb:.0f} MB"
+
+
+def test_files_of_an_archive_stay_in_its_folder(tmp_path: Path) -> None:
+    """An archive from elsewhere can't write beside it."""
+    outside = tmp_path / "outside.txt"
+    outside.write_text("x")
+    with tarfile.open(tmp_path / "bad.tar", "w") as archive:
+        archive.add(outside, arcname="../escaped.txt")
+    with pytest.raises(InvalidInput):
+        import_state(DeltaRsStore(str(tmp_path / "new")), tmp_path / "bad.tar", tmp_path / "s", quiet)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "back-it-up.md"
+
+
+def test_the_state_goes_back_by_deltas_time_travel_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "state"
+    told_state(root)
+    before, moment = rows_of(root), datetime.now(timezone.utc)
+    later = go_on(root)
+    later.ask("backfill.unpause", backfill_id=next(iter(later.state.backfills)))
+    later.drain()
+    later.leader.resign(moment)
+    assert rows_of(root) != before
+
+    (code,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL)
+    code, replaced = re.subn(
+        r"moment = datetime\(.+\)", f"moment = datetime.fromisoformat({moment.isoformat()!r})", code
+    )
+    assert replaced == 1
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    store = DeltaRsStore(str(root))
+    adopt_state(store, Settings(), SystemClock(), "copy")
+
+    assert rows_of(root) == before
+    assert all(finding.ok for finding in store.check())
+    manager = go_on(root)
+    manager.ask("backfill.unpause", backfill_id=next(iter(manager.state.backfills)))
+    manager.drain()
+    assert {item.state for item in manager.store.read(BackfillItem)} == {"success", "failed"}

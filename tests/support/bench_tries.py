@@ -1,0 +1,139 @@
+"""Measures what a try of a Python task costs in CPU, and in which process, without a manager and its tables.
+
+Many tries at once in one executor; then the same Spark jobs from threads of this process. Linux only: it reads /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.execution.messages import Event, Failed, TaskEnded, TaskLaunch
+from support.executor_fixture import a_launch, an_executor, fork_servers
+from support.task_snapshot import of_snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WIDTH: Final = 16
+KINDS: Final = ("nothing", "a line of log", "a Spark job", "on an executor")
+FUNCTIONS: Final = """
+from backfill_manager import dag, task
+
+@dag("stage", schedule=None)
+def stage():
+    @task{kind}
+    def work(ctx):
+        {body}
+    work()
+"""
+_BODIES: Final = {
+    "nothing": "pass",
+    "a line of log": 'ctx.log.info("first line")',
+    "a Spark job": 'ctx.spark.range(1000).selectExpr("sum(id)").collect()',
+    "on an executor": "pass",
+}
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+def measure_tries(
+    tries: int, kinds: tuple[str, ...] = KINDS, *, rounds: int = 3, spark: SparkSession
+) -> dict[str, Any]:
+    """By kind of task: tries per second, and milliseconds of CPU a try, by process; each the median of the rounds. `bare` are
+    the same Spark jobs in threads of this process."""
+    found: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory(prefix="bfm-bench-") as scratch:
+        for number in range(-1, rounds):  # the first: the JVM compiles the code
+            for kind in kinds:
+                one = _tries(kind, tries, Path(scratch), spark)
+                found.setdefault(kind, []).extend([one] * (number >= 0))
+            if "a Spark job" in kinds:
+                found.setdefault("bare", []).extend([_bare(tries, spark)] * (number >= 0))
+    return {kind: {key: _median(key, ones) for key in ones[0]} for kind, ones in found.items()}
+
+
+def _median(key: str, ones: list[dict[str, float]]) -> float:
+    return round(statistics.median(one[key] for one in ones), 2)
+
+
+def launch_of(kind: str, folder: Path, number: int) -> TaskLaunch:
+    is_executor = kind == "on an executor"
+    snapshot = folder / kind.replace(" ", "-")
+    if not snapshot.exists():
+        snapshot.mkdir()
+        text = FUNCTIONS.format(kind=".executor" if is_executor else "", body=_BODIES[kind])
+        (snapshot / "stage.py").write_text(text)
+    how = {"kind": "executor"} if is_executor else {}
+    return of_snapshot(a_launch("work", run_id=f"run {number} {time.monotonic_ns()}", **how), snapshot, "stage.py")
+
+
+def _tries(kind: str, tries: int, folder: Path, spark: SparkSession) -> dict[str, float]:
+    ended: list[TaskEnded] = []
+    done = threading.Event()
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, TaskEnded):
+            ended.append(event)
+            if len(ended) == tries:
+                done.set()
+
+    with an_executor(spark, on_event, slots={"backfill": WIDTH}) as executor:
+        executor.prepare()
+        launches = [launch_of(kind, folder, number) for number in range(tries)]
+        server = fork_servers().get(None).pid
+        before, began = cpu_by_process(spark, server), time.perf_counter()
+        for launch in launches:
+            executor.launch(launch)
+        done.wait()
+        took = time.perf_counter() - began
+        after = cpu_by_process(spark, server)
+    failed = [event.outcome for event in ended if isinstance(event.outcome, Failed)]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {tries} failed: {failed[0].error}")
+    return _result(tries, took, before, after)
+
+
+def _bare(jobs: int, spark: SparkSession) -> dict[str, float]:
+    def job(_: int) -> None:
+        spark.newSession().range(1000).selectExpr("sum(id)").collect()
+
+    server = fork_servers().get(None).pid
+    before, began = cpu_by_process(spark, server), time.perf_counter()
+    with ThreadPoolExecutor(WIDTH) as pool:
+        list(pool.map(job, range(jobs)))
+    took = time.perf_counter() - began
+    return _result(jobs, took, before, cpu_by_process(spark, server))
+
+
+def _result(tries: int, took: float, before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    each = {name: (after[name] - before[name]) / tries * 1000 for name in before}
+    return {"per_s": tries / took, "all": sum(each.values()), **each}
+
+
+def cpu_by_process(spark: SparkSession, server: int) -> dict[str, float]:
+    """Seconds of CPU so far."""
+    jvm: Any = spark.sparkContext._jvm
+    own, _ = _times(jvm.java.lang.ProcessHandle.current().pid())
+    forks, children = _times(server)
+    running = sum(_times(int(pid))[0] for pid in _children_of(server))
+    return {"this process": time.process_time(), "fork server": forks, "task processes": children + running, "JVM": own}
+
+
+def _times(pid: int) -> tuple[float, float]:
+    """Of the process itself, and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0, 0.0
+    user, system, of_children, system_of_children = (int(field) / _TICK for field in fields[11:15])
+    return user + system, of_children + system_of_children
+
+
+def _children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
