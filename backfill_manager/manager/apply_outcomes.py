@@ -48,7 +48,10 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
             moved, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
         state.changes.put(c.try_of(moved, term, try_state, event.spark_jobs))
         for number, table in enumerate(event.tables, start=1):
-            state.changes.put(_access(run.row, ti, event, number, table))
+            access = _access(run.row, ti, event, number, table)
+            state.changes.put(access)
+            if access.access == "write" and access.succeeded:
+                state.note_write(access)
 
 
 def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable) -> TableAccess:

@@ -85,11 +85,11 @@ class Decisions:
             self.requests.accept(request_id, kinds.STATE_COMPACT, now, None, message, {"files": files})
 
     def next_due(self, now: datetime) -> datetime | None:
-        """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of the time
-        that a suspect task runs alone."""
+        """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of a
+        wait for tables, the end of the time that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
-        due.append(backfills.next_window_opening(self.state))
+        due += [backfills.next_window_opening(self.state), runs.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
         return min((at for at in due if at is not None), default=None)
