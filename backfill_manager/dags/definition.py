@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
 from backfill_manager.model.states import TRIGGER_RULES, WriteMode
+from backfill_manager.schemas.checks import Check
 from backfill_manager.schemas.params import ParamSpec
 
 TaskKind = Literal["python", "executor", "sql"]
@@ -59,6 +60,7 @@ class TaskSpec:
     partition_column: str | None = None  # of `into`: holds the partition key
     mode: WriteMode = "replace"  # of `into`: as of `ctx.write`
     schema: Literal["merge"] | None = None  # of `into`: adds columns that the table lacks
+    checks: tuple[Check, ...] = ()  # of the rows of every table that it writes, before they are committed
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
@@ -236,6 +238,8 @@ class DagSpec:
             for name in ("memory", "nice", "wait_for_downstream", "mode", "schema"):
                 if task[name] in (None, False, "replace"):
                     del task[name]
+            if not task["checks"]:
+                del task["checks"]
         if not plain["declared_params"]:
             del plain["declared_params"]
         plain["start_date"] = format_instant(self.start_date)
@@ -245,7 +249,16 @@ class DagSpec:
     @classmethod
     def from_json(cls, text: str) -> DagSpec:
         plain = json.loads(text)
-        plain["tasks"] = tuple(TaskSpec(**{**task, "upstream": tuple(task["upstream"])}) for task in plain["tasks"])
+        plain["tasks"] = tuple(
+            TaskSpec(
+                **{
+                    **task,
+                    "upstream": tuple(task["upstream"]),
+                    "checks": tuple(Check(**check) for check in task.get("checks", ())),
+                }
+            )
+            for task in plain["tasks"]
+        )
         plain["tags"] = tuple(plain["tags"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
         plain["writes"] = tuple(plain.get("writes", ()))
