@@ -17,7 +17,6 @@ from backfill_manager.errors import CheckFailedToRun, ChecksFailed, shorten
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.messages import CheckedWrite
 from backfill_manager.humanise import plural
-from backfill_manager.masking import mask_text
 from backfill_manager.schemas.checks import (
     Check,
     CheckOutcome,
@@ -133,8 +132,9 @@ class RowChecks:
             if isinstance(form, Unique):
                 failing = F.count("*") - F.count_distinct(F.struct(*form.columns))
             else:
+                if isinstance(form, Condition):
+                    rows.where(form.sql)  # refuses what is no condition of single rows
                 failing = F.count_if(_breaks(form))
-                rows.where(_breaks(form))  # refuses what is no condition of single rows
             rows.agg(failing)  # analyses it, so that the check that is wrong is known
         except AnalysisException as error:
             self._refuse(check, error)
@@ -152,9 +152,8 @@ class RowChecks:
                 self._refuse(self._checks[i][0], why)
 
     def _refuse(self, check: Check, error: PySparkException) -> None:
-        why = one_line(error)
-        message = mask_text(why)
-        result = CheckedWrite(self._table, check.condition, check.name, "error", message=message)
+        why = one_line(error).rstrip(";")
+        result = CheckedWrite(self._table, check.condition, check.name, "error", message=why)
         self._results.put(self._transaction, [result])
         label = _label(check.condition, check.name)
         raise CheckFailedToRun(

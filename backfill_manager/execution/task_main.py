@@ -30,7 +30,7 @@ from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
 
-from backfill_manager.errors import AbandonedTry, LostLease, StateError
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
 from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import TaskLaunch
@@ -191,7 +191,9 @@ class _Manager:
         """See `row_checks.RowsBefore`."""
         reply = self.request("rows_before", table=table, count=number, unit=unit)
         if "broken" in reply:
-            raise StateError(f"what this task has written before can't be read from the state: {reply['broken']}")
+            raise BackfillManagerError(
+                f"what this task has written before can't be read from the state: {reply['broken']}"
+            )
         rows: list[int] = reply["rows"]
         return rows
 

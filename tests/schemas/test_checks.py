@@ -109,7 +109,10 @@ def test_a_mapping_is_a_check_as_yaml_has_it() -> None:
             "rows within 20 % of the 7 before", Figures(5, before=(100, 90)),
             Verdict(True, None, "not compared: 2 intervals before it are known"),
         ),
-        ("rows within 20 % of the 1 before", Figures(5, before=(5,)), Verdict(True, 0.0, "5 rows, +0.0 % against 5.0, the mean of 1 interval before")),
+        (
+            "rows within 20 % of the 1 before", Figures(5, before=(5,)),
+            Verdict(True, 0.0, "5 rows, +0.0 % against 5.0, the mean of 1 interval before"),
+        ),
     ],
 )  # fmt: skip
 def test_meaning(text: str, figures: Figures, verdict: Verdict) -> None:
