@@ -83,16 +83,15 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
     if unit == "days":
         where.append(Condition("interval_start", ">=", interval.start - timedelta(days=number)))
     columns = ("interval_start", "interval_end", "run_id", "launch", "at", "rows_written")
-    newest: dict[datetime, tuple[Any, ...]] = {}
-    rows = Counter[tuple[Any, ...]]()
+    last: dict[datetime, tuple[Any, ...]] = {}  # the try that wrote an interval last
+    rows = Counter[tuple[Any, ...]]()  # of each try and interval
     for one in store.read_arrow(TableAccess.TABLE, columns, where).to_pylist():
-        if not _NEARLY[0] * length <= one["interval_end"] - one["interval_start"] <= _NEARLY[1] * length:
-            continue
-        write = (one["at"], one["run_id"], one["launch"])
-        rows[write] += one["rows_written"]
-        newest[one["interval_start"]] = max(newest.get(one["interval_start"], write), write)
-    starts = sorted(newest, reverse=True)
-    return [rows[newest[start]] for start in (starts if unit == "days" else starts[:number])]
+        start = one["interval_start"]
+        if _NEARLY[0] * length <= one["interval_end"] - start <= _NEARLY[1] * length:
+            rows[start, one["run_id"], one["launch"]] += one["rows_written"]
+            last[start] = max(last.get(start, (one["at"],)), (one["at"], one["run_id"], one["launch"]))
+    starts = sorted(last, reverse=True)
+    return [rows[(start, *last[start][1:])] for start in (starts if unit == "days" else starts[:number])]
 
 
 def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None) -> dict[str, Any]:

@@ -359,7 +359,12 @@ class YamlDefaultArgs(_OfTask, total=False):
 KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
 _TASK_RULES: Final[dict[str, Any]] = {
     "oneOf": [{"required": [kind]} for kind in KINDS],
-    "not": {"required": ["executor", "checks"]},
+    "not": {
+        "anyOf": [
+            {"required": ["executor", "checks"]},
+            {"required": ["sql", "checks"], "not": {"required": ["into"]}},
+        ]
+    },
     "dependentRequired": {
         "into": ["sql"],
         "time_column": ["sql", "into"],
