@@ -83,15 +83,16 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
     if unit == "days":
         where.append(Condition("interval_start", ">=", interval.start - timedelta(days=number)))
     columns = ("interval_start", "interval_end", "run_id", "launch", "at", "rows_written")
-    last: dict[datetime, tuple[Any, ...]] = {}  # the try that wrote an interval last
+    last: dict[datetime, tuple[datetime, tuple[Any, ...]]] = {}  # when an interval was written last, and by which try
     rows = Counter[tuple[Any, ...]]()  # of each try and interval
     for one in store.read_arrow(TableAccess.TABLE, columns, where).to_pylist():
         start = one["interval_start"]
         if _NEARLY[0] * length <= one["interval_end"] - start <= _NEARLY[1] * length:
-            rows[start, one["run_id"], one["launch"]] += one["rows_written"]
-            last[start] = max(last.get(start, (one["at"],)), (one["at"], one["run_id"], one["launch"]))
+            write = (start, one["run_id"], one["launch"])
+            rows[write] += one["rows_written"]
+            last[start] = max(last.get(start, (one["at"], write)), (one["at"], write))
     starts = sorted(last, reverse=True)
-    return [rows[(start, *last[start][1:])] for start in (starts if unit == "days" else starts[:number])]
+    return [rows[last[start][1]] for start in (starts if unit == "days" else starts[:number])]
 
 
 def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None) -> dict[str, Any]:
