@@ -32,10 +32,8 @@ from typing import Any, ClassVar, Final, TypeVar
 # 10: the table check_result.
 SCHEMA_VERSION: Final = 10
 
-NEW_TABLES: Final = {
-    "table_access": 9,
-    "check_result": 10,
-}  # since this version; states of an older one get them when a manager starts
+# Since this version; states of an older one get them when a manager starts.
+NEW_TABLES: Final = {"table_access": 9, "check_result": 10}
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -13,8 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 from support.executor_fixture import Audience, Stage, a_launch, an_executor, rows_of, version_of
 
+from backfill_manager.errors import ChecksFailed
 from backfill_manager.execution.messages import CheckedWrite, Failed, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.schemas.checks import Check
+from backfill_manager.task_testing import run_task
+from backfill_manager.testing import load_file
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "check-before-publishing.md"
 
 
 def checked(stage: Stage, launch: TaskLaunch) -> list[CheckedWrite]:
@@ -184,6 +190,38 @@ def test_rows_are_compared_with_what_the_manager_knows_of_those_before(
     assert (first.outcome, first.value, first.message) == (
         "passed", -50.0, "10 rows, -50.0 % against 20.0, the mean of 7 intervals before",
     )  # fmt: skip
+
+
+def test_the_example_of_the_guide_does_what_it_says(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code, said = re.findall(
+        r"^```(?:python|text)\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "cleaning.py").write_text(code)
+    (cleaning,) = load_file(tmp_path / "cleaning.py")
+    spark.sql("CREATE SCHEMA bronze")
+    try:
+        flights = spark.range(1, 843).selectExpr(
+            "IF(id <= 2, NULL, 'UA') AS carrier", "1544 + id AS flight", "TIMESTAMP'2013-01-05 05:00:00Z' AS time_hour",
+            "IF(id <= 2, 2, 5000) AS dep_delay",
+        )  # fmt: skip
+        flights.write.format("delta").saveAsTable("bronze.flights")
+        with pytest.raises(ChecksFailed) as failed:
+            run_task(spark, cleaning, "clean", logical_date="2013-01-05")
+        assert f"The try ends with `{failed.value}`" in GUIDE.read_text(encoding="utf-8").replace("``", "`")
+        lines = [f"{record.levelname} {record.message}" for record in caplog.records]
+        assert [line for line in said.splitlines() if line not in lines] == []
+        assert (
+            "WARNING silver.flights: check plausible delays (`dep_delay BETWEEN -120 AND 1440`) failed: 840 of 842 rows"
+            in lines
+        )
+
+        spark.sql("DELETE FROM bronze.flights WHERE carrier IS NULL")
+        assert run_task(spark, cleaning, "clean", logical_date="2013-01-05").rows_written == 840
+    finally:
+        spark.sql("DROP SCHEMA bronze CASCADE")
+        spark.sql("DROP SCHEMA IF EXISTS silver CASCADE")
 
 
 @pytest.mark.bench
