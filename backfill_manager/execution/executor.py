@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import AbandonedTry, LostLease
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
@@ -91,7 +91,7 @@ class Executor:
     ) -> None:  # fmt: skip
         self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
-        self._on_spark_gone, self._on_failure, self.rows_before = on_spark_gone, on_failure, rows_before
+        self._on_spark_gone, self._on_failure, self._rows_before = on_spark_gone, on_failure, rows_before
         self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
@@ -269,13 +269,21 @@ class Executor:
                     it.launch, session, log=it.lines.add, turns=it.turns,
                     commits=CommitsOfTry(self._commits, partial(self.refusal, it)) if self._commits.is_available else None,
                     refuse_if_abandoned=refuse_if_abandoned, state=self._state, accesses=it.accesses,
-                    check_results=it.check_results, rows_before=partial(self.rows_before, it.launch),
+                    check_results=it.check_results, rows_before=partial(self.rows_before, it),
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - before its statements: Spark is gone, or a bug of ours
             outcome = m.Failed(one_line(error))
         finally:
             it.turns.release_all()
             self.ended(it, outcome)
+
+    def rows_before(self, it: _Try, table: str, number: int, unit: str) -> Sequence[int]:
+        """See `row_checks.RowsBefore`."""
+        try:
+            return self._rows_before(it.launch, table, number, unit)
+        except Exception as error:  # whatever engine the state has; the try reports it, and is retried
+            what = "what this task has written before can't be read from the state"
+            raise BackfillManagerError(f"{what}: {one_line(error)}") from error
 
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
@@ -440,7 +448,7 @@ class _Listener:
     def __init__(self, executor: Executor, it: _Try) -> None:
         self._executor, self._it = executor, it
         self.line, self.refusal = it.lines.add, partial(executor.refusal, it)
-        self.rows_before = partial(executor.rows_before, it.launch)
+        self.rows_before = partial(executor.rows_before, it)
 
     def started(self) -> None:
         self._executor.started(self._it)

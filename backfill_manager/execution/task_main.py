@@ -191,9 +191,7 @@ class _Manager:
         """See `row_checks.RowsBefore`."""
         reply = self.request("rows_before", table=table, count=number, unit=unit)
         if "broken" in reply:
-            raise BackfillManagerError(
-                f"what this task has written before can't be read from the state: {reply['broken']}"
-            )
+            raise BackfillManagerError(reply["broken"])
         rows: list[int] = reply["rows"]
         return rows
 

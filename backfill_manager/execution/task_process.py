@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
-from backfill_manager.errors import AbandonedTry, StateError
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, StateError
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import Answer, GroupCommits
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
@@ -81,7 +81,8 @@ class Listener(Protocol):
         """Why it must write nothing any more: ("abandoned" or "unsure", the message)."""
 
     def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
-        """See `row_checks.RowsBefore`. Called in a thread of its own, as it reads the state."""
+        """See `row_checks.RowsBefore`; called in a thread of its own, as it reads the state. `BackfillManagerError` if it
+        can't."""
 
     def ended(self, outcome: Outcome) -> None: ...
 
@@ -501,8 +502,8 @@ class TaskProcesses:
     def _answer_rows_before(self, process: _Process, task: RunningTask, number: int, request: dict[str, Any]) -> None:
         try:
             rows = task.listener.rows_before(str(request["table"]), int(request["count"]), str(request["unit"]))
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from reading the state, the try reports it
-            self._reply(process, {"number": number, "broken": one_line(error)})
+        except BackfillManagerError as error:
+            self._reply(process, {"number": number, "broken": str(error)})
         else:
             self._reply(process, {"number": number, "rows": list(rows)})
 
