@@ -229,6 +229,10 @@ class Client(AbstractContextManager["Client"]):
         """Large results are left out, except for a single task (`task_id`)."""
         return self._read(r.RunTasks, _run(run_id, dag_id, "tasks"), {"task_id": task_id})
 
+    def checks(self, run_id: str, *, dag_id: str | None = None, task_id: str | None = None) -> Sequence[r.CheckResult]:
+        """What the checks of a run, or of one of its tasks, have found, by task and try."""
+        return self._read(r.Page[r.CheckResult], _run(run_id, dag_id, "checks"), {"task_id": task_id}).items
+
     def logs(
         self, run_id: str, task_id: str, *, dag_id: str | None = None, try_number: int | None = None,
         after: str | None = None,

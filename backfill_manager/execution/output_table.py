@@ -80,6 +80,11 @@ class OutputTable:
             parts.insert(0, self._spark.catalog.currentCatalog())
         return ".".join(parts).lower()
 
+    @property
+    def key(self) -> str:
+        """Its name in the catalog, else its path."""
+        return self.identity if self.is_path else plain_name(self.identity)
+
     def written(
         self, path: str, version: int | None = None, rows: int | None = None, size: int | None = None, columns: str | None = None
     ) -> AccessedTable:  # fmt: skip

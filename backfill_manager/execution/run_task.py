@@ -16,6 +16,7 @@ from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSk
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
@@ -33,12 +34,16 @@ Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
 def run_sql_task(
     launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses, check_results: CheckResults,
+    rows_before: RowsBefore,
 ) -> Outcome:  # fmt: skip
     """Run its statements in this session. Whatever happens comes back as a value; the traceback goes into the try's log."""
 
     def run() -> Succeeded:
-        this = _write_context(launch, lambda: session, log, turns, commits, refuse_if_abandoned, state, accesses)
+        this = WriteContext(
+            launch, lambda: session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses,
+            check_results, rows_before,
+        )  # fmt: skip
         ctx = TaskContext(this)
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
@@ -49,6 +54,7 @@ def run_sql_task(
 def run_python_task(
     launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
     refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
+    check_results: CheckResults, rows_before: RowsBefore,
 ) -> Outcome:  # fmt: skip
     """Load the code of its version into this process and run it."""
 
@@ -56,7 +62,11 @@ def run_python_task(
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
-        ctx = TaskContext(_write_context(launch, session, log, turns, commits, refuse_if_abandoned, state, accesses))
+        this = WriteContext(
+            launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
+            rows_before,
+        )  # fmt: skip
+        ctx = TaskContext(this)
         returned = function(ctx)
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
@@ -65,12 +75,8 @@ def run_python_task(
     return _outcome_of(run, log, launch.memory_mb)
 
 
-def _write_context(
-    launch: TaskLaunch, session: Callable[[], SparkSession], log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
-) -> WriteContext:  # fmt: skip
-    logger = TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
-    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits, accesses)
+def _logger(launch: TaskLaunch, log: Log) -> TaskLogger:
+    return TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
 
 
 def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:

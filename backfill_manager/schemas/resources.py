@@ -6,13 +6,14 @@ Instants are aware UTC datetimes, in JSON ISO-8601 with `Z`; `_s` is seconds, `_
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
 from pydantic_core import core_schema
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
+from backfill_manager.schemas.checks import CheckOutcome
 from backfill_manager.schemas.commands import BackfillConfig, LargeUpdatableOptions, UpdatableOptions
 
 Document = dict[str, Any]
@@ -221,6 +222,27 @@ class RunTasks(Page[TaskInstance]):
     """All of a run's tasks on one page: `next_cursor` is always null."""
 
     tries: tuple[Try, ...] = Field(description="Every start that has ended, in the order of their starts.")
+
+
+class CheckResult(Resource):
+    """What a check found in the rows that a task was about to publish."""
+
+    task_id: str = Field(description="The task.")
+    try_number: int = Field(description="Its try.")
+    launch: int = Field(description="Every start has its own.")
+    table: str = Field(description="The table's name in the catalog, else its path.")
+    condition: str = Field(description="The check, as it was declared.")
+    name: str | None = Field(description="Its name, if it has one.")
+    outcome: str = Field(
+        description="`failed` published nothing, `warned` did; `error`: it could not be run; `skipped`: an earlier try had "
+        "checked and published the rows.",
+        json_schema_extra={"enum": list(get_args(CheckOutcome))},
+    )
+    rows: int | None = Field(description="Rows of the write; null: they were not checked.")
+    failing_rows: int | None = Field(description="Of them; null: the check is not of single rows.")
+    value: float | None = Field(description="The number of rows, or percent above the mean of the intervals before.")
+    message: str | None = Field(description="What was found, in words.")
+    at: Instant = Field(description="When the try ended.")
 
 
 class Table(Resource):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.model.records import DagRun, ImportProblem, Record, TableAccess, TaskLog
+from backfill_manager.model.records import CheckResult, DagRun, ImportProblem, Record, TableAccess, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
 
@@ -86,7 +86,7 @@ def busy_ground() -> InMemoryManager:
     _finish_some(ground, {"start"})
     for _ in range(3):
         ground.tick()
-    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground))
+    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground), *check_results(ground))
     ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
     return ground
 
@@ -125,6 +125,24 @@ def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
             interval_end=run.interval_end, partition_key=run.partition_key,
         )
         for k, run in enumerate(runs) for n, (task, access, name, path) in enumerate(steps, start=1)
+    ]  # fmt: skip
+
+
+def check_results(ground: InMemoryManager) -> list[CheckResult]:
+    """Of the last try of every `clean`."""
+    found = (
+        ("rows > 0", None, "passed", None, "1,234 rows"),
+        ("no nulls in order_id", "orders have <ids>", "warned", 3, "3 of 1,234 rows"),
+        ("rows within 20 % of the 7 before", None, "failed", None, "1,234 rows, -31.2 % against 1,793.6"),
+        ("amount >= 0", None, "skipped", None, "an earlier try of the run has checked and committed these rows"),
+    )  # fmt: skip
+    return [
+        CheckResult(
+            ti.dag_id, ti.run_id, ti.task_id, max(ti.launch, 1), n, max(ti.try_number, 1), "silver.orders", condition, outcome,
+            ti.run_seq, NOON, 1, name, None if outcome == "skipped" else 1234, failing, message=message,
+        )
+        for ti in ground.tasks("shop", "clean")
+        for n, (condition, name, outcome, failing, message) in enumerate(found, start=1)
     ]  # fmt: skip
 
 

@@ -130,6 +130,12 @@ class LocalBackend:
             "tries": queries.tasks.list_tries(self.store, row),
         }
 
+    def checks(self, run: Document, task_id: str | None) -> list[Document]:
+        row = self.run_row(run)
+        if task_id is not None:
+            queries.tasks.find_task_instance(self.store, row, task_id)
+        return queries.tasks.list_check_results(self.store, row, task_id)
+
     def log(self, run: Document, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
         row = self.run_row(run)  # before its lines: a run that has ended has its whole log
         state = queries.tasks.find_task_instance(self.store, row, task_id).state

@@ -82,6 +82,9 @@ class RemoteBackend:
         document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"]).document()
         return {"tasks": document["items"], "tries": document["tries"]}
 
+    def checks(self, run: Document, task_id: str | None) -> Any:
+        return _plain(self._client.checks(run["run_id"], dag_id=run["dag_id"], task_id=task_id))
+
     def log(self, run: Document, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
         lines: list[Document] = []
         last = None if after is None else f"{after[0]}.{after[1]}"
