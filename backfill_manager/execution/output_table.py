@@ -81,10 +81,12 @@ class OutputTable:
         return ".".join(parts).lower()
 
     def written(
-        self, path: str, version: int | None = None, rows: int | None = None, size: int | None = None
+        self, path: str, table_id: str, commit: Commit | None = None, interval_column: str | None = None
     ) -> AccessedTable:
-        """That a try has written it, there; without a version an earlier one has."""
-        return AccessedTable("write", None if self.is_path else plain_name(self.identity), path, version, rows, size)
+        """That a try has written it, there; without a commit an earlier one has."""
+        name = None if self.is_path else plain_name(self.identity)
+        made = (None, None, None) if commit is None else (commit.version, commit.rows, commit.bytes)
+        return AccessedTable("write", name, path, *made, table_id, interval_column)
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""
@@ -178,6 +180,11 @@ class TableState:
     def path(self) -> str:
         """Where it lies, as a URI."""
         return str(self._log.dataPath().toString())
+
+    @property
+    def table_id(self) -> str:
+        """Another one when the table was dropped and made anew."""
+        return str(self._snapshot.metadata().id())
 
     def recorded(self, transaction: str) -> int | None:
         """The last version under this transaction id."""

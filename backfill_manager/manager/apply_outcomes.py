@@ -56,7 +56,8 @@ def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, tabl
         ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, table.access, ti.run_seq, event.at,
         isinstance(event.outcome, m.Succeeded), run.dag_version, table_name=table.name, table_path=table.path,
         version=table.version, rows_written=table.rows, bytes_written=table.bytes, interval_start=run.interval_start,
-        interval_end=run.interval_end, partition_key=run.partition_key,
+        interval_end=run.interval_end, partition_key=run.partition_key, table_id=table.table_id,
+        interval_column=table.interval_column,
     )  # fmt: skip
 
 

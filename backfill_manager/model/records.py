@@ -29,7 +29,8 @@ from typing import Any, ClassVar, Final, TypeVar
 # 7: backfill.waits_until. It may be null.
 # 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 # 9: the table table_access.
-SCHEMA_VERSION: Final = 9
+# 10: table_access.table_id and interval_column. They may be null.
+SCHEMA_VERSION: Final = 10
 
 NEW_TABLES: Final = {"table_access": 9}  # since this version; states of an older one get them when a manager starts
 
@@ -249,6 +250,8 @@ class TableAccess(
     interval_start: datetime | None = None  # of the run
     interval_end: datetime | None = None
     partition_key: str | None = None
+    table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
+    interval_column: str | None = None  # of a write: the column that tells the rows of the interval, or the partition
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,9 @@ TOO_MANY_LISTED = _error("{count} {listed} are more than one backfill holds ({ma
 TOO_MANY_INTERVALS = _error(
     "the range holds about {count} intervals, more than one backfill may ({max}); ask for a shorter one", "end_date"
 )
+TOO_MANY_TO_COMPARE = _error(
+    "the range holds more than {max} intervals, too many to compare with tables at once; take a shorter one", "end_date"
+)
 NO_SCHEDULE = _error("DAG {dag_id!r} {has}, so a range holds no intervals; use [kind] single, [dates] or [partitions]")
 NO_START = _error("[kind] {kind} needs [start_date] (the DAG has no start_date to take instead)", "start_date")
 NO_END = _error("[kind] {kind} needs [end_date] (the DAG has no end_date to take instead)", "end_date")
