@@ -102,8 +102,8 @@ class OutputWriter:
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
         staged = StagedWrite(
-            table.name, table.identity, delta.folder, definition.table_id, definition.digest, tuple(delta.write_files(df)), replaced,
-            transaction, self._try.launch.ti.generation, self._try.user_metadata(),
+            table.name, table.identity, delta.folder, definition.table_id, definition.digest,
+            tuple(delta.write_files(df)), replaced, transaction, self._try.launch.ti.generation, self._try.user_metadata(),
         )  # fmt: skip
         return staged if staged.is_known_by_statistics else None
 

@@ -85,8 +85,8 @@ class OutputTable:
     ) -> AccessedTable:
         """That a try has written it, there; without a commit an earlier one has."""
         name = None if self.is_path else plain_name(self.identity)
-        made = (None, None, None) if commit is None else (commit.version, commit.rows, commit.bytes)
-        return AccessedTable("write", name, path, *made, table_id, interval_column)
+        version, rows, size = (None, None, None) if commit is None else (commit.version, commit.rows, commit.bytes)
+        return AccessedTable("write", name, path, version, rows, size, table_id, interval_column)
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""

@@ -2,23 +2,25 @@
 
 - `empty`: a run has succeeded, and no row lies in the interval.
 - `no_run`: rows lie in the interval, no run of the DAG has succeeded in it, and none of any DAG has written it.
-- `rewritten`: a commit of somebody else, after ours, has added or removed files with rows of the interval; or the table was replaced.
+- `rewritten`: a commit of somebody else, after ours, has added or removed files with rows of the interval, or the table was
+  replaced.
 - `outdated`: a table that was read to make it has changed within the interval since the version that was read.
 - `fewer_rows`: fewer than half of the median of the intervals around it. Reported, never judged.
 - `unknown`: one of these could not be told, with the reason.
 
-An interval with a live run is left out. Files tell their rows by bounds: a file within an interval has all its rows there; one that
-lies across the end of an interval may have rows in each that it touches, or none, and the count of these is a lower bound.
+An interval with a live run is left out. Files tell their rows by bounds: a file within an interval has all its rows there; one
+that lies across the end of an interval may have rows in each that it touches, or none, and the count of these is a lower bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from backfill_manager.schemas.findings import FINDINGS, Finding
 from backfill_manager.store.table_log import Changes, Files, TableLog
 
 if TYPE_CHECKING:
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-Finding = Literal["empty", "no_run", "rewritten", "outdated", "fewer_rows", "unknown"]
-FINDINGS: Final[tuple[Finding, ...]] = get_args(Finding)
+Reason = tuple[Finding, "Flags", Callable[[int], str]]  # where, and why in words, by the number of the interval
 NEIGHBOURS: Final = 7  # on either side, that say what is usual
 MIN_NEIGHBOURS: Final = 5  # altogether
 SHARE_OF_USUAL: Final = 0.5
@@ -104,7 +105,7 @@ class Judged:
     usual: Numbers  # NONE where too few are known
     flags: Mapping[Finding, Flags]
     is_missing: Flags  # its data is: what `--kind missing --by data` plans
-    _reasons: Sequence[tuple[Finding, Flags, Callable[[int], str]]] = field(default_factory=tuple)
+    _reasons: Sequence[Reason] = ()
 
     def gaps(self) -> Iterator[Gap]:
         """In the order of intervals."""
@@ -115,9 +116,7 @@ class Judged:
         for (number, at), texts in sorted(found.items()):
             rows, usual = int(self.rows.n[number]), int(self.usual[number])
             known = rows if self.rows.is_exact[number] else None
-            yield Gap(
-                number, FINDINGS[at], "; ".join(dict.fromkeys(texts)), known, usual if usual != NONE else None
-            )
+            yield Gap(number, FINDINGS[at], "; ".join(dict.fromkeys(texts)), known, usual if usual != NONE else None)
 
 
 def judge(runs: Runs, output: Output) -> Judged:
@@ -127,36 +126,37 @@ def judge(runs: Runs, output: Output) -> Judged:
     considered = ~runs.is_live & (output.axis.starts < output.axis.ends)  # hours of a column of dates hold no value
     is_done, none = runs.is_done & considered, (rows.n == 0) & rows.is_exact
     usual = usual_rows(rows, is_done)
-    reasons: list[tuple[Finding, Flags, Callable[[int], str]]] = []
-    unknown_reasons: list[tuple[Finding, Flags, Callable[[int], str]]] = []
+    reasons: list[Reason] = []
 
-    def found(finding: Finding, flags: Flags, text: Callable[[int], str]) -> None:
-        (unknown_reasons if finding == "unknown" else reasons).append((finding, flags & considered, text))
+    def found(finding: Finding, where: Flags, text: Callable[[int], str]) -> None:
+        reasons.append((finding, where & considered, text))
 
     wrote_none = output.access.rows == 0
     found("empty", is_done & none & ~wrote_none, lambda _: "a run has succeeded, and no row lies there")
     found("empty", is_done & none & wrote_none, lambda _: "a run has succeeded, and it wrote no row")
-    found("no_run", ~runs.is_done & (rows.n > 0) & ~output.is_written, lambda _: "rows lie there, and no run has written them")
+    found(
+        "no_run",
+        ~runs.is_done & (rows.n > 0) & ~output.is_written,
+        lambda _: "rows lie there, and no run has written them",
+    )
     fewer = is_done & rows.is_exact & (rows.n > 0) & (usual != NONE) & (rows.n < SHARE_OF_USUAL * usual)
     found("fewer_rows", fewer, lambda n: f"{rows.n[n]:,} rows; {usual[n]:,} are usual around it")
     why = output.log.why_unknown or "files lie across the ends of intervals, or have no statistics"
     found("unknown", ~rows.is_exact & (rows.n == 0), lambda _: f"its rows could not be counted: {why}")
 
     theirs = output.log.changes.where(~output.log.changes.is_ours)
-    for finding, flags, text in _changes("rewritten", output.name, output.log, theirs, output.axis, output.access):
-        found(finding, flags, text)
+    for reason in _changes("rewritten", output.name, output.log, theirs, output.axis, output.access):
+        found(*reason)
     for one in output.inputs:
-        for finding, flags, text in _changes("outdated", one.name, one.log, one.log.changes, one.axis, one.access):
-            found(finding, flags, text)
+        for reason in _changes("outdated", one.name, one.log, one.log.changes, one.axis, one.access):
+            found(*reason)
 
     flags = {finding: np.zeros(len(rows.n), np.bool_) for finding in FINDINGS}
     for finding, where, _ in reasons:
         flags[finding] |= where
-    for finding, where, _ in unknown_reasons:
-        flags[finding] |= where
     is_known = rows.is_exact | (rows.n > 0)
     is_missing = np.where(is_known, (rows.n == 0) & ~(is_done & wrote_none), ~runs.is_done) & considered
-    return Judged(rows, usual, flags, is_missing, (*reasons, *unknown_reasons))
+    return Judged(rows, usual, flags, is_missing, reasons)
 
 
 def rows_in(axis: Axis, files: Files) -> Rows:
@@ -212,7 +212,7 @@ def _touched(axis: Axis, first: Numbers, past: Numbers) -> tuple[Numbers, Number
 
 def _changes(
     finding: Finding, name: str, log: TableLog, changes: Changes, axis: Axis, access: Access
-) -> Iterator[tuple[Finding, Flags, Callable[[int], str]]]:
+) -> Iterator[Reason]:
     """Intervals in which a table has changed since the recorded version; where that can't be said, why."""
     has_version = access.version != NONE
     if log.problem is not None:

@@ -4,7 +4,8 @@
 - A DAG's output tables are those that its present tasks have written with the column that tells the rows of an interval
   (`ctx.write(..., time_column=...)`).
 - The inputs of an output are the Delta tables that the tasks which wrote it have read, with the column that the DAG declares
-  (`reads=`), that those who write it have named, or of the output's column's name. A table without one is read whole, and left out.
+  (`reads=`), that those who write it have named, or that is named as the output's. A table without one is read whole, and left
+  out.
 - What Spark could count and the log does not say is counted where there is a Spark session (`CountRows`).
 """
 
@@ -26,10 +27,12 @@ from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.execution.interval import Interval, ends
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, TableAccess
+from backfill_manager.planning.by_data import FindWanted, Wanted
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
 from backfill_manager.planning.interval_overlap import micros_of
 from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.table_log import TIME_TYPES, TableLog, read_table_log
 
@@ -105,10 +108,29 @@ def find_gaps(store: Store, dag: DagSpec, start: datetime, end: datetime, count:
     """Of the intervals that begin in `[start, end]`."""
     grid = _Grid.of(dag, start, end)
     own = grid.accesses(store, [Condition("dag_id", "=", dag.dag_id)])
-    own = own.filter(pc.is_in(own["task_id"].cast(pa.string()), pa.array([task.task_id for task in dag.tasks], pa.string())))
+    own = own.filter(
+        pc.is_in(own["task_id"].cast(pa.string()), pa.array([task.task_id for task in dag.tasks], pa.string()))
+    )
     runs = grid.runs(store, dag.dag_id)
     search = _Search(store, dag, grid, own, runs, count)
     return GapReport(dag, grid.starts, grid.ends, runs, tuple(search.table(path) for path in search.outputs))
+
+
+def wanted_by_data(store: Store, count: CountRows | None) -> FindWanted:
+    """For the plans that go by data. `InvalidInput` where an output table says nothing."""
+
+    def find(command: CreateBackfill, dag: DagSpec) -> Wanted:
+        assert command.start_date is not None and command.end_date is not None, "the range is filled in"
+        report = find_gaps(store, dag, command.start_date, command.end_date, count)
+        if not report.tables:
+            raise errors.NO_TABLES_BY_DATA(dag_id=dag.dag_id)
+        for table in report.tables:
+            if table.judged is None:
+                raise errors.TABLE_NOT_JUDGED(table=table.table, problem=table.problem)
+        wanted = report.is_outdated if command.kind == "outdated" else report.is_missing
+        return Wanted(report.starts, report.ends, wanted)
+
+    return find
 
 
 @dataclass(frozen=True)
@@ -180,7 +202,8 @@ class _Grid:
         return [Condition("interval_end", ">", first), Condition("interval_start", "<", last)]
 
     def last(self, accesses: pa.Table) -> _Last:
-        """`accesses` as `accesses` gives them: what comes later replaces what came before; of one try, the lowest version stays."""
+        """`accesses` as `accesses` gives them: what comes later replaces what came before; of one try, the lowest version
+        stays."""
         interval, row = self._cells(accesses)
         ids = accesses["table_id"].cast(pa.string()).combine_chunks().dictionary_encode()
         run_ids = accesses["run_id"].cast(pa.string()).combine_chunks().dictionary_encode()
@@ -230,7 +253,9 @@ class _Search:
         there = [Condition("table_path", "in", paths)]
         self._writes = grid.accesses(store, [Condition("access", "=", "write"), *there]) if paths else own
         # by path: as the last write that named one
-        self._columns = {one["table_path"]: one["interval_column"] for one in (_with_column(store, there) if paths else ())}
+        self._columns = {
+            one["table_path"]: one["interval_column"] for one in (_with_column(store, there) if paths else ())
+        }
         self._logs: dict[tuple[str, str], TableLog] = {}
         self.outputs = sorted({one["table_path"] for one in ever if one["task_id"] in tasks}, key=self._name)
 
@@ -262,7 +287,9 @@ class _Search:
             delta = of_task.filter(pc.and_(read, pc.is_valid(of_task["version"])))
             for path in sorted({path for path in delta["table_path"].to_pylist() if path and path != output}):
                 last = self._grid.last(self._of_table(delta, path, "read"))
-                version = np.where(last.at == last_try, last.version, NONE)  # a try before the last read it, and the last did not
+                version = np.where(
+                    last.at == last_try, last.version, NONE
+                )  # a try before the last read it, and the last did not
                 known = self._input(path, column, version)
                 if known is not None:
                     axis = self._grid.axis(known.kind)
@@ -292,7 +319,8 @@ class _Search:
     @staticmethod
     def _of_table(accesses: pa.Table, path: str, access: str) -> pa.Table:
         chosen = pc.and_(
-            pc.equal(accesses["table_path"].cast(pa.string()), path), pc.equal(accesses["access"].cast(pa.string()), access)
+            pc.equal(accesses["table_path"].cast(pa.string()), path),
+            pc.equal(accesses["access"].cast(pa.string()), access),
         )
         return accesses.filter(chosen)
 

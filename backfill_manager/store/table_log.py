@@ -5,8 +5,8 @@ Places are numbers along the column, whatever its type: epoch micros of a TIMEST
 a DATE those of its midnight. Statistics are bounds: the ends of a TIMESTAMP are cut to milliseconds by Spark, so a value may lie
 up to a millisecond after the last one.
 
-What delta-rs can't open (a reader feature that it does not know) is left to Spark: `why_unknown` says so. So are the numbers of rows
-of a table that may have deletion vectors, of which delta-rs shows none.
+What delta-rs can't open, or has a reader feature that is not known here, is left to Spark: `why_unknown` says so. So are the
+numbers of rows of a table that may have deletion vectors, of which delta-rs shows none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.")
 # With these, and those of the protocol's older versions, a file's rows are those that its statistics speak of.
-_KNOWN_FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_KNOWN_FEATURES: Final = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+)
 _THREADS: Final = 8  # that read log entries
 _MILLISECOND: Final = 1000
 _DAY: Final = 86_400_000_000
@@ -94,8 +96,8 @@ def plain_location(path: str) -> str:
 
 
 def read_table_log(path: str, column: str, since: int | None, state_id: str | None) -> TableLog:
-    """The table at a path or URI. `since`: the version after which commits are read (None: none of them). A commit is ours when its
-    user metadata names the state with this id."""
+    """The table at a path or URI. `since`: the version after which commits are read (None: none of them). A commit is ours when
+    its user metadata names the state with this id."""
     from deltalake import DeltaTable
 
     location = plain_location(path)
@@ -183,9 +185,7 @@ def _not_opened(location: str, column: str, error: Exception) -> TableLog:
         return TableLog(f"it can't be read: {_first_line(error)}")
     found = next((one for one in fields if one["name"].casefold() == column.casefold()), None)
     kind = found["type"] if found is not None and isinstance(found["type"], str) else ""
-    known = TableLog(
-        table_id=metadata["id"], version=max(texts), kind=kind, column=found["name"] if found else column
-    )
+    known = TableLog(table_id=metadata["id"], version=max(texts), kind=kind, column=found["name"] if found else column)
     return _unknown(known, f"delta-rs does not read this table ({_first_line(error)})")
 
 
@@ -200,7 +200,8 @@ def _added(table: DeltaTable) -> pa.Table:
 
 
 def _files(added: pa.Table, column: str) -> Files:
-    """From the columns of `get_add_actions(flatten=True)`, of which those are missing that no file has. `column`: its name in files."""
+    """From the columns of `get_add_actions(flatten=True)`, of which those are missing that no file has. `column`: its name
+    there."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -208,16 +209,16 @@ def _files(added: pa.Table, column: str) -> Files:
     if n == 0:
         return Files()
     records = added["num_records"].cast(pa.int64()) if "num_records" in there else pa.nulls(n, pa.int64())
-    nulls = added[f"null_count.{column}"].cast(pa.int64()) if f"null_count.{column}" in there else pa.nulls(n, pa.int64())
+    nulls = (
+        added[f"null_count.{column}"].cast(pa.int64()) if f"null_count.{column}" in there else pa.nulls(n, pa.int64())
+    )
     low, high = (f"partition.{column}",) * 2 if f"partition.{column}" in there else (f"min.{column}", f"max.{column}")
     if not {low, high} <= there:  # no file has statistics of it
         rows = pc.if_else(pc.equal(pc.coalesce(pc.subtract(records, nulls), records), 0), 0, -1)
         return Files(np.full(n, FIRST, np.int64), np.full(n, PAST, np.int64), _numbers(rows, -1))
     first, last = _micros(added[low]), _micros(added[high])
-    if low == high:  # a file of a partition has one value in all rows
-        rows = pc.if_else(pc.is_valid(first), records, 0)
-    else:
-        rows = pc.subtract(records, nulls)
+    is_partition = low == high  # a file of one has the same value in all rows
+    rows = pc.if_else(pc.is_valid(first), records, 0) if is_partition else pc.subtract(records, nulls)
     is_date = pa.types.is_date(added[high].type)
     ends = _numbers(last, 0)
     past = np.where(_numbers(pc.is_valid(last).cast(pa.int64()), 0) == 1, ends + _step(ends, is_date=is_date), PAST)
@@ -236,7 +237,9 @@ def _micros(values: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
 
     if pa.types.is_date(values.type):
-        values = values.cast(pa.timestamp("s"))  # there is no cast from days to microseconds of the same kind in all releases
+        values = values.cast(
+            pa.timestamp("s")
+        )  # there is no cast from days to microseconds of the same kind in all releases
     return values.cast(pa.timestamp("us", tz=getattr(values.type, "tz", None))).cast(pa.int64())
 
 
@@ -257,8 +260,8 @@ class _LogEntries:
         self._names = [info.base_name for info in self._system.get_file_info(fs.FileSelector(_LOG))]
 
     def since(self, version: int, last: int) -> tuple[Iterable[tuple[int, bytes]], int]:
-        """The entries after `version`, up to `last`, without a gap at the end, and the first of them: of those before it, the log has been
-        cleaned up."""
+        """The entries after `version`, up to `last`, without a gap at the end, and the first of them: the log has been cleaned
+        up before it."""
         found = {int(match[1]) for name in self._names if (match := _ENTRY.fullmatch(name))}
         first = last = min(last, max(found, default=-1))
         while first - 1 in found and first - 1 > version:
@@ -269,7 +272,6 @@ class _LogEntries:
             wanted = range(first, last + 1)
             texts = threads.map(lambda number: _entry(self._system, number), wanted)
             return list(zip(wanted, texts, strict=True)), first
-
 
     def checkpoints(self) -> list[int]:
         """Versions that can be read whatever became of the entries before them; in order."""
@@ -295,7 +297,8 @@ class _Commits:
         self._places: dict[str, tuple[int, int] | None] = {}  # of files, by path
 
     def changes(self, entries: Iterable[tuple[int, bytes]], base: int) -> Changes:
-        """`base`: the version before the first entry, whose files are looked up where an entry removes one without saying what it held."""
+        """`base`: the version before the first entry, whose files are looked up where an entry removes one without saying what
+        it held."""
         found: list[tuple[int, tuple[int, int] | str | None, bool]] = []  # a text: the path of a file to be looked up
         for version, text in entries:
             actions = list(_actions(text))
@@ -328,8 +331,8 @@ class _Commits:
         )  # fmt: skip
 
     def _look_up(self, base: int) -> None:
-        """The files of the table as it was before the entries, or, where its log does not reach so far back, as of the first version
-        that can still be read."""
+        """The files of the table as it was before the entries, or, where its log does not reach so far back, as of the first
+        version that can still be read."""
         from deltalake import DeltaTable
 
         for version in (base, *(one for one in _LogEntries(self._location).checkpoints() if one > base)):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from backfill_manager.planning.data_gaps import (
-    FINDINGS,
     NONE,
     Access,
     Axis,
@@ -22,6 +21,7 @@ from backfill_manager.planning.data_gaps import (
     last_change,
     rows_in,
 )
+from backfill_manager.schemas.findings import FINDINGS
 from backfill_manager.store.table_log import FIRST, PAST, Changes, Files, TableLog
 
 DAY = 100  # places of an interval
@@ -50,7 +50,9 @@ def access(n: int, version: Any = NONE, rows: Any = NONE, is_replaced: Any = Fal
     return Access(*(np.broadcast_to(np.array(values), (n,)) for values in (version, is_replaced, rows)))
 
 
-def judged(n: int, log: TableLog, *, done: Any = True, live: Any = False, inputs: Any = (), written: Any = False, **more: Any) -> Judged:
+def judged(
+    n: int, log: TableLog, *, done: Any = True, live: Any = False, inputs: Any = (), written: Any = False, **more: Any
+) -> Judged:
     flags = np.full(n, False)
     known = {name: more.pop(name) for name in ("version", "rows", "is_replaced") if name in more}
     output = Output("silver", log, days(n), access(n, **known), flags | written, inputs, **more)
@@ -172,7 +174,9 @@ def test_counts_by_bounds_agree_with_rows_in_a_list(seed: int) -> None:
     of_versions = changes(*((version, min(rows), max(rows) + 1) for version, rows in enumerate(made)))
     touched = last_change(axis, of_versions)
     for i, (start, end) in enumerate(zip(axis.starts, axis.ends, strict=True)):
-        assert touched[i] == max((v for v, rows in enumerate(made) if min(rows) < end and max(rows) >= start), default=NONE)
+        assert touched[i] == max(
+            (v for v, rows in enumerate(made) if min(rows) < end and max(rows) >= start), default=NONE
+        )
 
 
 @dataclass
@@ -233,7 +237,13 @@ def test_findings_agree_with_a_model_of_what_was_done(seed: int) -> None:
     for _ in range(rng.randint(0, 40)):
         day = rng.randrange(model.n)
         rows = [day * DAY + rng.randrange(DAY) for _ in range(rng.choice((0, 1, 6)))]
-        rng.choice((lambda: model.run(day, rows), lambda: model.somebody(day, rows), lambda: model.change_input(day)))()
+        match rng.choice(("run", "somebody", "input")):
+            case "run":
+                model.run(day, rows)
+            case "somebody":
+                model.somebody(day, rows)
+            case _:
+                model.change_input(day)
     n = model.n
 
     def each(known: dict[int, int]) -> list[int]:

@@ -23,7 +23,15 @@ OURS = {"userMetadata": json.dumps({"state": "mine", "dag": "flights"})}
 class Log:
     """A Delta table of which only the log is there."""
 
-    def __init__(self, folder: Path, kind: str = "timestamp", *, partitioned: bool = False, table_id: str = "first", **protocol: Any):
+    def __init__(
+        self,
+        folder: Path,
+        kind: str = "timestamp",
+        *,
+        partitioned: bool = False,
+        table_id: str = "first",
+        **protocol: Any,
+    ):
         self.folder, self.version = folder, -1
         (folder / "_delta_log").mkdir(parents=True)
         field = {"name": "at", "type": kind, "nullable": True, "metadata": {}}
@@ -49,7 +57,9 @@ class Log:
         return read_table_log(f"file:{self.folder}", column, since, "mine")
 
 
-def added(path: str, low: str | None = None, high: str | None = None, rows: int | None = 5, nulls: int = 0, **more: Any) -> dict[str, Any]:
+def added(
+    path: str, low: str | None = None, high: str | None = None, rows: int | None = 5, nulls: int = 0, **more: Any
+) -> dict[str, Any]:
     stats: dict[str, Any] = {} if rows is None else {"numRecords": rows}
     if low is not None:
         stats |= {"minValues": {"at": low}, "maxValues": {"at": high}, "nullCount": {"at": nulls}}
@@ -69,11 +79,15 @@ def at(hour: int) -> str:
 
 def places(log: TableLog) -> list[tuple[int, int, int]]:
     """Of files: hours of the first value and of what is past the last, and rows; in order."""
+
     def hour(value: int) -> int:
         return value if value in (FIRST, PAST) else -(-(value - JANUARY) // HOUR)
 
     files = log.files
-    return sorted((hour(a), hour(b), n) for a, b, n in zip(files.first.tolist(), files.past.tolist(), files.rows.tolist(), strict=True))
+    return sorted(
+        (hour(a), hour(b), n)
+        for a, b, n in zip(files.first.tolist(), files.past.tolist(), files.rows.tolist(), strict=True)
+    )
 
 
 def test_files_by_their_statistics(tmp_path: Path) -> None:
@@ -82,7 +96,9 @@ def test_files_by_their_statistics(tmp_path: Path) -> None:
                added("e", rows=4, nulls=4), added("f", rows=0))  # fmt: skip
     found = log.read()
     assert (found.problem, found.table_id, found.version, found.kind) == (None, "first", 1, "timestamp")
-    assert places(found) == sorted([(0, 2, 5), (5, 7, 7), (FIRST, PAST, -1), (FIRST, PAST, -1), (FIRST, PAST, 0), (FIRST, PAST, -1)])
+    assert places(found) == sorted(
+        [(0, 2, 5), (5, 7, 7), (FIRST, PAST, -1), (FIRST, PAST, -1), (FIRST, PAST, 0), (FIRST, PAST, -1)]
+    )
     assert found.changes_from == 2 and not len(found.changes.version)
 
 
@@ -106,7 +122,12 @@ def test_a_column_that_divides_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "text"), [("timestamp_ntz", "2013-01-01T05:00:00.000"), ("date", "2013-01-01")])
 def test_readings_and_dates_are_places_of_their_own_clock(tmp_path: Path, kind: str, text: str) -> None:
-    features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
+    features = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["timestampNtz"],
+        "writerFeatures": ["timestampNtz"],
+    }
     log = Log(tmp_path / "t", kind, **features)
     log.commit(added("a", text, text))
     found = log.read(since=0)
@@ -199,7 +220,9 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
 
 def test_tables_of_delta_rs(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    times = pa.array([datetime(2013, 1, 1, hour, 30, tzinfo=timezone.utc) for hour in range(4)], pa.timestamp("us", tz="UTC"))
+    times = pa.array(
+        [datetime(2013, 1, 1, hour, 30, tzinfo=timezone.utc) for hour in range(4)], pa.timestamp("us", tz="UTC")
+    )
     write_deltalake(path, pa.table({"at": times, "v": pa.array(range(4))}))
     write_deltalake(path, pa.table({"at": times[:1], "v": [9]}), mode="append")
     DeltaTable(path).delete("v = 3")
