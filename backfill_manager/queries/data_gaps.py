@@ -26,7 +26,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.execution.interval import Interval, ends
 from backfill_manager.model import states
-from backfill_manager.model.records import Manager, TableAccess
+from backfill_manager.model.records import TableAccess
 from backfill_manager.planning.by_data import FindWanted, Wanted
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
 from backfill_manager.planning.interval_overlap import micros_of
@@ -244,8 +244,8 @@ class _Search:
         self, store: Store, dag: DagSpec, grid: _Grid, own: pa.Table, runs: Runs, count: CountRows | None
     ) -> None:  # fmt: skip
         self._store, self._dag, self._grid, self._own, self._runs, self._count = store, dag, grid, own, runs, count
-        newest = store.read(Manager, order_by=("-term",), limit=1)
-        self._state_id = newest[0].state_id if newest else None
+        lease = store.lease()
+        self._state_id = None if lease is None else lease.state_id
         ever = _with_column(store, [Condition("dag_id", "=", dag.dag_id)])
         tasks = {task.task_id for task in dag.tasks}
         self._names = {**_names(ever), **_names(own.to_pylist())}
