@@ -25,7 +25,7 @@ def table(spark: SparkSession, tmp_path: Path) -> str:
     rows = spark.range(50).coalesce(1).selectExpr(
         "id", "TIMESTAMP'2013-01-01 00:00:00Z' + make_dt_interval(0, int(id) * 7) AS at",
         "TIMESTAMP_NTZ'2013-01-01 00:00:00' + make_dt_interval(0, int(id) * 7) AS ntz",
-        "DATE'2013-01-01' + int(id * 7 / 24) AS `the day`",
+        "DATE'2013-01-01' + int(id * 7 / 24) AS the_day",
     )  # fmt: skip
     rows.write.format("delta").option("delta.enableDeletionVectors", "true").save(path)
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id IN (3, 4)")
@@ -42,7 +42,7 @@ def test_rows_of_intervals_of_any_length_with_gaps_between_them(spark: SparkSess
         counted = count(table, column, kind, axis)
         assert counted is not None and counted.tolist() == expected, kind
     days = Axis(*(JANUARY + 24 * HOUR * np.array(side, np.int64) for side in ([0, 1, 1, 5], [1, 1, 3, 6])))
-    counted = count(table, "the day", "date", days)
+    counted = count(table, "the_day", "date", days)
     assert counted is not None and counted.tolist() == [2, 0, 7, 3]
 
 

@@ -9,8 +9,9 @@ from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column
+from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.humanise import plural
-from backfill_manager.schemas.findings import FINDINGS, Finding
+from backfill_manager.schemas.findings import FINDINGS
 
 COLUMNS: Final = (
     Column("table", fold=True), Column("interval_start", "interval"), Column("interval_end", "to", optional=True), "finding",
@@ -25,7 +26,7 @@ def gaps(
     dag: o.Dag,
     start_date: str | None = o.option("--from", "The first interval starts here or after.", metavar="T"),
     end_date: str | None = o.option("--to", "The last interval starts here or before (inclusive).", metavar="T"),
-    finding: list[Finding] | None = FINDING,
+    finding: list[str] | None = FINDING,
     count: bool = o.flag("--count", "Count rows with Spark where the tables' statistics do not tell them."),
     limit: int | None = o.LIMIT,
 ) -> None:
@@ -42,6 +43,9 @@ def gaps(
 
     [cyan]bfm backfill gaps flights --finding empty --finding outdated --output json[/]
     """
+    for name in finding or ():
+        if name not in FINDINGS:
+            raise InvalidInput(f"--finding {name!r}: there are {', '.join(FINDINGS)}{nearest(name, FINDINGS)}")
     found = context.backend.gaps(dag, start_date=start_date, end_date=end_date, count=count)
     rows = [one for one in found if not finding or one["finding"] in finding]
     limit = context.out.limit(limit)
