@@ -6,7 +6,7 @@
   replaced.
 - `outdated`: a table that was read to make it has changed within the interval since the version that was read.
 - `fewer_rows`: fewer than half of the median of the intervals around it. Reported, never judged.
-- `unknown`: one of these could not be told, with the reason.
+- `unknown`: one of these is not known, with the reason.
 
 An interval with a live run is left out. Files tell their rows by bounds: a file within an interval has all its rows there; one
 that lies across the end of an interval may have rows in each that it touches, or none, and the count of these is a lower bound.

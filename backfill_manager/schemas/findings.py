@@ -11,6 +11,6 @@ IN_WORDS: Final[dict[Finding, str]] = {
     "rewritten": "rewritten since by somebody else",
     "outdated": "outdated: an input has changed since it was read",
     "fewer_rows": "fewer rows than half of what is usual around it",
-    "unknown": "it can't be told, and why",
+    "unknown": "it is not known, and why",
 }
 FINDINGS: Final[tuple[Finding, ...]] = tuple(IN_WORDS)

@@ -35,7 +35,7 @@ def gaps(
 
     empty: a run has succeeded, and no row lies there. no_run: rows that no run has written. rewritten: somebody else has changed
     them since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual around it. unknown:
-    it can't be told, and why.
+    it is not known, and why.
 
     Examples:
 
