@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.bfm import Bfm
@@ -11,7 +14,11 @@ from support.sample_state import FilledState, StandingClock
 
 from backfill_manager.api.app import create_app
 from backfill_manager.api.server import listen, served_beside
+from backfill_manager.cli.context import CliContext
 from backfill_manager.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RANGE = ("--from", "2024-05-01", "--to", "2024-05-04")
 
@@ -53,3 +60,20 @@ def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
     assert "--from" in bfm("backfill", "gaps", "flights", "--from", "2024-05-09", "--to", "2024-05-04").error
     assert "'flights'" in bfm("backfill", "gaps", "flight").error
     assert "there are empty, no_run" in bfm("backfill", "gaps", "flights", "--finding", "emty").error
+
+
+def test_rows_that_statistics_leave_open_are_counted_with_spark(
+    bfm: Bfm, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is that of the tests; a command starts one of its own."""
+
+    @contextmanager
+    def running(context: CliContext) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("backfill_manager.cli.backend.local_spark.local_spark", running)
+    lake.run(5, ("write", "silver", lake.rows("silver", 5, 6)))
+    command = ("backfill", "gaps", "flights", "--from", "2024-05-05", "--to", "2024-05-06")
+    open_ = bfm(*command)
+    assert open_.out.count("unknown") == 2 and "--count counts them" in open_.err
+    assert [row["finding"] for row in bfm(*command, "--count", "--output", "json").document] == ["no_run"]
