@@ -275,6 +275,12 @@ class Client(AbstractContextManager["Client"]):
         """Of a DAG or of a table."""
         return self._read(r.Lineage, "/lineage", {"dag_id": dag_id, "table": table})
 
+    def gaps(self, dag_id: str, *, start_date: str | None = None, end_date: str | None = None) -> Iterator[r.Gap]:
+        """Where the tables that a DAG writes do not hold what its runs say, by the tables' logs. Dates as of a backfill."""
+        return self._list(
+            r.Gap, _path("dags", dag_id, "gaps"), filters={"start_date": start_date, "end_date": end_date}
+        )
+
     def bundles(self) -> Iterator[r.BundleInfo]:
         return self._list(r.BundleInfo, "/bundles")
 

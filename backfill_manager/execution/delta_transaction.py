@@ -267,6 +267,7 @@ class TableDefinition:
         self.digest = hashlib.sha256(f"{metadata}\n{protocol}".encode()).hexdigest()
         self._metadata, self._protocol = json.loads(metadata)["metaData"], json.loads(protocol)["protocol"]
         self.schema: dict[str, Any] = json.loads(self._metadata["schemaString"])
+        self.table_id: str = self._metadata["id"]
 
     @property
     def is_plain(self) -> bool:

@@ -116,6 +116,8 @@ class AccessedTable:
     version: int | None = None  # Delta's; None: not a Delta table, or an earlier try has written it
     rows: int | None = None  # written; None: not known, as always of what is read
     bytes: int | None = None  # of the files that were written, likewise
+    table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
+    interval_column: str | None = None  # by which the rows of the run's interval (or partition) were written
     columns_json: str | None = None  # of what was written, see `TableAccesses.columns_of`
 
 

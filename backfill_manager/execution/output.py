@@ -33,7 +33,7 @@ from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
-from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
+from backfill_manager.execution.output_table import Commit, CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.row_checks import RowChecks
 from backfill_manager.execution.staged_write import StagedWrite
@@ -94,7 +94,10 @@ class OutputWriter:
             staged = repeated(self._staged, table, transaction, df, change, checks)
             answer = Answer("alone") if staged is None else self._try.commits.commit(staged)
             if staged is not None and answer.kind == "landed":
-                self._try.accesses.add(table.written(staged.folder, answer.version, staged.rows, staged.bytes, columns))
+                commit = Commit(answer.version, staged.rows, staged.bytes)
+                self._try.accesses.add(
+                    table.written(staged.folder, staged.table_id, commit, change.interval_column, columns)
+                )
                 self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
                 return staged.rows
             if answer.why:
@@ -121,8 +124,8 @@ class OutputWriter:
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
         staged = StagedWrite(
-            table.name, table.identity, delta.folder, definition.digest, tuple(delta.write_files(df)), replaced,
-            transaction, self._try.launch.ti.generation, self._try.user_metadata(),
+            table.name, table.identity, delta.folder, definition.table_id, definition.digest,
+            tuple(delta.write_files(df)), replaced, transaction, self._try.launch.ti.generation, self._try.user_metadata(),
         )  # fmt: skip
         if not staged.is_known_by_statistics:
             return None
@@ -171,7 +174,7 @@ class OutputWriter:
         before = table.read()
         if self._has_landed(before, transaction):
             checks.skip()
-            self._try.accesses.add(table.written(before.path))
+            self._try.accesses.add(table.written(before.path, before.table_id))
             return None
         change.check(before, rows)
         if checks:
@@ -183,9 +186,10 @@ class OutputWriter:
         commit = after.find(mark.metadata, since=before.version)
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before
             if self._has_landed(after, transaction):
-                self._try.accesses.add(table.written(after.path))
+                self._try.accesses.add(table.written(after.path, after.table_id))
             return None
-        self._try.accesses.add(table.written(after.path, commit.version, commit.rows, commit.bytes, columns))
+        column = change.interval_column if isinstance(change, Write) else None
+        self._try.accesses.add(table.written(after.path, after.table_id, commit, column, columns))
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows

@@ -48,7 +48,7 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
             moved, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
         state.changes.put(c.try_of(moved, term, try_state, event.spark_jobs))
         for number, table in enumerate(event.tables, start=1):
-            access = _access(run.row, ti, event, number, table)
+            access = access_row(run.row, ti, event, number, table)
             state.changes.put(access)
             if access.access == "write" and access.succeeded:
                 state.note_write(access)
@@ -56,12 +56,16 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
             state.changes.put(_check_result(run.row, ti, event, number, checked))
 
 
-def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable) -> TableAccess:
+def access_row(
+    run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable
+) -> TableAccess:  # fmt: skip
+    """The `number`-th table that a try has read or written, as the state keeps it."""
     return TableAccess(
         ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, table.access, ti.run_seq, event.at,
         isinstance(event.outcome, m.Succeeded), run.dag_version, table_name=table.name, table_path=table.path,
         version=table.version, rows_written=table.rows, bytes_written=table.bytes, interval_start=run.interval_start,
-        interval_end=run.interval_end, partition_key=run.partition_key, columns_json=table.columns_json,
+        interval_end=run.interval_end, partition_key=run.partition_key, table_id=table.table_id,
+        interval_column=table.interval_column, columns_json=table.columns_json,
     )  # fmt: skip
 
 

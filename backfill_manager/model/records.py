@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final, TypeVar
 # 7: backfill.waits_until. It may be null.
 # 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 # 9: the table table_access.
-# 10: the table check_result, table_access.columns_json, which may be null.
+# 10: the table check_result; table_access.columns_json, table_id and interval_column, which may be null.
 SCHEMA_VERSION: Final = 10
 
 # Since this version; states of an older one get them when a manager starts.
@@ -251,6 +251,8 @@ class TableAccess(
     interval_start: datetime | None = None  # of the run
     interval_end: datetime | None = None
     partition_key: str | None = None
+    table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
+    interval_column: str | None = None  # of a write: the column that tells the rows of the interval, or the partition
     columns_json: str | None = None  # [{"name", "type", "from": [[table, column]]}] of a write; null: not recorded
 
 

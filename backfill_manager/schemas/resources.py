@@ -15,6 +15,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.model import states
 from backfill_manager.schemas.checks import CheckOutcome
 from backfill_manager.schemas.commands import BackfillConfig, LargeUpdatableOptions, UpdatableOptions
+from backfill_manager.schemas.findings import FINDINGS
 
 Document = dict[str, Any]
 Instant = Annotated[
@@ -293,6 +294,23 @@ class Lineage(Resource):
 
     of: str = Field(description="The DAG or table.")
     edges: tuple[LineageEdge, ...] = Field(description="Upstream, the DAG's own, and downstream.")
+
+
+class Gap(Resource):
+    """Something that a table does not hold as the runs of a DAG say, in one interval."""
+
+    dag_id: str = Field(description="The DAG that writes the table.")
+    table: str = Field(description="The table.")
+    interval_start: Instant | None = Field(description="The interval; null: this holds of the whole table.")
+    interval_end: Instant | None = Field(description="Exclusive.")
+    finding: str = Field(description="What was found.", json_schema_extra={"enum": list(FINDINGS)})
+    because: str = Field(description="Why, in words.")
+    rows: int | None = Field(description="Rows in the interval; null: not known.")
+    usual_rows: int | None = Field(description="The median of the intervals around it; null: too few are known.")
+    run_id: str | None = Field(description="The run that wrote it last; null: none is recorded.")
+
+
+GAP_KEY = ("table", "interval_start", "finding")  # tells two of one DAG apart
 
 
 class LogLine(Resource):

@@ -99,7 +99,7 @@ def test_an_answer_has_only_what_its_schema_declares() -> None:
     api.manager.finish(key, Succeeded(), tables=[written], checks=[checked])
     api.manager.tick()
     document = api.app.openapi()
-    queries = {"/tables/intervals": "?table=silver", "/lineage": "?dag_id=flights"}
+    queries = {"/tables/intervals": "?table=silver", "/lineage": "?dag_id=flights", "/gaps": "?start_date=2013-01-01"}
     names = {
         "backfill_id": backfill_id, "dag_id": "flights", "task_id": "clean",
         "run_id": api.call.get("/runs")["items"][0]["run_id"],

@@ -143,6 +143,8 @@ READING = [
     ("tables", "show", "silver.flights"),
     ("tables", "show", "/w/gold", "--limit", "1"),
     ("lineage", "silver.flights"),
+    ("backfill", "gaps", "flights", "--from", "2013-01-01", "--to", "2013-01-05"),
+    ("backfill", "gaps", "hourly", "--from", "2013-01-01", "--to", "2013-01-01", "--finding", "empty"),
     ("lineage", "flights"),
     ("bundles", "list"),
     ("bundles", "show", "examples"),

@@ -111,11 +111,13 @@ def import_problem() -> ImportProblem:
 
 
 def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
-    """Of the two newest runs of `shop`: `extract` -> bronze.orders -> `clean` -> a table that is named by its path."""
+    """Of the two newest runs of `shop`: `extract` -> bronze.orders -> `clean` -> a table that is named by its path; and one that
+    is gone, by interval."""
     runs = [run for run in ground.store.read(DagRun, order_by=["-run_seq"]) if run.dag_id == "shop"][:2]
     steps = (
         ("extract", "write", "bronze.orders", "s3a://lake/bronze/orders"), ("clean", "read", "bronze.orders", "s3a://lake/bronze/orders"),
         ("clean", "write", None, "s3a://lake/silver/orders <clean>"),
+        ("aggregate", "write", "gold.orders", "file:/nowhere/gold/orders"),
     )  # fmt: skip
     return [
         TableAccess(
@@ -123,6 +125,7 @@ def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
             table_name=name, version=10 * n + k, rows_written=1234 if access == "write" else None,
             bytes_written=56_789 if access == "write" else None, interval_start=run.interval_start,
             interval_end=run.interval_end, partition_key=run.partition_key,
+            interval_column="ordered_at" if name == "gold.orders" else None,
         )
         for k, run in enumerate(runs) for n, (task, access, name, path) in enumerate(steps, start=1)
     ]  # fmt: skip

@@ -95,6 +95,13 @@ class RemoteBackend:
                 return lines, log.state, log.is_whole
             last = log.after
 
+    def gaps(self, dag_id: str, *, start_date: str | None, end_date: str | None, count: bool) -> Any:
+        if count:
+            raise InvalidInput(
+                "--count starts Spark where the command runs, so it does not go with --server; use --state."
+            )
+        return _plain(self._client.gaps(dag_id, start_date=start_date, end_date=end_date))
+
     def requests(self, *, limit: int | None) -> list[Document]:
         return [_without(one, *_ONLY_IN_THE_API, "payload", "result") for one in self._client.requests(limit=limit)]
 
