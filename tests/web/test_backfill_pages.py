@@ -893,7 +893,8 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
     ask = queued_request(ground)[1]["ask"]
     assert ask == {
-        "dag_id": "flights", "kind": "schedule", "by": "runs", "start_date": "2013-01-01T11:30:00Z", "end_date": "2013-01-31T05:00:00Z",
+        "dag_id": "flights", "kind": "schedule", "by": "runs", "start_date": "2013-01-01T11:30:00Z",
+        "end_date": "2013-01-31T05:00:00Z",
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
             "batch_target": None,
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
