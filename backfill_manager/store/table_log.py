@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -46,8 +45,6 @@ _KNOWN_FEATURES: Final = frozenset(
 _THREADS: Final = 8  # that read log entries
 _MILLISECOND: Final = 1000
 _DAY: Final = 86_400_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _NO_NUMBERS: Final = np.zeros(0, np.int64)
 
 
@@ -133,13 +130,33 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
             files = Files(files.first, files.past, np.where(files.rows == 0, 0, -1))
         if since is None or since >= known.version:
             return _replaced(known, files=files, changes_from=known.version + 1)
-        entries, changes_from = _LogEntries(location).since(since, known.version)
-        changes = _Commits(name, known.kind, state_id, location).changes(entries, max(since, changes_from - 1))
+        log = _LogEntries(location)
+        entries, changes_from = log.since(since, known.version)
+        is_partition = known.column in table.metadata().partition_columns
+        commits = _Commits(name, known.kind, state_id, is_partition=is_partition)
+        changes = commits.changes(entries, lambda: _files_before(log, location, name, max(since, changes_from - 1)))
     except Exception as error:
         if not is_engine_error(error) and not isinstance(error, ValueError):
             raise
         return _unknown(known, f"its log can't be read: {_first_line(error)}")
     return _replaced(known, files=files, changes=changes, changes_from=changes_from)
+
+
+def _files_before(log: _LogEntries, location: str, column: str, base: int) -> tuple[pa.Array, Files]:
+    """Paths and places of the files of version `base`, or, where the log does not reach so far back, of the first one that can
+    still be read."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    for version in (base, *(one for one in log.checkpoints() if one > base)):
+        try:
+            added = _added(DeltaTable(location, version=version))
+        except Exception as error:
+            if not is_engine_error(error):
+                raise
+            continue
+        return added["path"].cast(pa.string()).combine_chunks(), _files(added, column)
+    return pa.array([], pa.string()), Files()
 
 
 def _replaced(known: TableLog, **more: Any) -> TableLog:
@@ -290,99 +307,163 @@ def _actions(text: bytes) -> Iterator[dict[str, Any]]:
 
 
 class _Commits:
-    """Turns log entries into `Changes`."""
+    """Turns log entries into `Changes`, all of them at once."""
 
-    def __init__(self, column: str, kind: str, state_id: str | None, location: str) -> None:
-        self._column, self._kind, self._state_id, self._location = column, kind, state_id, location
-        self._places: dict[str, tuple[int, int] | None] = {}  # of files, by path
+    def __init__(self, column: str, kind: str, state_id: str | None, *, is_partition: bool) -> None:
+        """`column`: its name in files; `is_partition`: it divides the table, so a file has its value in its place."""
+        self._column, self._kind, self._state_id, self._is_partition = column, kind, state_id, is_partition
 
-    def changes(self, entries: Iterable[tuple[int, bytes]], base: int) -> Changes:
-        """`base`: the version before the first entry, whose files are looked up where an entry removes one without saying what
-        it held."""
-        found: list[tuple[int, tuple[int, int] | str | None, bool]] = []  # a text: the path of a file to be looked up
-        for version, text in entries:
-            actions = list(_actions(text))
-            is_ours = any(self._is_ours(one["commitInfo"]) for one in actions if "commitInfo" in one)
-            for one in actions:
-                for name in ("add", "remove"):
-                    if (file := one.get(name)) is None:
-                        continue
-                    place = self._place(file)
-                    if name == "add":
-                        self._places[file["path"]] = place
-                    if file.get("dataChange", True):
-                        wanted = name == "remove" and place is None
-                        found.append((version, file["path"] if wanted else place, is_ours))
-        return self._as_changes(found, base)
+    def changes(
+        self, entries: Iterable[tuple[int, bytes]], files_before: Callable[[], tuple[pa.Array, Files]]
+    ) -> Changes:
+        """`files_before`: paths and places of the files before the first entry, where an entry removes one without saying what it
+        held."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    def _as_changes(self, found: list[tuple[int, tuple[int, int] | str | None, bool]], base: int) -> Changes:
-        if any(isinstance(place, str) and self._places.get(place) is None for _, place, _ in found):
-            self._look_up(base)
-        placed = [
-            (version, self._places.get(place) if isinstance(place, str) else place, ours)
-            for version, place, ours in found
-        ]
-        ends = [place or (FIRST, PAST) for _, place, _ in placed]
-        return Changes(
-            np.array([version for version, _, _ in placed], np.int64),
-            np.array([first for first, _ in ends], np.int64), np.array([past for _, past in ends], np.int64),
-            np.array([ours for _, _, ours in placed], np.bool_),
-            np.array([place is not None for _, place, _ in placed], np.bool_),
-        )  # fmt: skip
+        lines, versions = _lines(entries)
+        if not lines:
+            return Changes()
+        parsed = _parsed(lines, self._schema())
+        ours = np.array(sorted(self._ours(parsed["commitInfo"], versions)), np.int64)
+        # each of what was added, then of what was removed
+        number: list[Numbers] = []
+        first: list[Numbers] = []
+        past: list[Numbers] = []
+        is_placed: list[Flags] = []
+        paths: list[Any] = []
+        for name in ("add", "remove"):
+            at = np.flatnonzero(np.asarray(pc.is_valid(parsed[name])))
+            files = parsed[name].combine_chunks().take(pa.array(at))
+            is_change = np.asarray(pc.fill_null(pc.struct_field(files, "dataChange"), True))
+            firsts, pasts, placed = self._places(files)
+            first.append(firsts)
+            past.append(pasts)
+            is_placed.append(placed)
+            paths.append(pc.struct_field(files, "path"))
+            number.append(np.where(is_change, at, -1))
+        if not is_placed[1].all():
+            self._look_up(paths, first, past, is_placed, files_before)
+        order = np.concatenate(number)
+        chosen = np.argsort(order, kind="stable")[np.count_nonzero(order < 0) :]
+        version = versions[order[chosen]]
+        firsts, pasts, placed = np.concatenate(first), np.concatenate(past), np.concatenate(is_placed)
+        return Changes(version, firsts[chosen], pasts[chosen], np.isin(version, ours), placed[chosen])
 
-    def _look_up(self, base: int) -> None:
-        """The files of the table as it was before the entries, or, where its log does not reach so far back, as of the first
-        version that can still be read."""
-        from deltalake import DeltaTable
+    @staticmethod
+    def _look_up(
+        paths: Sequence[pa.Array], first: list[Numbers], past: list[Numbers], is_placed: list[Flags],
+        files_before: Callable[[], tuple[pa.Array, Files]],
+    ) -> None:  # fmt: skip
+        """Gives what was removed the places at which it was added: by these entries, or before them."""
+        import pyarrow.compute as pc
 
-        for version in (base, *(one for one in _LogEntries(self._location).checkpoints() if one > base)):
-            try:
-                added = _added(DeltaTable(self._location, version=version))
-            except Exception as error:
-                if not is_engine_error(error):
-                    raise
-                continue
-            files = _files(added, self._column)
-            for path, first, past in zip(
-                added["path"].to_pylist(), files.first.tolist(), files.past.tolist(), strict=True
-            ):
-                if self._places.get(path) is None and (first, past) != (FIRST, PAST):
-                    self._places[path] = (first, past)
-            return
+        def place(known: pa.Array, firsts: Numbers, pasts: Numbers, are_placed: Flags) -> None:
+            found = np.asarray(pc.fill_null(pc.index_in(paths[1], known), -1))
+            gains = ~is_placed[1] & (found >= 0)
+            gains[gains] &= are_placed[found[gains]]
+            first[1], past[1] = first[1].copy(), past[1].copy()
+            first[1][gains], past[1][gains] = firsts[found[gains]], pasts[found[gains]]
+            is_placed[1] = is_placed[1] | gains
 
-    def _is_ours(self, info: Mapping[str, Any]) -> bool:
-        if self._state_id is None or self._state_id not in (text := str(info.get("userMetadata") or "")):
+        place(paths[0], first[0], past[0], is_placed[0])
+        if not is_placed[1].all():
+            known, files = files_before()
+            place(known, files.first, files.past, (files.first != FIRST) | (files.past != PAST))
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        value = pa.struct([(self._column, pa.string())])
+        file = pa.struct(
+            [("path", pa.string()), ("dataChange", pa.bool_()), ("stats", pa.string()), ("partitionValues", value)]
+        )
+        return pa.schema([("commitInfo", pa.struct([("userMetadata", pa.string())])), ("add", file), ("remove", file)])
+
+    def _ours(self, infos: pa.ChunkedArray, versions: Numbers) -> Iterator[int]:
+        for version, info in zip(versions.tolist(), infos.to_pylist(), strict=True):
+            if info is not None and self._is_ours(str(info["userMetadata"] or "")):
+                yield version
+
+    def _is_ours(self, text: str) -> bool:
+        if self._state_id is None or self._state_id not in text:
             return False
         try:
             about = json.loads(text)
         except ValueError:
             return False
         writes = about.get("writes", [about]) if isinstance(about, dict) else []
-        return all(isinstance(one, dict) and one.get("state") == self._state_id for one in writes) and bool(writes)
+        return bool(writes) and all(isinstance(one, dict) and one.get("state") == self._state_id for one in writes)
 
-    def _place(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Where the rows of a file (the fields of `add` or `remove`) lie; None: not known."""
-        try:
-            if self._column in (values := file.get("partitionValues") or {}):
-                text = values[self._column]
-                return self._between(text, text) if text else (PAST, PAST)
-            statistics = json.loads(file.get("stats") or "{}")
-            if not statistics:
-                return None
-            low, high = (statistics.get(end, {}).get(self._column) for end in ("minValues", "maxValues"))
-            rows, nulls = statistics.get("numRecords"), statistics.get("nullCount", {}).get(self._column)
-            if rows == 0 or (rows is not None and rows == nulls):
-                return PAST, PAST  # no row lies anywhere
-            return None if low is None or high is None else self._between(low, high)
-        except (ValueError, OverflowError):  # a time that Python does not have
-            return None
+    def _places(self, files: pa.StructArray) -> tuple[Numbers, Numbers, Flags]:
+        """Where the rows of files (the fields of `add` or `remove`) lie, and whether that is known. Rows without a
+        value lie nowhere."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    def _between(self, low: str, high: str) -> tuple[int, int]:
-        first, last = self._micros(low), self._micros(high)
-        return first, last + (_DAY if self._kind == "date" else _MILLISECOND if last % _MILLISECOND == 0 else 1)
+        if self._is_partition:
+            text = pc.struct_field(files, ["partitionValues", self._column])
+            first, is_known = _instants(text, self._kind)
+            last = first
+            is_empty = np.asarray(pc.is_valid(pc.struct_field(files, "partitionValues"))) & ~np.asarray(
+                pc.fill_null(pc.greater(pc.utf8_length(text), 0), False)
+            )
+        else:
+            value, count = (pa.struct([(self._column, kind)]) for kind in (pa.string(), pa.int64()))
+            schema = pa.schema(
+                [("numRecords", pa.int64()), ("minValues", value), ("maxValues", value), ("nullCount", count)]
+            )
+            texts = pc.struct_field(files, "stats").to_pylist()
+            stats = _parsed([(text or "{}").replace("\n", " ").encode() for text in texts], schema)
+            first, has_first = _instants(pc.struct_field(stats["minValues"], self._column), self._kind)
+            last, has_last = _instants(pc.struct_field(stats["maxValues"], self._column), self._kind)
+            is_known = has_first & has_last
+            rows, nulls = stats["numRecords"], pc.struct_field(stats["nullCount"], self._column)
+            none = pc.or_kleene(pc.equal(rows, 0), pc.equal(rows, nulls))
+            is_empty = np.asarray(pc.fill_null(none, False))
+        past = last + _step(last, is_date=self._kind == "date")
+        ends = (np.where(is_known, one, nothing) for one, nothing in ((first, FIRST), (past, PAST)))
+        first, past = (np.where(is_empty, PAST, one) for one in ends)
+        return first, past, is_known | is_empty
 
-    def _micros(self, text: str) -> int:
-        if self._kind == "date":
-            return date.fromisoformat(text).toordinal() * _DAY - _EPOCH.toordinal() * _DAY
-        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return ((at if at.tzinfo else at.replace(tzinfo=timezone.utc)) - _EPOCH) // _MICROSECOND
+
+def _lines(entries: Iterable[tuple[int, bytes]]) -> tuple[list[bytes], Numbers]:
+    """The actions that matter here, each with the version of its entry."""
+    lines, versions = list[bytes](), list[int]()
+    for version, text in entries:
+        wanted = [
+            line for line in text.splitlines() if any(name in line for name in (b'"add"', b'"remove"', b'"commitInfo"'))
+        ]
+        lines += wanted
+        versions += [version] * len(wanted)
+    return lines, np.array(versions, np.int64)
+
+
+def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """One row for each line, a document of JSON, with the fields of the schema alone. `ValueError` for what is none."""
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
+
+    if not lines:
+        return schema.empty_table()
+    size = max(map(len, lines)) + 1
+    return arrow_json.read_json(
+        pa.BufferReader(b"\n".join(lines)), arrow_json.ReadOptions(block_size=max(1 << 22, 2 * size)),
+        arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )  # fmt: skip
+
+
+def _instants(texts: pa.ChunkedArray | pa.Array, kind: str) -> tuple[Numbers, Flags]:
+    """Places of values as a log writes them, and which are known: not those that are missing, or that Arrow has no time for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind == "date":
+        days = pc.if_else(pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d$"), texts, None).cast(pa.date32())
+        return _numbers(days.cast(pa.int32()), 0) * _DAY, np.asarray(pc.is_valid(days))
+    is_time = pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:?\d\d)?$")
+    has_zone = pc.match_substring_regex(texts, r"(Z|:\d\d(\.\d+)?[+-]\d\d:?\d\d)$")
+    zoned = pc.if_else(pc.and_(is_time, has_zone), texts, None).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    naive = pc.if_else(pc.and_not(is_time, has_zone), texts, None).cast(pa.timestamp("us")).cast(pa.int64())
+    instants = pc.coalesce(zoned, naive)
+    return _numbers(instants, 0), np.asarray(pc.is_valid(instants))

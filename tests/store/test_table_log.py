@@ -108,6 +108,19 @@ def test_the_last_millisecond_is_open_where_the_writer_cuts_times(tmp_path: Path
     assert places(log.read()) == [(0, 1, 5), (1, 2, 5)]
 
 
+@pytest.mark.parametrize(
+    ("text", "hour"),
+    [(at(5), 5), ("2013-01-01T05:00:00", 5), ("2013-01-01 05:00:00.5", 5), ("2013-01-01T05:00:00.000-07:00", 12),
+     ("2013-01-01T05:00:00+0100", 4), ("+12013-01-01T05:00:00Z", None), ("soon", None)],
+)  # fmt: skip
+def test_times_as_writers_put_them_into_the_log(tmp_path: Path, text: str, hour: int | None) -> None:
+    log = Log(tmp_path / "t")
+    log.commit(added("a", text, text))
+    changes = log.read(since=0).changes
+    assert changes.is_placed.tolist() == [hour is not None]
+    assert hour is None or (changes.first - JANUARY).tolist()[0] // HOUR == hour
+
+
 def test_a_column_that_divides_the_table(tmp_path: Path) -> None:
     log = Log(tmp_path / "t", "date", partitioned=True)
     value = {"partitionValues": {"at": "2013-01-02"}}
