@@ -21,6 +21,7 @@ The commit's user metadata names state, dag, run, task, DAG version, try and int
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,7 @@ from backfill_manager.execution.group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Write
-from backfill_manager.execution.staged_write import StagedWrite
+from backfill_manager.execution.staged_write import Replaced, StagedWrite
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.humanise import plural
 from backfill_manager.model.states import WriteMode
@@ -71,6 +72,14 @@ class OutputWriter:
         table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
         transaction = self._try.transaction_id(self._nth[table.identity])
+        if (preview := self._try.preview) is None:
+            return self._land_in(table, transaction, df, change)
+        clone = preview.table_to_write(table)
+        self._try.log.info("preview: %s is written in %s", table.name, clone.name)
+        with preview.itself():
+            return self._land_in(clone, transaction, df, change)
+
+    def _land_in(self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge) -> int | None:
         repeated = retry_on_conflict(self._try.log, table.name)
         if self._try.commits is not None and isinstance(change, Write) and change.replaces_part_or_appends:
             staged = repeated(self._staged, table, transaction, df, change)
@@ -102,7 +111,7 @@ class OutputWriter:
         replaced = write.replaced(StructType.fromJson(definition.schema))
         staged = StagedWrite(
             table.name, table.identity, delta.folder, definition.digest, tuple(delta.write_files(df)), replaced,
-            transaction, self._try.launch.ti.generation, self._try.user_metadata(),
+            transaction, self._try.launch.ti.generation, self._metadata(write, replaced),
         )  # fmt: skip
         return staged if staged.is_known_by_statistics else None
 
@@ -139,7 +148,9 @@ class OutputWriter:
             self._try.accesses.add(table.written(before.path))
             return None
         change.check(before, rows)
-        mark = CommitMark(transaction, self._try.launch.ti.generation, self._try.user_metadata())
+        mark = CommitMark(
+            transaction, self._try.launch.ti.generation, self._metadata(change, change.replaced(before.schema))
+        )
         change.commit(table, before, rows, mark)
         after = table.read()
         commit = after.find(mark.metadata, since=before.version)
@@ -151,6 +162,13 @@ class OutputWriter:
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows
+
+    def _metadata(self, change: Write | Merge, replaced: Replaced | None) -> str:
+        """Of a preview, with what it replaces or the key that it merges by: what promoting does with these rows."""
+        if self._try.preview is None:
+            return self._try.user_metadata()
+        how: dict[str, Any] = {"replaced": dataclasses.asdict(replaced)} if replaced is not None else {}
+        return self._try.user_metadata(**how, **({"key": change.on} if isinstance(change, Merge) else {}))
 
     def _log_landed(
         self, table: OutputTable, change: Write | Merge, version: int, rows: int | None, parts: str = "", others: int = 0

@@ -16,8 +16,9 @@ from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSk
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.preview import Preview, redirect
 from backfill_manager.execution.spark_sql import run_sql
-from backfill_manager.execution.table_access import TableAccesses
+from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
@@ -56,7 +57,12 @@ def run_python_task(
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
-        ctx = TaskContext(_write_context(launch, session, log, turns, commits, refuse_if_abandoned, state, accesses))
+        this = _write_context(launch, session, log, turns, commits, refuse_if_abandoned, state, accesses)
+        if this.preview is None:
+            record_reads(accesses)
+        else:
+            redirect(this.preview)
+        ctx = TaskContext(this)
         returned = function(ctx)
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
@@ -70,7 +76,8 @@ def _write_context(
     refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
 ) -> WriteContext:  # fmt: skip
     logger = TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
-    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits, accesses)
+    preview = None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
+    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits, accesses, preview)
 
 
 def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.preview import Preview
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
@@ -50,6 +51,7 @@ class WriteContext:
     turns: Turns
     commits: Commits | None = None  # None: each write is a commit of its own
     accesses: TableAccesses = field(default_factory=TableAccesses)
+    preview: Preview | None = None
 
     @property
     def spark(self) -> SparkSession:

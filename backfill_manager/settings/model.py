@@ -336,6 +336,10 @@ class RetentionSettings(_Section):
         Age | None, _doc("Versions of DAGs that were replaced and that no run names any more, and their files.")
     ] = None
     import_errors: Annotated[Age | None, _doc("Import errors of files that were read, or gone, since.")] = None
+    previews: Annotated[
+        Age | None,
+        _doc("Clones of previews that have ended and were neither promoted nor discarded. Less than the tables' own time till VACUUM."),
+    ] = 604_800.0
 
 
 class TokenSettings(_Section):
