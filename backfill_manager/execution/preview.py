@@ -159,6 +159,12 @@ class Clones:
         files.rename(unfinished, where)
 
 
+def remaining(spark: SparkSession) -> list[str]:
+    """Ids of previews that have clones, of whichever state."""
+    where, files = hadoop_path(spark, f"{warehouse(spark)}/{FOLDER}")
+    return sorted(str(one.getPath().getName()) for one in files.listStatus(where)) if files.exists(where) else []
+
+
 class Preview:
     """A preview, as one of its tries has it."""
 

@@ -6,8 +6,8 @@ killed in the middle, a table has its old rows or the new ones, and the next att
 A table is refused that is not what the clone was made of: dropped, made anew, with other columns, or with commits in these parts
 since then. Commits count by the statistics of their files; where these leave it open, the rows of then and now are compared. With
 `rebase` the rows are swapped in although others have changed the same parts, or the table has got other columns that fit. A
-table of which the preview may have changed any row (by `append`, `merge`, `overwrite`, or SQL) is replaced as a whole, and so never
-when others have written it since.
+table of which the preview may have changed any row (by `append`, `merge`, `overwrite`, or SQL) is replaced as a whole, and so
+never when others have written it since.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     request ─► job ─► `PreviewResult` ─► the tick commits the outcome with the response ─► clones that are not needed any more go
 
-A manager that is killed anywhere in it is followed by one that gets the same request again: what has been done is left out. Once an
-hour, and at its start, it looks for previews that have expired, and for clones that a crash has left behind.
+A manager that is killed anywhere in it is followed by one that gets the same request again: what has been done is left out. Once
+an hour, and at its start, it looks for previews that have expired, and for clones that a crash has left behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import BackfillManagerError, InvalidInput, StateError
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import ClonedTable, Clones, remaining
@@ -108,7 +108,7 @@ class PreviewWork(Service):
             self._session.conf.set("spark.scheduler.pool", job.pool)
             self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.pool)
             return self._done(job)
-        except Exception as error:  # noqa: BLE001 - logged and answered; the manager goes on
+        except Exception as error:
             if self._stopping.is_set():
                 return None
             if reason := spark_gone_reason(self._spark):
@@ -122,8 +122,6 @@ class PreviewWork(Service):
     def _done(self, job: PreviewJob) -> PreviewResult:
         clones = Clones(self._session, job.preview_id)
         runs = {run.key for run in successful_runs(self._store, job.preview_id)}
-        if job.kind == kinds.BACKFILL_DISCARD:
-            return PreviewResult(job, {"tables": len(clones.all())})
         if job.kind == kinds.BACKFILL_PROMOTE:
             promotion = Promotion(
                 self._session, job.preview_id, self._state_id, runs, self._turns, rebase=job.rebase

@@ -1,5 +1,5 @@
-"""What a preview's end changes in the state: promoted, its runs take their places in the timeline, as if they had run on the tables;
-discarded or expired, nothing but its own rows.
+"""What a preview's end changes in the state: promoted, its runs take their places in the timeline, as if they had run on the
+tables; discarded or expired, nothing but its own rows.
 
 The tables are changed before, outside of the tick (preview_work.py). A crash between the two has the request handled again: the
 tables are as they are to be, and the runs that have their places already keep them.
@@ -54,29 +54,33 @@ def job_of(state: ManagerState, store: Store, command: PreviewCommand, call: Cal
         if row.state not in s.BACKFILL_FINISHED:
             action = "discarded" if isinstance(command, commands.DiscardBackfill) else "promoted"
             raise errors.PREVIEW_STILL_RUNS(backfill_id=row.backfill_id, state=row.state, action=action)
-    if isinstance(command, commands.DiscardBackfill):
-        return PreviewJob(call.id, kind, preview_id, root.pool)
-    _check_promotion(state, store, tree, command)
-    return PreviewJob(call.id, kind, preview_id, root.pool, rebase=command.rebase)
+    rebase = False
+    if isinstance(command, commands.PromoteBackfill):
+        _check_promotion(state, store, tree, command)
+        rebase = command.rebase
+    return PreviewJob(call.id, kind, preview_id, root.pool, rebase=rebase)
 
 
-def promote(state: ManagerState, store: Store, preview_id: str, tables: Sequence[Promoted], now: datetime) -> str:
-    """The tables have its rows: its runs count from now on. Returns the message."""
+def promote(
+    state: ManagerState, store: Store, preview_id: str, tables: Sequence[Promoted], now: datetime, by: str
+) -> str:
+    """The tables have its rows: its runs count from now on. `by`: the request. Returns the message."""
     by_dag = defaultdict[str, list[DagRun]](list)
     for run in successful_runs(store, preview_id):
         by_dag[run.dag_id].append(run)
     left = [run_id for dag_id, runs in by_dag.items() for run_id in _take_places(state, store, dag_id, runs)]
     _record_writes(state, store, {run.key: run for runs in by_dag.values() for run in runs}, tables, now)
-    end(state, store, preview_id, s.PROMOTED)
+    end(state, store, preview_id, s.PROMOTED, by)
     text = f"preview {preview_id} is promoted: {plural(len(tables), 'table')}, {plural(sum(map(len, by_dag.values())), 'run')}"
     return text + (f"; run {left[0]} runs on a date of it, and stands there" if left else "")
 
 
-def end(state: ManagerState, store: Store, preview_id: str, outcome: str) -> None:
+def end(state: ManagerState, store: Store, preview_id: str, outcome: str, by: str | None = None) -> None:
+    """`by`: the request."""
     for row in tree_of(store, preview_id):
         latest = state.changes.latest(row)
         if latest.preview_outcome is None:
-            state.put(latest.evolve(preview_outcome=outcome))
+            state.put(latest.evolve(preview_outcome=outcome, changed_by=by or latest.changed_by))
 
 
 def expired(store: Store, before: datetime) -> list[str]:
@@ -94,7 +98,10 @@ def expired(store: Store, before: datetime) -> list[str]:
 
 def _take_places(state: ManagerState, store: Store, dag_id: str, runs: Iterable[DagRun]) -> list[str]:
     """Oldest first, so that each finds its neighbour in its place. Returns the runs that are active on such a date: they stay."""
-    new = sorted((run for run in runs if run.run_type == s.PREVIEW_RUN), key=lambda run: (run.logical_date is None, run.logical_date))
+    new = sorted(
+        (run for run in runs if run.run_type == s.PREVIEW_RUN),
+        key=lambda run: (run.logical_date is None, run.logical_date),
+    )
     dates = [at for run in new if run.logical_date for at in (run.logical_date, run.interval_end or run.logical_date)]
     keys = [run.partition_key for run in new if run.partition_key is not None]
     around = timeline_around(dag_id, dates, keys, store) if new else []
@@ -128,7 +135,11 @@ def _record_writes(
 ) -> None:  # fmt: skip
     """Which tables each try has written by that, and with which version."""
     numbers = defaultdict[tuple[str, str, str, int], int](int)
-    known = {row.key for row in store.read(TableAccess, matching(run_id=sorted({run_id for _, run_id in runs})))} if runs else set()
+    known = (
+        {row.key for row in store.read(TableAccess, matching(run_id=sorted({run_id for _, run_id in runs})))}
+        if runs
+        else set()
+    )
     for table in tables:
         for write in table.writes:
             run = runs.get((write.dag_id, write.run_id))

@@ -299,9 +299,9 @@ class Sweep:
 
 
 def _superseded(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
-    """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one depend: the
-    number of the next run of its date or partition, if it has the highest; and the schedule, if it had reached this date and the
-    run that overrode it has not. (No run has an overridden one as the one before.)"""
+    """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one
+    depend: the number of the next run of its date or partition, if it has the highest; and the schedule, if it had reached
+    this date and the run that overrode it has not. (No run has an overridden one as the one before.)"""
     overridden = [run for run in runs if run.state == s.OVERRIDDEN]
     of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), OF_TIMELINE]
     dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})

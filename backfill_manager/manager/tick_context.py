@@ -68,6 +68,7 @@ class Tick:
     plans: list[PlanRequest] = field(default_factory=list)
     parses: list[ParseRequest] = field(default_factory=list)
     previews: list[PreviewJob] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)  # previews whose clones are to be deleted
     compactions: list[str] = field(default_factory=list)  # ids of requests to compact the whole state
     prunes: list[str] = field(default_factory=list)  # ... to delete what is older than its age now
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed

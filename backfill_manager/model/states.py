@@ -30,7 +30,9 @@ REMOVED: Final = "removed"  # a newer version of the DAG no longer has it
 # -- only runs, backfills, items --------------------------------------------------------------------------------------
 OVERRIDDEN: Final = "overridden"  # its date was run again; a newer run is current
 PAUSED: Final = "paused"  # starts no new runs
-PROMOTED: Final = "promoted"  # of a preview, as are the next two: its rows are in the tables, and its runs in the timeline
+PROMOTED: Final = (
+    "promoted"  # of a preview, as are the next two: its rows are in the tables, and its runs in the timeline
+)
 DISCARDED: Final = "discarded"
 EXPIRED: Final = "expired"
 PENDING: Final = "pending"  # has no run yet

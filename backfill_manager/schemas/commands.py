@@ -417,7 +417,11 @@ class DiffBackfill(_OfBackfill, kind=kinds.BACKFILL_DIFF):
     """How the tables would change if this preview was promoted now."""
 
     key: tuple[Text, ...] = option(
-        (), "Columns that identify a row, by which rows are compared.", metavar="COLUMN", none="those of ctx.merge, else whole rows", strict=False
+        (),
+        "Columns that identify a row, by which rows are compared.",
+        metavar="COLUMN",
+        none="those of ctx.merge, else whole rows",
+        strict=False,
     )
     table: Text | None = option(None, "Only this table.", metavar="TABLE", none="all that it has written")
 
@@ -427,7 +431,8 @@ class PromoteBackfill(_OfBackfill, kind=kinds.BACKFILL_PROMOTE):
 
     partial: bool = option(False, "Although some of its items failed or were cancelled: promote those that succeeded.")
     rebase: bool = option(
-        False, "Although others have written the same intervals since, or the table has got other columns: swap its rows in."
+        False,
+        "Although others have written the same intervals since, or the table has got other columns: swap its rows in.",
     )
 
 
@@ -647,7 +652,20 @@ class PruneState(Command, kind=kinds.STATE_PRUNE): ...
 
 # Of a payload: fields that older releases don't write.
 MAY_BE_LEFT_OUT: Final = frozenset(
-    {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream", "conf"}
+    {
+        "was",
+        "allow_future",
+        "memory_mb",
+        "nice",
+        "partition_key",
+        "latest_version",
+        "downstream",
+        "conf",
+        "key",
+        "table",
+        "partial",
+        "rebase",
+    }
 )
 
 

@@ -167,7 +167,9 @@ PREVIEW_BELOW = _refused(
 PREVIEW_HAS_FAILED = _refused(
     "Of preview {backfill_id} {failed} did not succeed: retry them, or promote the others with [partial]."
 )
-PREVIEW_MEETS_RUN = _refused("Run {run_id} of DAG {dag_id} is {state} on a date of this preview; promote it when that has ended.")
+PREVIEW_MEETS_RUN = _refused(
+    "Run {run_id} of DAG {dag_id} is {state} on a date of this preview; promote it when that has ended."
+)
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")

@@ -338,7 +338,9 @@ class RetentionSettings(_Section):
     import_errors: Annotated[Age | None, _doc("Import errors of files that were read, or gone, since.")] = None
     previews: Annotated[
         Age | None,
-        _doc("Clones of previews that have ended and were neither promoted nor discarded. Less than the tables' own time till VACUUM."),
+        _doc(
+            "Clones of previews that have ended and were not promoted or discarded. A table's VACUUM must keep files longer."
+        ),
     ] = 604_800.0
 
 

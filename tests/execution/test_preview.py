@@ -72,7 +72,7 @@ def test_a_table_is_written_and_read_as_its_clone(
         ways = (
             ctx.spark.table(events), ctx.spark.read.table(events), ctx.spark.read.format("delta").load(path),
             ctx.spark.sql(f"SELECT * FROM (SELECT * FROM {events} AS e) WHERE id IN (SELECT id FROM {events})"),
-            ctx.spark.sql(f"WITH e AS (TABLE {events}) SELECT * FROM e JOIN {{other}} USING (id, at, v)", other=ctx.spark.table(events)),
+            ctx.spark.sql(f"WITH e AS (TABLE {events}) SELECT e.* FROM e JOIN {{x}} USING (id)", x=ctx.spark.table(events)),
             DeltaTable.forName(ctx.spark, events).toDF(),
         )  # fmt: skip
         return [one.agg({"v": "sum"}).first()[0] for one in ways]
