@@ -83,7 +83,7 @@ class Promotion:
 
     def _commit(self, table: _Table) -> int | None:
         transaction, rows = self._transaction(table), table.rows()
-        if reasons := self._reasons(table, transaction):
+        if reasons := list(self._reasons(table, transaction)):
             raise Refused("; ".join(reasons))
         if table.clone.source.version is None and not table.output.exists():
             table.output.create(rows.schema)

@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
-from support.executor_fixture import Stage, a_launch, day
+from support.executor_fixture import Stage, a_launch
+from support.previews import in_preview, played, values
 
-from backfill_manager.execution.messages import Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Failed
 from backfill_manager.execution.preview import Clones
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def schema(spark: SparkSession) -> Iterator[str]:
-    name = f"preview_{next(_numbers)}"
-    spark.sql(f"CREATE SCHEMA {name}")
-    yield name
-    spark.sql(f"DROP SCHEMA {name} CASCADE")
-
-
-@pytest.fixture
-def clones(spark: SparkSession, schema: str) -> Iterator[Clones]:
-    of = Clones(spark, schema)
-    yield of
-    of.discard()
-
-
-@pytest.fixture
-def events(spark: SparkSession, schema: str) -> str:
-    """A table with two rows on each of the first three days of January 2013."""
-    name = f"{schema}.events"
-    spark.sql(f"CREATE TABLE {name} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
-    spark.sql(f"INSERT INTO {name} SELECT make_timestamp(2013, 1, d, 12, 0, 0), d * 10 + id, id FROM range(2) JOIN (SELECT explode(array(1, 2, 3)) d)")  # fmt: skip  # noqa: E501
-    return name
-
-
-def in_preview(clones: Clones, n: int = 1, **how: Any) -> TaskLaunch:
-    run_id = f"preview__{clones.preview_id}__{next(_numbers)}"
-    launch = a_launch(run_id=run_id, run_type="preview", interval=(day(n), day(n + 1)), **how)
-    return dataclasses.replace(launch, preview_id=clones.preview_id)
-
-
-def played(stage: Stage, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> str | None:
-    outcome = stage.play(launch, function)
-    assert isinstance(outcome, Succeeded), (outcome, stage.log_of(launch))
-    return outcome.result_json
-
-
-def values(spark: SparkSession, table: str) -> list[float]:
-    return sorted(row["v"] for row in spark.table(table).collect())
 
 
 def test_a_table_is_written_and_read_as_its_clone(

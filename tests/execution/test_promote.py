@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.executor_fixture import Stage
+from support.previews import in_preview, played, values
 
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution.output_table import OutputTable
@@ -18,9 +19,7 @@ from backfill_manager.execution.table_diff import diff
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 from backfill_manager.manager.preview_work import _diff_of
 
-from .test_preview import clones, events, in_preview, played, schema, values  # noqa: F401 - fixtures
-
-State = "0123456789ab"
+STATE = "0123456789ab"
 
 
 class Previewed:
@@ -43,7 +42,7 @@ class Previewed:
 
     def promote(self, *, rebase: bool = False) -> list[Promoted]:
         turns = TurnHolder(TableTurns())
-        promotion = Promotion(self.spark, self.clones.preview_id, State, self.runs, turns, rebase=rebase)
+        promotion = Promotion(self.spark, self.clones.preview_id, STATE, self.runs, turns, rebase=rebase)
         return promotion.run(Clones(self.spark, self.clones.preview_id).all())
 
     def refusal(self, *, rebase: bool = False) -> str:
@@ -60,7 +59,7 @@ class Previewed:
 
 
 @pytest.fixture
-def previewed(stage: Stage, clones: Clones, events: str) -> Iterator[Previewed]:  # noqa: F811
+def previewed(stage: Stage, clones: Clones, events: str) -> Iterator[Previewed]:
     return Previewed(stage, clones, events)
 
 
@@ -72,7 +71,7 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize("kind", PROPERTIES)
-def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clones: Clones, schema: str) -> None:  # noqa: F811
+def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clones: Clones, schema: str) -> None:
     spark, table = stage.spark, f"{schema}.kinds"
     spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE, old INT) USING delta {PROPERTIES[kind]}")
     rows = (
@@ -89,9 +88,7 @@ def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clon
     before = values(spark, table)
     found = one.diff("id")
     assert [found[name] for name in ("added", "removed", "changed", "same", "key")] == [1, 2, 2, 0, ["id"]]
-    assert [(column["name"], column["rows"]) for column in found["columns"]] == [("at", 0)][:0] + [
-        ("v", 2), ("old", 1)
-    ], found["columns"]  # fmt: skip
+    assert [(column["name"], column["rows"]) for column in found["columns"]] == [("v", 2), ("old", 1)]
     first, again = one.promote(), one.promote()
     assert [(done.table, done.parts) for done in first] == [(table, 1)] and again == first
     assert sorted(spark.table(table).where("at < TIMESTAMP'2013-01-03'").select("id", "v").collect()) == [
@@ -129,7 +126,7 @@ def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
     assert "was replaced by another table" in previewed.refusal(rebase=True)
 
 
-def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: Clones, events: str) -> None:  # noqa: F811
+def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: Clones, events: str) -> None:
     one = Previewed(stage, clones, events)
 
     def merge(ctx: Any) -> None:
@@ -146,7 +143,7 @@ def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: C
     assert done.parts == 0 and values(one.spark, events) == [-5, 0, 1, 1, 100]
 
 
-def test_a_table_that_the_preview_has_made(stage: Stage, clones: Clones, schema: str) -> None:  # noqa: F811
+def test_a_table_that_the_preview_has_made(stage: Stage, clones: Clones, schema: str) -> None:
     table, launch = f"{schema}.made", in_preview(clones)
 
     def write(ctx: Any) -> None:
@@ -155,7 +152,7 @@ def test_a_table_that_the_preview_has_made(stage: Stage, clones: Clones, schema:
     played(stage, launch, write)
     assert not stage.spark.catalog.tableExists(table)
     promotion = Promotion(
-        stage.spark, clones.preview_id, State, {launch.key[:2]}, TurnHolder(TableTurns()), rebase=False
+        stage.spark, clones.preview_id, STATE, {launch.key[:2]}, TurnHolder(TableTurns()), rebase=False
     )
     promotion.run(clones.all())
     assert values(stage.spark, table) == [1]
@@ -173,7 +170,7 @@ def test_rows_are_compared(spark: SparkSession) -> None:
     assert found.examples == {"added": [{"k": 4}], "removed": [{"k": 3}]}
     whole = diff(before.union(before), after, [], [])
     assert (whole.added, whole.removed, whole.changed, whole.same) == (2, 5, 0, 1)
-    with pytest.raises(InvalidInput, match=r"the key k is not unique: 3 of its values .* such as \{\"k\":1\}"):
+    with pytest.raises(InvalidInput, match=r"the key k is not unique: 3 of its values .* such as \{\"k\":\d\}"):
         diff(before.union(before), after, ["k"], [])
     with pytest.raises(InvalidInput, match="the key 'kk' is no column of both sides"):
         diff(before, after, ["kk"], [])
