@@ -175,3 +175,29 @@ def test_rows_are_compared(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match="the key 'kk' is no column of both sides"):
         diff(before, after, ["kk"], [])
     assert json.dumps(found.examples)
+
+
+def test_broken_off_between_two_tables_it_goes_on(
+    previewed: Previewed, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, second = previewed.spark, f"{schema}.second"
+    spark.sql(f"CREATE TABLE {second} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
+    first, previewed.table = previewed.table, second
+    previewed.run(lambda rows: rows.sparkSession.sql("SELECT TIMESTAMP'2013-01-02' AS at, 1L AS id, 5D AS v"), 2)
+    commits = [0]
+
+    def dies_before_the_second(table: OutputTable, writer: Any) -> None:
+        if commits:
+            commits.pop()
+            return original(table, writer)
+        raise KeyboardInterrupt
+
+    original = OutputTable.save
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(OutputTable, "save", dies_before_the_second)
+        previewed.promote()
+    done = {name: OutputTable(spark, name).read().version for name in (first, second)}
+    assert (len(values(spark, first)), values(spark, second)) == (5, []), "one has the new rows, the other the old"
+    again = {one.table: one.version for one in previewed.promote()}
+    assert again == {first: done[first], second: done[second] + 1}
+    assert (len(values(spark, first)), values(spark, second)) == (5, [5])
