@@ -22,7 +22,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TableAccess
 from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 from backfill_manager.schemas import commands, errors
-from backfill_manager.store.base import Store, matching
+from backfill_manager.store.base import Condition, Store, matching
 
 PreviewCommand = commands.DiffBackfill | commands.PromoteBackfill | commands.DiscardBackfill
 
@@ -86,9 +86,10 @@ def end(state: ManagerState, store: Store, preview_id: str, outcome: str, by: st
 def expired(store: Store, before: datetime) -> list[str]:
     """Previews of which all backfills have ended before that, and that nobody has promoted or discarded."""
     trees = defaultdict[str, list[Backfill]](list)
-    for row in store.read(Backfill, matching(state=tuple(sorted(s.BACKFILL_FINISHED)))):
-        if row.preview_id is not None and row.preview_outcome is None:
-            trees[row.preview_id].append(row)
+    ended = matching(state=sorted(s.BACKFILL_FINISHED))
+    unended = [Condition("preview_id", "not_null"), Condition("preview_outcome", "is_null")]
+    for row in store.read(Backfill, [*ended, *unended]):
+        trees[row.preview_id or ""].append(row)
     return [
         preview_id
         for preview_id, tree in sorted(trees.items())
