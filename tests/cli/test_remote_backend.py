@@ -85,7 +85,7 @@ def fill(state: FilledState) -> None:
     state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "skipped": 1, "pending": 5})
     state.clock.at += DAY
     state.backfill("b2", {"failed": 2}, state="failed", dag_id="hourly", reason="2 items failed")
-    state.backfill("p1", {"success": 2}, state="success", preview_id="p1")
+    state.backfill("p1", {"skipped": 2}, state="success", preview_id="p1")
     state.run(on="2024-05-10", tasks={"clean": "success", "delays": "success"})
     state.run(on="2024-05-11", state="overridden", run_id="old", overridden_by="scheduled__2024-05-11T04:00:00Z")
     state.run(on="2024-05-11", tasks={"clean": "failed"}, state="failed", reason="failed: clean")
