@@ -127,14 +127,14 @@ class InMemoryManager:
 
     def __init__(
         self, *specs: DagSpec, script: Script | None = None, clock: FakeClock | None = None, slots: int = 16,
-        scheduled: bool = False, store: MemoryStore | None = None,
+        scheduled: bool = False, store: MemoryStore | None = None, on_commit: Callable[[Changes], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.clock, self.store = clock or FakeClock(), store or MemoryStore()
         self.store.init()
         self.script: Script = script or (lambda _: m.Succeeded())
         self.running: dict[LaunchKey, TaskLaunch] = {}
         self.launched: list[TaskLaunch] = []
-        self._slots, self._scheduled = slots, scheduled
+        self._slots, self._scheduled, self._on_commit = slots, scheduled, on_commit
         self._take_over()
         for spec in specs:
             self.add_dag(spec)
@@ -147,7 +147,15 @@ class InMemoryManager:
         assert leader is not None, "the lease of this process's own former manager is taken at once"
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self.events, script = EventQueue(), _Script(self, self._slots)
-        self._loop = TickLoop(self.state, self.store, leader, clock=self.clock, executor=script, events=self.events)
+        self._loop = TickLoop(
+            self.state,
+            self.store,
+            leader,
+            clock=self.clock,
+            executor=script,
+            events=self.events,
+            on_commit=self._on_commit,
+        )
         self._decisions = self._loop.decisions
 
     @property

@@ -75,6 +75,21 @@ def check_name(value: Any) -> str:
     return str(value)
 
 
+def table_key(name: str) -> str:
+    """A table's name or path as names are compared: `/a/b/`, `file:/a/b` and `file:///a/b` are one path; names do not differ by
+    case."""
+    if "/" not in name:
+        return name.lower().removeprefix("spark_catalog.")
+    scheme, _, rest = name.rpartition(":")
+    return f"{scheme if scheme != 'file' else ''}:{'/' if not scheme or scheme == 'file' else '//'}{rest.strip('/')}"
+
+
+def table_keys(name: str) -> tuple[str, ...]:
+    """What a table that is written so may be: a name without a schema is one in Spark's own, too."""
+    key = table_key(name)
+    return (key,) if "/" in name or "." in name else (key, f"default.{key}")
+
+
 def describe_error(error: Mapping[str, Any]) -> str:
     """What is wrong with one field, to be put after its name; `error` is an entry of `ValidationError.errors()`. Unknown
     and missing fields are for the caller, who knows which fields there are."""

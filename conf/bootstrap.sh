@@ -66,7 +66,8 @@ is_installed() { # the extra's stamp is of today's pins, and the Python beneath 
 
 install_extra() { # demo | test; test holds demo
     is_installed "$1" && return 0
-    local python log started=$SECONDS
+    local python log stamp started=$SECONDS
+    stamp=$(stamp_text) # of the pins that are installed, should they change meanwhile
     python=$(find_python) || exit 2
     log=$(mktemp "${TMPDIR:-/tmp}/bfm-install.XXXXXX")
     printf 'Installing into %s/.venv (once, about a minute; PySpark alone is 450 MB) ... ' "$PWD" >&2
@@ -81,7 +82,7 @@ install_extra() { # demo | test; test holds demo
         give_up "$(tail -n 5 "$log")" "pip could not install; all it said is in $log. This first start needs the network (or a mirror in pip.conf)."
     fi
     rm -f "$log"
-    stamp_text >".venv/.installed-$1"
-    [ "$1" = test ] && stamp_text >.venv/.installed-demo
+    echo "$stamp" >".venv/.installed-$1"
+    [ "$1" = test ] && echo "$stamp" >.venv/.installed-demo
     printf 'done in %s s.\n' "$((SECONDS - started))" >&2
 }

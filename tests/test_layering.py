@@ -77,6 +77,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "itsdangerous": frozenset({"api"}),
     "jinja2": frozenset({"web"}),
     "httpx": frozenset({"client"}),
+    "openlineage": frozenset({"manager"}),
 }
 
 

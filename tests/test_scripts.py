@@ -70,9 +70,9 @@ def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: t
     copy = tmp_path / "a copy"
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
     parts = f"""case "$*" in
-        "-m pytest -m spark") echo with Spark; exit {codes[0]};;
-        "-m pytest -m processes and not spark") echo processes; exit {codes[1]};;
-        "-m pytest -m not processes and not spark") echo others; exit {codes[2]};;
+        "-m pytest --"*" -m spark") echo with Spark; exit {codes[0]};;
+        "-m pytest --"*" -m processes and not spark") echo processes; exit {codes[1]};;
+        "-m pytest --"*" -m not processes and not spark") echo others; exit {codes[2]};;
         "-m pytest"*) echo "alone: $*";;
     esac"""
     program(copy / ".venv" / "bin", "python", parts)
@@ -81,6 +81,20 @@ def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: t
     assert (done.returncode, done.stdout) == (expected, "with Spark\nprocesses\nothers\n")
     chosen = run(copy / "tests" / "run", "-k", "one story")
     assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
+
+
+def test_a_run_of_the_suite_that_is_broken_off_shows_how_far_each_part_came(tmp_path: Path) -> None:
+    in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
+    copy = tmp_path / "a copy"
+    shutil.copy(RUN_TESTS, copy / "tests" / "run")
+    parts = """case "$*" in
+        "-m pytest --"*" -m spark") until [ -e half ] && [ -e ended ]; do sleep 0.01; done; kill "$PPID";;
+        "-m pytest --"*" -m processes and not spark") echo came to a half; touch half; exec sleep 600;;
+        "-m pytest"*) echo others; touch ended;;
+    esac"""
+    program(copy / ".venv" / "bin", "python", parts)
+    done = run(copy / "tests" / "run")
+    assert (done.returncode, done.stdout) == (143, "came to a half\nothers\n")
 
 
 def test_an_old_python_is_refused_with_what_to_install(tmp_path: Path) -> None:

@@ -105,9 +105,14 @@ class _DagBuilder:
             self.callbacks.append(callback)
             self.functions[callback.task_id] = function
 
-    def specs(self) -> tuple[TaskSpec, ...]:
+    def specs(self, waits_for: tuple[str, ...]) -> tuple[TaskSpec, ...]:
+        """`waits_for`: of each task that waits for no other."""
         tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())
-        return (*tasks, *self.callbacks)
+        waiting = (
+            task if task.upstream or task.waits_for else dataclasses.replace(task, waits_for=waits_for)
+            for task in tasks
+        )
+        return (*waiting, *self.callbacks)
 
 
 @dataclass
@@ -318,6 +323,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
     of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
     default_args = of_every_task | checked.pop("default_args", {})
+    waits_for = checked.pop("waits_for", ())
     if _building.get() is not None:
         raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
     try:
@@ -347,7 +353,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         never = f"{', '.join(building.decorated)} {'is' if len(building.decorated) == 1 else 'are'} never called"
         raise InvalidDag(f"DAG {building.dag_id!r} has no task: {never}")
     building.add_callbacks(callbacks)
-    spec = DagSpec(tasks=building.specs(), **checked)
+    spec = DagSpec(tasks=building.specs(waits_for), **checked)
     if not is_for_task:
         spec.check()
     made = Dag(spec, building.functions, frozenset(settings))

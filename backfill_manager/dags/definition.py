@@ -47,6 +47,9 @@ class TaskSpec:
     wait_for_downstream: bool = (
         False  # ... and on what is directly downstream of it there: `depends_on_past` is true then
     )
+    waits_for: tuple[str, ...] = ()  # tables whose rows of the run's interval (or partition) must have been written
+    wait_limit: float | None = None  # seconds that it waits for them; None: for ever
+    after_wait_limit: Literal["fail", "skip"] = "fail"  # what it does then
     pool: str | None = None  # None: the pool of the run's kind (`scheduled`, `backfill`) or of its backfill
     priority: int = 0
     weight: int = 1  # slots of the pool it takes
@@ -233,8 +236,18 @@ class DagSpec:
         for task in plain["tasks"]:
             if task["calls_back"] is None:
                 del task["calls_back"], task["watches"]
-            for name in ("memory", "nice", "wait_for_downstream", "mode", "schema"):
-                if task[name] in (None, False, "replace"):
+            later = (
+                "memory",
+                "nice",
+                "wait_for_downstream",
+                "mode",
+                "schema",
+                "waits_for",
+                "wait_limit",
+                "after_wait_limit",
+            )
+            for name in later:
+                if task[name] in (None, False, "replace", (), "fail"):
                     del task[name]
         if not plain["declared_params"]:
             del plain["declared_params"]
@@ -245,7 +258,9 @@ class DagSpec:
     @classmethod
     def from_json(cls, text: str) -> DagSpec:
         plain = json.loads(text)
-        plain["tasks"] = tuple(TaskSpec(**{**task, "upstream": tuple(task["upstream"])}) for task in plain["tasks"])
+        for task in plain["tasks"]:
+            task |= {name: tuple(task[name]) for name in ("upstream", "waits_for") if name in task}
+        plain["tasks"] = tuple(TaskSpec(**task) for task in plain["tasks"])
         plain["tags"] = tuple(plain["tags"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
         plain["writes"] = tuple(plain.get("writes", ()))

@@ -61,6 +61,7 @@ class _Try:
     launch: m.TaskLaunch
     jobs: SparkJobGroup
     lines: LogLines
+    accesses: TableAccesses  # of a SQL task
     turns: TurnHolder = field(default_factory=lambda: TurnHolder(PROCESS_TURNS))
     weight: int = 0  # slots it holds; 0 while it waits
     running: RunningTask | None = None  # of a Python task, once it has begun
@@ -70,22 +71,22 @@ class _Try:
     # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
     deadlines: dict[Literal["timeout", "kill", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
-    accesses: TableAccesses = field(default_factory=TableAccesses)  # of a SQL task
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
 
 
 class Executor:
     """`is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` owns the outputs.
     `snapshots` is where snapshots lie now: a state that was moved still names the place where they lay then.
-    `on_spark_gone(reason)` is called once, from any thread."""
+    `on_spark_gone(reason)` is called once, from any thread. `with_columns`: see `TableAccesses`."""
 
     def __init__(
         self, spark: SparkSession, *, servers: ForkServers, on_event: Callable[[m.Event], None], clock: Clock,
         term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], snapshots: Path | None = None,
         grace_s: float = GRACE_S, on_spark_gone: Callable[[str], None] = lambda reason: None,
-        on_failure: FailureHandler | None = None,
+        on_failure: FailureHandler | None = None, with_columns: bool = False,
     ) -> None:  # fmt: skip
         self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
+        self._with_columns = with_columns
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
         self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
@@ -114,7 +115,8 @@ class Executor:
         tag = f"bfm/{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.launch}".replace(",", "_")
         about = f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}"
         lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
-        it = _Try(launch, SparkJobGroup(self._spark.sparkContext, launch.pool, tag, about), lines)
+        accesses = TableAccesses(with_columns=self._with_columns)
+        it = _Try(launch, SparkJobGroup(self._spark.sparkContext, launch.pool, tag, about), lines, accesses)
         refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it
@@ -236,7 +238,7 @@ class Executor:
         jobs = it.jobs
         order = TaskOrder(
             it.launch, self._state, self._snapshots, jobs.group, jobs.tag, jobs.description,
-            commits_together=self._commits.is_available,
+            commits_together=self._commits.is_available, with_columns=self._with_columns,
         )  # fmt: skip
         with self._changed:
             if it.abandoned is None:

@@ -116,6 +116,7 @@ class AccessedTable:
     version: int | None = None  # Delta's; None: not a Delta table, or an earlier try has written it
     rows: int | None = None  # written; None: not known, as always of what is read
     bytes: int | None = None  # of the files that were written, likewise
+    columns_json: str | None = None  # of what was written, see `TableAccesses.columns_of`
 
 
 @dataclass(frozen=True)

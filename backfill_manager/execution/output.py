@@ -80,18 +80,19 @@ class OutputWriter:
             return self._land_in(clone, transaction, df, change)
 
     def _land_in(self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge) -> int | None:
+        columns = self._try.accesses.columns_of(df)
         repeated = retry_on_conflict(self._try.log, table.name)
         if self._try.commits is not None and isinstance(change, Write) and change.replaces_part_or_appends:
             staged = repeated(self._staged, table, transaction, df, change)
             answer = Answer("alone") if staged is None else self._try.commits.commit(staged)
             if staged is not None and answer.kind == "landed":
-                self._try.accesses.add(table.written(staged.folder, answer.version, staged.rows, staged.bytes))
+                self._try.accesses.add(table.written(staged.folder, answer.version, staged.rows, staged.bytes, columns))
                 self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
                 return staged.rows
             if answer.why:
                 self._try.log.info("%s: a commit of its own, as %s", table.name, answer.why)
         with self._turn(table, transaction, df) as rows, self._kept(rows, change) as kept:
-            return repeated(self._commit, table, transaction, kept, change)
+            return repeated(self._commit, table, transaction, kept, change, columns)
 
     def _staged(self, table: OutputTable, transaction: str, df: DataFrame, write: Write) -> StagedWrite | None:
         """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
@@ -140,7 +141,9 @@ class OutputWriter:
         """Of a merge what is checked is what is written."""
         return cached(rows) if isinstance(change, Merge) else contextlib.nullcontext(rows)
 
-    def _commit(self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge) -> int | None:
+    def _commit(
+        self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge, columns: str | None
+    ) -> int | None:
         self._try.refuse_if_abandoned()
         self._create_if_missing(table, rows, change)
         before = table.read()
@@ -158,7 +161,7 @@ class OutputWriter:
             if self._has_landed(after, transaction):
                 self._try.accesses.add(table.written(after.path))
             return None
-        self._try.accesses.add(table.written(after.path, commit.version, commit.rows, commit.bytes))
+        self._try.accesses.add(table.written(after.path, commit.version, commit.rows, commit.bytes, columns))
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows

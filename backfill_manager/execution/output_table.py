@@ -82,10 +82,11 @@ class OutputTable:
         return ".".join(parts).lower()
 
     def written(
-        self, path: str, version: int | None = None, rows: int | None = None, size: int | None = None
-    ) -> AccessedTable:
+        self, path: str, version: int | None = None, rows: int | None = None, size: int | None = None, columns: str | None = None
+    ) -> AccessedTable:  # fmt: skip
         """That a try has written it, there; without a version an earlier one has."""
-        return AccessedTable("write", None if self.is_path else plain_name(self.identity), path, version, rows, size)
+        name = None if self.is_path else plain_name(self.identity)
+        return AccessedTable("write", name, path, version, rows, size, columns)
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""

@@ -121,7 +121,10 @@ class StatementRunner:
             done = self._execute(self._texts[number - 1])
             if not done.isLocal():  # a command has run already; a query has to be executed
                 done.write.format("noop").mode("overwrite").save()
-        counts = [self._log_commit(number, table, before[table.identity], transaction, metadata) for table in changed]
+        columns = self._try.accesses.columns_of(done) if is_one_write and changed else None
+        counts = [
+            self._log_commit(number, table, before[table.identity], transaction, metadata, columns) for table in changed
+        ]
         rows = [n for n in counts if n is not None]
         return sum(rows) if rows else None
 
@@ -129,8 +132,9 @@ class StatementRunner:
         return state is not None and state.has_landed(transaction, self._try.launch.ti.generation)
 
     def _log_commit(
-        self, number: int, table: OutputTable, before: TableState | None, transaction: str, metadata: str
-    ) -> int | None:
+        self, number: int, table: OutputTable, before: TableState | None, transaction: str, metadata: str,
+        columns: str | None,
+    ) -> int | None:  # fmt: skip
         """Logs what the statement did to this table; returns the rows."""
         now = _read(table)
         if now is None:
@@ -140,7 +144,7 @@ class StatementRunner:
         if commit is not None:
             rows = "" if commit.rows is None else f"{plural(commit.rows, 'row')} into "
             self._try.log.info("statement %d: %s%s, version %d", number, rows, table.name, commit.version)
-            self._try.accesses.add(table.written(now.path, commit.version, commit.rows, commit.bytes))
+            self._try.accesses.add(table.written(now.path, commit.version, commit.rows, commit.bytes, columns))
             return commit.rows
         if self._has_landed(now, transaction):
             self._try.accesses.add(table.written(now.path))

@@ -9,6 +9,7 @@ others nothing is known.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from backfill_manager.execution.column_lineage import SourceColumn, relation_columns, source_columns
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.written_tables import each_of
@@ -34,12 +36,15 @@ _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 _FILES: Final = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
 _DELTA: Final = ".delta."  # in the name of a class
 _COMMANDS: Final = ("Command", "CommandResult", "AsSelect")  # ends of names
+_OF_A_QUERY: Final = ("AppendData", "OverwriteByExpression", "CreateTableAsSelect", "ReplaceTableAsSelect")
 
 
 class TableAccesses:
     """Those of one try, each once, in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_columns: bool = False) -> None:
+        """`with_columns`: what the columns of written tables are computed from is recorded too (some 0.1 s for each write)."""
+        self._with_columns = with_columns
         self._found: dict[AccessedTable, None] = {}
         self._lock = threading.Lock()
 
@@ -60,6 +65,28 @@ class TableAccesses:
             PySparkException,
         ) as error:  # PySpark makes the latter of what it knows; the task itself goes on
             log.warning("What a query reads could not be recorded: %s", one_line(error))
+
+    def columns_of(self, df: DataFrame) -> str | None:
+        """The columns that a write of this query (or a statement that has written one) has written, as JSON:
+        [{"name", "type", "from": [[table, column], ...]}, ...]. None: it is not to be recorded, or not known."""
+        if not self._with_columns:
+            return None
+        try:
+            plan = df._jdf.queryExecution().analyzed()
+            plan = plan.query() if _class(plan).rpartition(".")[2] in _OF_A_QUERY else plan
+            relations = {
+                column.id: SourceColumn(mask_text(str(table.name or table.path)), column.name)
+                for leaf in _relations_in(plan, df.sparkSession.sparkContext._gateway)
+                for table in _files_of(leaf, df.sparkSession.sparkContext._gateway)
+                for column in relation_columns(leaf.toJSON())
+            }
+            sources = source_columns(plan.toJSON(), relations)
+            fields = json.loads(plan.schema().json())["fields"]
+        except (Py4JError, PySparkException) as error:
+            log.warning("The columns of a write could not be recorded: %s", one_line(error))
+            return None
+        columns = [{"name": f["name"], "type": _type(f["type"]), "from": sources.get(f["name"], ())} for f in fields]
+        return json.dumps(columns, ensure_ascii=False)
 
     def all(self) -> tuple[AccessedTable, ...]:
         with self._lock:
@@ -98,18 +125,23 @@ def tables_in(df: DataFrame) -> Iterator[AccessedTable]:
 
 
 def _tables_in(plan: Any, gateway: Any) -> Iterator[AccessedTable]:
+    for leaf in _relations_in(plan, gateway):
+        yield from _files_of(leaf, gateway)
+
+
+def _relations_in(plan: Any, gateway: Any) -> Iterator[Any]:
     for leaf in each_of(plan.collectLeaves()):
         kind = _class(leaf).rpartition(".")[2]
         if kind == "LogicalRelation":
-            yield from _files_of(leaf, gateway)
+            yield leaf
         elif kind == "MergeIntoCommand":
-            yield from _tables_in(leaf.source(), gateway)
+            yield from _relations_in(leaf.source(), gateway)
         elif kind.endswith(_COMMANDS):  # the plans of their queries are no children
             for one in _fields(leaf):
                 if is_instance_of(gateway, one, _PLANS):
-                    yield from _tables_in(one, gateway)
+                    yield from _relations_in(one, gateway)
     for query in each_of(plan.subqueriesAll()):
-        yield from _tables_in(query, gateway)
+        yield from _relations_in(query, gateway)
 
 
 def _files_of(leaf: Any, gateway: Any) -> Iterator[AccessedTable]:
@@ -123,6 +155,11 @@ def _files_of(leaf: Any, gateway: Any) -> Iterator[AccessedTable]:
     else:
         for path in each_of(files.rootPaths()):
             yield AccessedTable("read", name, str(path.toString()))
+
+
+def _type(of_spark: Any) -> str:
+    """`long`, `decimal(10,2)`, `struct`: a type as Spark's JSON names it, without the parts of a nested one."""
+    return of_spark if isinstance(of_spark, str) else str(of_spark["type"])
 
 
 def _class(java: Any) -> str:

@@ -64,6 +64,7 @@ class TaskOrder:
     tag: str
     description: str
     commits_together: bool = False  # its writes may share a commit with those of others
+    with_columns: bool = False  # what the columns of its writes are computed from is recorded
 
 
 def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
@@ -94,7 +95,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
     signal.signal(signal.SIGTERM, stop)
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
-    accesses = TableAccesses()
+    accesses = TableAccesses(with_columns=order.with_columns)
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
         commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,

@@ -50,7 +50,10 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
         if run.row.run_type == s.PREVIEW_RUN:
             continue  # of clones, which nobody else reads; promoting records what has become of them
         for number, table in enumerate(event.tables, start=1):
-            state.changes.put(_access(run.row, ti, event, number, table))
+            access = _access(run.row, ti, event, number, table)
+            state.changes.put(access)
+            if access.access == "write" and access.succeeded:
+                state.note_write(access)
 
 
 def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable) -> TableAccess:
@@ -58,7 +61,7 @@ def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, tabl
         ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, table.access, ti.run_seq, event.at,
         isinstance(event.outcome, m.Succeeded), run.dag_version, table_name=table.name, table_path=table.path,
         version=table.version, rows_written=table.rows, bytes_written=table.bytes, interval_start=run.interval_start,
-        interval_end=run.interval_end, partition_key=run.partition_key,
+        interval_end=run.interval_end, partition_key=run.partition_key, columns_json=table.columns_json,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ with memory. Plans and parse results that have come are committed by the loop be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from backfill_manager.errors import StateError
@@ -22,6 +22,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
+from backfill_manager.model.transitions import Changes
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Leader, Store
 
@@ -29,8 +30,11 @@ from backfill_manager.store.base import Leader, Store
 class Decisions:
     """The decisions of one term."""
 
-    def __init__(self, state: ManagerState, store: Store, leader: Leader) -> None:
-        self.state, self._store, self.leader = state, store, leader
+    def __init__(
+        self, state: ManagerState, store: Store, leader: Leader, on_commit: Callable[[Changes], None] = lambda _: None
+    ) -> None:
+        """`on_commit` is called after each commit of rows, with them."""
+        self.state, self._store, self.leader, self._on_commit = state, store, leader, on_commit
         self.requests = RequestHandler(state, store, leader.term)
         self.draining = False  # starts no task, and makes no scheduled run
 
@@ -64,6 +68,7 @@ class Decisions:
             self.leader.move_items(*move)
         if len(changes):
             self.leader.commit(changes)
+            self._on_commit(changes)
         if not self.requests.is_planning:  # a plan may come for a version that is no longer current
             self.state.evict_versions()
         return bool(len(changes) or tick.moves)
@@ -80,11 +85,11 @@ class Decisions:
             self.requests.accept(request_id, kinds.STATE_COMPACT, now, None, message, {"files": files})
 
     def next_due(self, now: datetime) -> datetime | None:
-        """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of the time
-        that a suspect task runs alone."""
+        """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of a
+        wait for tables, the end of the time that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
-        due.append(backfills.next_window_opening(self.state))
+        due += [backfills.next_window_opening(self.state), runs.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
         return min((at for at in due if at is not None), default=None)

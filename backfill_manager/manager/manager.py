@@ -26,6 +26,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
 from backfill_manager.manager.preview_work import PreviewWork
@@ -36,9 +37,11 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.model.records import Pool
+from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.processes.server_process import ForkServers
+from backfill_manager.service import Service
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store
@@ -65,6 +68,7 @@ def run_manager(
     (the web pages), also while this manager stands by.
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
+    lineage = None if settings.openlineage is None else make_client(settings.openlineage)
     raise_limit()
     remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
@@ -78,7 +82,9 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
-                return Term(settings, store, leader, session, clock, stop).lead(ready or threading.Event(), until_idle)
+                return Term(settings, store, leader, session, clock, stop, lineage).lead(
+                    ready or threading.Event(), until_idle
+                )
         finally:
             session.stop()
             store.close()
@@ -88,8 +94,10 @@ class Term:
     """What there is from the first moment of a leadership: the queue that all report to, why it ends, and the heartbeat."""
 
     def __init__(
-        self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event
+        self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event,
+        lineage: Client | None = None,
     ) -> None:  # fmt: skip
+        self.lineage = lineage
         self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
         self.events, self.metrics = EventQueue(), TickMetrics()
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
@@ -122,7 +130,7 @@ class Manager:
     def __init__(self, term: Term) -> None:
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         self._events, self._shutdown = events, shutdown = term.events, term.shutdown
-        state = restore_state(store, term=leader.term, now=clock.now())
+        self._state = state = restore_state(store, term=leader.term, now=clock.now())
         state.batch_target_s = settings.limits.batch_target
         add_configured_pools(state, settings)
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
@@ -138,7 +146,7 @@ class Manager:
             spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
             is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in state.pools.values()},
-            on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed,
+            on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed, with_columns=term.lineage is not None,
         )  # fmt: skip
         planner = Planner(
             spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=events.put,
@@ -153,13 +161,24 @@ class Manager:
         )  # fmt: skip
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services = (planner, previews, bundles, poller, monitor, CoreAffinity())
+        self._services: list[Service | BundleWatcher] = [planner, previews, bundles, poller, monitor, CoreAffinity()]
+        self._lineage: OpenLineageSender | None = None
+        if term.lineage is not None and settings.openlineage is not None:
+            from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
+
+            lineage = LineageEvents(settings.openlineage.namespace, str(leader.row.state_id), str(spark.version))
+            self._lineage = OpenLineageSender(term.lineage, lineage)
+            self._services.append(self._lineage)
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
             previews=previews,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
-            snapshots=own_snapshots(settings, store.root),
+            snapshots=own_snapshots(settings, store.root), on_commit=self._send_lineage,
         )  # fmt: skip
+
+    def _send_lineage(self, changes: Changes) -> None:
+        if self._lineage is not None:
+            self._lineage.put(changes, lambda key: run.row if (run := self._state.runs.get(key)) else None)
 
     def run(self, ready: threading.Event, *, until_idle: bool) -> None:
         """Until it is to end; raises why, unless it was stopped."""
@@ -198,15 +217,7 @@ class Manager:
         if not running or self._shutdown.is_lease_lost:
             return
         log.info("draining", tasks=len(running), seconds=seconds)
-
-        def close() -> None:
-            self._executor.close(seconds)
-            self._events.wake()
-
-        closing = threading.Thread(target=close, name="drain")
-        closing.start()
-        self._loop.run_until(lambda: not closing.is_alive() or self._shutdown.is_lease_lost)
-        closing.join()
+        self._loop.run_while(lambda: self._executor.close(seconds), lambda: self._shutdown.is_lease_lost)
 
 
 def add_configured_pools(state: ManagerState, settings: Settings) -> None:

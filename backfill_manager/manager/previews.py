@@ -155,6 +155,7 @@ def _record_writes(
             )  # fmt: skip
             if row.key not in known:  # by an attempt that a crash has cut short
                 state.changes.put(row)
+                state.note_write(row)
 
 
 def _check_promotion(

@@ -11,10 +11,11 @@ first: an older run never waits for a newer one.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.humanise import duration
 from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
@@ -91,6 +92,7 @@ def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
 def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
     """Advances tasks as far as their upstream allows; returns those that are blocked for ever, with the reason."""
     blocked: dict[str, str] = {}
+    awaited: dict[str, None] = {}
     for task in run.spec.in_order:
         ti = run.tasks.get(task.task_id)
         if ti is None:
@@ -109,8 +111,40 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
         elif obstacle:
             blocked[task.task_id] = obstacle
         elif verdict == "start" and obstacle is None:
-            tick.put(c.scheduled(ti))
+            missing = _tables_missing(tick.state, run, task)
+            if not missing:
+                tick.put(c.scheduled(ti))
+                continue
+            ends_at = _wait_ends_at(run, task, tick.now)
+            if ends_at is None or tick.now < ends_at:
+                awaited |= dict.fromkeys(missing)
+                continue
+            why = f"waited {duration(task.wait_limit or 0)} for {', '.join(missing)}"
+            tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
+    waiting = {task_id for task_id, ti in run.tasks.items() if ti.state == s.NONE}
+    run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
+    now_waits = f"waits for {', '.join(awaited)}" if awaited else None
+    if run.row.reason != now_waits:
+        tick.put(run.row.evolve(reason=now_waits))
     return blocked
+
+
+def next_wait_end(state: ManagerState) -> datetime | None:
+    """When the next task gives up waiting for a table."""
+    return min((at for run in state.runs.values() for at in run.wait_ends.values()), default=None)
+
+
+def _tables_missing(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
+    """Those of `waits_for` that are not complete for the run; all, as long as they have not been read."""
+    part = run.row.interval_start, run.row.interval_end, run.row.partition_key
+    return [name for name in task.waits_for if not ((known := state.written.get(name)) and known.covers(*part))]
+
+
+def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | None:
+    """Counted from the moment in which nothing else keeps it from starting, as this leader sees it."""
+    if task.wait_limit is None:
+        return None
+    return run.wait_ends.setdefault(task.task_id, now + timedelta(seconds=task.wait_limit))
 
 
 def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:

@@ -29,6 +29,7 @@ from backfill_manager.model.records import (
     Pool,
     Record,
     RunKey,
+    TableAccess,
     TaskInstance,
 )
 from backfill_manager.model.transitions import Changes
@@ -36,7 +37,9 @@ from backfill_manager.planning.batch_size import PastRun, growth_limit
 from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.written_intervals import WrittenIntervals
 from backfill_manager.settings.model import LimitSettings
+from backfill_manager.value_rules import table_key, table_keys
 
 
 @dataclass
@@ -48,6 +51,7 @@ class ActiveRun:
     tasks: dict[str, TaskInstance]
     selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others count as done
     past: dict[str, TaskInstance] | None = None  # tasks of the previous run once it is finished; None: not read (yet)
+    wait_ends: dict[str, datetime] = field(default_factory=dict)  # of tasks that wait for tables and have a limit
     may_start: bool = True  # within `max_active_runs`, as of this tick
 
     @property
@@ -165,6 +169,8 @@ class ManagerState:
             str, datetime
         ] = {}  # pools, and when a scheduled run was last seen to wait there for too long
         self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
+        # Of tables that tasks of active runs wait for, by their names as given; read when one first waits for it.
+        self.written: dict[str, WrittenIntervals] = {}
         self._specs: dict[tuple[str, int], DagSpec] = {}
 
     def put(self, row: Record) -> None:
@@ -187,6 +193,13 @@ class ManagerState:
             self.catalog.put(row)
             return
         self.changes.put(row)
+
+    def note_write(self, access: TableAccess) -> None:
+        """Remembers what a successful try has written, for the tasks that wait for it."""
+        keys = {table_key(name) for name in (access.table_name, access.table_path) if name is not None}
+        for name, written in self.written.items():
+            if not keys.isdisjoint(table_keys(name)):
+                written.add(access.interval_start, access.interval_end, access.partition_key)
 
     def put_item(self, backfill: ActiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
         """Replaces an item, and updates the counts by state."""

@@ -15,6 +15,7 @@ anything. (The lease is kept meanwhile, if there are enough for its heartbeat; e
 from __future__ import annotations
 
 import statistics
+import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from datetime import datetime
@@ -40,6 +41,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
+from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.schemas import kinds
@@ -107,8 +109,9 @@ class TickLoop:
         parse: Callable[[ParseRequest], None] = lambda _: None, previews: PreviewRunner | None = None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
         retention: RetentionSettings | None = None, snapshots: Path | None = None,
+        on_commit: Callable[[Changes], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        self.state, self.decisions = state, Decisions(state, store, leader)
+        self.state, self.decisions = state, Decisions(state, store, leader, on_commit)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
         self._previews = previews
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
@@ -125,6 +128,24 @@ class TickLoop:
             if done():
                 return
             self._events.sleep(seconds)
+
+    def run_while(self, work: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        """Tick until `work()`, which runs in a thread of its own, has ended, or `is_over()`; then wait for its end."""
+        has_ended = (
+            threading.Event()
+        )  # set before the wake: that the thread lives no more would come after it, unnoticed
+
+        def do() -> None:
+            try:
+                work()
+            finally:
+                has_ended.set()
+                self._events.wake()
+
+        thread = threading.Thread(target=do, name="drain")
+        thread.start()
+        self.run_until(lambda: has_ended.is_set() or is_over())
+        thread.join()
 
     def run_once(self) -> float | None:
         """One tick and the pause after it. Returns the seconds until the next is due even if nothing happens, if one is."""

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final, TypeVar
 # 7: backfill.waits_until. It may be null.
 # 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 # 9: the table table_access.
-# 10: backfill.preview_id and preview_outcome. They may be null.
+# 10: table_access.columns_json, backfill.preview_id and preview_outcome. They may be null.
 SCHEMA_VERSION: Final = 10
 
 NEW_TABLES: Final = {"table_access": 9}  # since this version; states of an older one get them when a manager starts
@@ -257,6 +257,7 @@ class TableAccess(
     interval_start: datetime | None = None  # of the run
     interval_end: datetime | None = None
     partition_key: str | None = None
+    columns_json: str | None = None  # [{"name", "type", "from": [[table, column]]}] of a write; null: not recorded
 
 
 @dataclass(frozen=True)

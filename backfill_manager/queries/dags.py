@@ -30,7 +30,7 @@ _DETAILS: Final = (
 )  # fmt: skip
 _TASK_FIELDS: Final = (
     "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
-    "timeout_s", "depends_on_past", "wait_for_downstream", "pool", "priority", "weight", "max_active_tis",
+    "timeout_s", "depends_on_past", "wait_for_downstream", "waits_for", "pool", "priority", "weight", "max_active_tis",
 )  # fmt: skip
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles."
 

@@ -19,8 +19,8 @@ from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store
+from backfill_manager.value_rules import table_key, table_keys
 
-_DEFAULT_SCHEMA: Final = "default"  # Spark's, of a name without one
 _TASK: Final = ("dag_id", "task_id")
 _COLUMNS: Final = (*_TASK, "access", "succeeded", "dag_version", "table_name", "table_path", "version", "at")
 
@@ -42,9 +42,9 @@ def list_tables(store: Store) -> list[dict[str, Any]]:
 def find_table(store: Store, name: str) -> dict[str, Any]:
     """By its name in the catalog or its path, as people write them. `NotFound` when nothing has read or written it."""
     tables = list_tables(store)
-    for wanted in (_spelled(name), _spelled(f"{_DEFAULT_SCHEMA}.{name}")):
+    for wanted in table_keys(name):
         for one in tables:
-            if wanted in (_spelled(one["table"]), _spelled(one["path"] or "")):
+            if wanted in (table_key(one["table"]), table_key(one["path"] or "")):
                 return one
     raise NotFound("table", name, [one["table"] for one in tables], hint="see_tables")
 
@@ -144,11 +144,3 @@ def _tasks(uses: Iterable[dict[str, Any]]) -> list[str]:
 
 def _edge(use: dict[str, Any], direction: str) -> tuple[str, ...]:
     return direction, _key(use), *_task(use), use["access"]
-
-
-def _spelled(name: str) -> str:
-    """`/a/b/`, `file:/a/b` and `file:///a/b` are one path; names do not differ by case."""
-    if "/" not in name:
-        return name.lower().removeprefix("spark_catalog.")
-    scheme, _, rest = name.rpartition(":")
-    return f"{scheme if scheme != 'file' else ''}:{'/' if not scheme or scheme == 'file' else '//'}{rest.strip('/')}"

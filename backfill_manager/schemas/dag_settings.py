@@ -249,6 +249,13 @@ class _OfTask(TypedDict, total=False):
         _help("Waits for the same task of the run before, and for those directly downstream of it there."),
         _SET_OF_TASKS,
     ]
+    waits_for: Annotated[
+        Names, _help("Tables whose rows of the run's interval, or partition, must have been written before it starts.")
+    ]
+    wait_limit: Annotated[
+        PositiveSeconds | None, _help("Seconds that it waits for these tables; null: for ever."), _SET
+    ]
+    after_wait_limit: Annotated[Literal["fail", "skip"], _help("What it does then."), _SET]
     trigger_rule: Annotated[Rule, _help("How those it waits for must have ended."), _SET_OF_TASKS]
     pool: Annotated[Name | None, _help("Its pool; null: that of the run's kind."), _SET]
     priority: Annotated[Int, _help("Higher ones go first."), _SET]
@@ -311,6 +318,7 @@ class _OfDag(TypedDict, total=False):
     writes: Annotated[Names, _help("Tables that it writes; DAGs that read them are downstream.")]
     depends_on_past: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
     wait_for_downstream: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
+    waits_for: Annotated[Names, _help("Of each task that waits for no other, and doesn't set it itself.")]
     tags: Annotated[Tags, _help("Words to find it by.")]
     description: Annotated[str, _help("What it is for, in a line.")]
     owner: Annotated[str, _help("Who to ask about it.")]

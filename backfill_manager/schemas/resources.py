@@ -315,6 +315,9 @@ class DagTask(Resource):
     timeout_s: float | None = Field(description="Seconds that a try may take.")
     depends_on_past: bool = Field(description="It waits for the same task of the run before.")
     wait_for_downstream: bool = Field(description="It waits for the tasks downstream of that one, too.")
+    waits_for: tuple[str, ...] = Field(
+        description="Tables that must have been written for the run's interval before it starts."
+    )
     pool: str | None = Field(description="Pool whose slots it takes; null: that of its run.")
     priority: int = Field(description="Higher goes first.")
     weight: int = Field(description="Slots that it takes.")

@@ -413,6 +413,24 @@ class ApiSettings(_Section):
     send_timeout: Annotated[Timeout, _doc("In which a client must take something of its response.")] = 30.0
 
 
+class OpenLineageSettings(_Section):
+    """Events of runs and tries with the tables that they read and write, for a lineage server. Needs the extra `openlineage`."""
+
+    namespace: Annotated[NonEmpty, _doc("Of the jobs.")] = "backfill_manager"
+    transport: Annotated[
+        dict[str, Any],
+        _doc(
+            "As the OpenLineage client takes it: `{type: http, url: ...}`, `{type: file, log_file_path: ..., append: true}`, ..."
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _has_type(self) -> OpenLineageSettings:
+        if not isinstance(self.transport.get("type"), str):
+            raise ValueError("transport must have a type: http, file, console, ...")
+        return self
+
+
 class SparkSettings(_Section):
     master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
     conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
@@ -444,4 +462,5 @@ class Settings(_Section):
     notifications: Annotated[
         list[Any], BeforeValidator(_no_notifications), _doc("Refused: they do not work yet. Use callbacks.")
     ] = []
+    openlineage: Annotated[OpenLineageSettings | None, _doc("null: no events are sent.")] = None
     spark: SparkSettings = _DEFAULTS

@@ -456,14 +456,14 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     wrong = [
         name for name, entry in message.items() if name in defaults and entry.get("default", ...) != defaults[name]
     ]
-    unsaid = {"dag_id", "sql", "reads", "writes", "params", "tags", "default_args", "tasks"}
+    unsaid = {"dag_id", "sql", "reads", "writes", "params", "tags", "default_args", "tasks", "waits_for"}
     assert set(wrong) <= unsaid
 
 
 def test_every_setting_is_a_field_of_its_spec() -> None:
     callbacks = {"on_success", "on_failure"}
     assert {*settings_of(SqlSettings)} - callbacks <= {field.name for field in dataclasses.fields(TaskSpec)}
-    of_tasks = {"default_args", "depends_on_past", "wait_for_downstream"}
+    of_tasks = {"default_args", "depends_on_past", "wait_for_downstream", "waits_for"}
     assert {*settings_of(DagSettings)} - callbacks - of_tasks <= {f.name for f in dataclasses.fields(DagSpec)}
 
 

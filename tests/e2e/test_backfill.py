@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
@@ -80,6 +80,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(
         state=str(tmp_path / "state"),
         bundles=[BundleSettings(name="tests", path=str(bundle), fetch_interval=0.2)],
+        openlineage={"transport": {"type": "file", "log_file_path": str(tmp_path / "lineage.jsonl"), "append": True}},
     )
 
 
@@ -112,6 +113,21 @@ def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
     )
     assert_df_equality(written, expected, ignore_row_order=True, ignore_nullable=True)
     assert runs_that_wrote(spark, tmp_path / "readings") == sorted(run.run_id for run in runs)
+
+    def lineage() -> list[Any] | None:
+        events = [json.loads(line) for line in (tmp_path / "lineage.jsonl").read_text().splitlines()]
+        ends = [e for e in events if e["eventType"] == "COMPLETE"]
+        return events if len(ends) == 3 * (1 + 3) else None
+
+    events = wait_for(lineage)
+    assert {e["job"]["name"] for e in events} == {"readings", "readings.load", "readings.where", "readings.check"}
+    (wrote, *_) = (e for e in events if e["job"]["name"] == "readings.load" and e["outputs"])
+    (output,) = wrote["outputs"]
+    assert (output["namespace"], output["name"]) == ("file", str(tmp_path / "readings"))
+    assert output["outputFacets"]["outputStatistics"]["rowCount"] in (23, 24)
+    assert [f["name"] for f in output["facets"]["schema"]["fields"]] == ["at", "value"]
+    (read, *_) = (e for e in events if e["job"]["name"] == "readings.check" and e["inputs"])
+    assert (read["inputs"][0]["name"], read["run"]["facets"]["parent"]["job"]["name"]) == (output["name"], "readings")
 
     # others read the state as it stands
     result = spark.read.format("delta").load(f"{settings.state}/dag_run").groupBy("state").count().collect()

@@ -83,7 +83,9 @@ def create(
         backfill["timezone"] = context.backend.dag(dag)["timezone"]
     context.out.print_result(backfill, f"{text} Submitted; watch it: `bfm backfill watch {backfill_id}`")
     if backfill["preview_id"]:
-        context.out.note(f"A preview: when it has ended, `bfm backfill diff {backfill_id}`, then promote or discard it.")
+        context.out.note(
+            f"A preview: when it has ended, `bfm backfill diff {backfill_id}`, then promote or discard it."
+        )
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
     return 0

@@ -1,0 +1,231 @@
+"""OpenLineage events: made of what is committed, sent to a server that may be away, and never in the way of a tick."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from uuid import UUID
+
+import pytest
+from openlineage.client.serde import Serde
+
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.execution import messages as m
+from backfill_manager.manager.openlineage_events import LineageEvents
+from backfill_manager.manager.openlineage_sender import OpenLineageSender, make_client
+from backfill_manager.model.records import DagRun, RunKey
+from backfill_manager.settings.model import OpenLineageSettings
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+PATIENCE = 30.0
+READ = m.AccessedTable("read", "bronze.events", "s3a://lake/bronze/events", 7)
+COLUMNS = json.dumps(
+    [
+        {"name": "id", "type": "long", "from": [["bronze.events", "id"]]},
+        {"name": "one", "type": "integer", "from": []},
+    ]
+)
+WRITTEN = m.AccessedTable("write", None, "file:/warehouse/silver/", 3, 240, 1024, COLUMNS)
+
+
+class Sink(ThreadingHTTPServer):
+    """A lineage server on loopback. The first `refuses` requests get a 503."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.refuses, self.events = refuses, list[dict[str, Any]]()
+        self.changed = threading.Condition()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def wait_for(self, number: int) -> list[dict[str, Any]]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.events) >= number, PATIENCE), self.events
+            return list(self.events)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Sink
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.changed:
+            self.server.refuses -= 1
+            is_taken = self.server.refuses < 0
+            if is_taken:
+                self.server.events.append(body)
+            self.server.changed.notify_all()
+        self.send_response(201 if is_taken else 503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with Sink() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def settings(url: str, **more: Any) -> OpenLineageSettings:
+    return OpenLineageSettings(namespace="ours", transport={"type": "http", "url": url, **more})
+
+
+class Manager(InMemoryManager):
+    """Whose commits are sent by `sender`."""
+
+    def __init__(self, sender: OpenLineageSender, **how: Any) -> None:
+        def run_of(key: RunKey) -> DagRun | None:
+            return run.row if (run := self.state.runs.get(key)) else None
+
+        spec = dag_spec("flights", "clean", upstream={"clean": []}, each={"clean": {"retries": 1}})
+        super().__init__(spec, on_commit=lambda changes: sender.put(changes, run_of), **how)
+
+
+def a_sender(client: Any, **how: Any) -> OpenLineageSender:
+    return OpenLineageSender(client, LineageEvents("ours", "0123456789ab", "4.2.0"), **how)
+
+
+@pytest.fixture
+def sender(sink: Sink) -> Iterator[OpenLineageSender]:
+    sender = a_sender(make_client(settings(sink.url)))
+    sender.start()
+    yield sender
+    sender.stop()
+
+
+def of(events: list[dict[str, Any]], job: str) -> list[str]:
+    return [event["eventType"] for event in events if event["job"]["name"] == job]
+
+
+def test_a_run_and_its_tries_with_the_tables_of_each(sink: Sink, sender: OpenLineageSender) -> None:
+    manager = Manager(sender, script=lambda _: None)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    (first,) = manager.running
+    manager.finish(first, m.Failed("no flights on this day"), tables=[READ])
+    manager.drain()
+    (second,) = manager.running
+    manager.finish(second, m.Succeeded(rows_written=240), tables=[READ, WRITTEN])
+    manager.drain()
+
+    events = sink.wait_for(6)
+    assert of(events, "flights") == ["START", "COMPLETE"]
+    assert of(events, "flights.clean") == ["START", "FAIL", "START", "COMPLETE"]
+    assert [e["job"]["name"] for e in events][:: len(events) - 1] == ["flights", "flights"], "in their order"
+    run, failed, done = events[0], events[2], events[4]
+    assert events[1]["run"]["runId"] == failed["run"]["runId"] != done["run"]["runId"]
+    assert len({UUID(event["run"]["runId"]) for event in events}) == 3
+    assert failed["run"]["facets"]["errorMessage"]["message"] == "no flights on this day"
+    facets = done["run"]["facets"]
+    assert facets["parent"]["run"]["runId"] == run["run"]["runId"]
+    assert facets["nominalTime"]["nominalStartTime"] == "2024-01-01T00:00:00+00:00"
+    assert {tag["key"]: tag["value"] for tag in facets["tags"]["tags"]}["run_type"] == "backfill"
+    (read,), (written,) = done["inputs"], done["outputs"]
+    assert (read["namespace"], read["name"]) == ("s3://lake", "bronze/events")
+    assert read["facets"]["version"]["datasetVersion"] == "7"
+    assert read["facets"]["symlinks"]["identifiers"][0]["name"] == "bronze.events"
+    assert (written["namespace"], written["name"]) == ("file", "/warehouse/silver")
+    statistics = written["outputFacets"]["outputStatistics"]
+    assert (statistics["rowCount"], statistics["size"]) == (240, 1024)
+    assert [(f["name"], f["type"]) for f in written["facets"]["schema"]["fields"]] == [
+        ("id", "long"),
+        ("one", "integer"),
+    ]
+    (field,) = written["facets"]["columnLineage"]["fields"].values()
+    assert [(f["namespace"], f["name"], f["field"]) for f in field["inputFields"]] == [
+        ("s3://lake", "bronze/events", "id")
+    ]
+
+
+def test_every_event_says_where_its_schema_is_published(sink: Sink, sender: OpenLineageSender) -> None:
+    manager = Manager(sender, script=lambda _: None)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    (key,) = manager.running
+    manager.finish(key, m.Succeeded(), tables=[READ, WRITTEN])
+    manager.drain()
+    published = re.compile(r"https://openlineage\.io/spec/facets/\d+-\d+-\d+/(\w+)\.json#/\$defs/\1")
+    for event in sink.wait_for(4):
+        assert event["schemaURL"].startswith("https://openlineage.io/spec/")
+        assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
+        datasets = event["inputs"] + event["outputs"]
+        facets = [facet for holder in (event["run"], event["job"], *datasets) for facet in holder["facets"].values()]
+        facets += [facet for one in event["outputs"] for facet in one["outputFacets"].values()]
+        assert all(published.fullmatch(facet["_schemaURL"]) and facet["_producer"] for facet in facets)
+
+
+def test_what_begins_and_ends_in_one_tick_has_a_start(sink: Sink, sender: OpenLineageSender) -> None:
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-01", 2))
+    manager.drain()
+    events = sink.wait_for(8)
+    assert of(events, "flights.clean").count("START") == of(events, "flights.clean").count("COMPLETE") == 2
+    assert of(events, "flights").count("START") == of(events, "flights").count("COMPLETE") == 2
+
+
+def test_a_server_that_is_away_gets_all_events_in_their_order_once_it_is_back(sink: Sink) -> None:
+    sink.refuses = 3
+    sender = a_sender(make_client(settings(sink.url, retry={"total": 0})))
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()  # no tick waits for it
+    assert manager.tasks("flights")[0].state == "success"
+    delays = [sender.run_once() for _ in range(3)]
+    assert delays == [1.0, 2.0, 4.0] and not sink.events
+    assert sender.run_once() is None
+    assert of(sink.events, "flights.clean") == ["START", "COMPLETE"]
+
+
+def test_while_nothing_can_be_sent_the_oldest_are_left_out() -> None:
+    class Away:
+        def __init__(self) -> None:
+            self.sent, self.is_back = list[Any](), False
+
+        def emit(self, event: Any) -> None:
+            if not self.is_back:
+                raise ConnectionError("refused")
+            self.sent.append(json.loads(Serde.to_json(event)))
+
+    client = Away()
+    sender = a_sender(client, max_waiting=5)
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-01", 4))
+    manager.drain()
+    assert sender.run_once() == 1.0
+    client.is_back = True
+    assert sender.run_once() is None
+    assert len(client.sent) == 5 and client.sent[-1]["eventType"] == "COMPLETE"
+
+
+@pytest.mark.parametrize(
+    ("transport", "message"),
+    [
+        ({"type": "http"}, "openlineage.transport: "),
+        ({"type": "carrier pigeon"}, "openlineage.transport: "),
+        ({"type": "kafka"}, "openlineage.transport: "),
+    ],
+)
+def test_a_transport_that_the_client_does_not_take_is_refused_at_the_start(
+    transport: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        make_client(OpenLineageSettings(transport=transport))
+
+
+def test_a_transport_has_a_type() -> None:
+    with pytest.raises(ValueError, match="transport must have a type"):
+        OpenLineageSettings(transport={"url": "http://localhost"})

@@ -1,0 +1,207 @@
+"""Tasks with `waits_for` start once other tasks have written the tables for their interval."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from support.scenarios import accepted, clear
+
+from backfill_manager import dag, task
+from backfill_manager.errors import InvalidDag
+from backfill_manager.execution import messages as m
+from backfill_manager.model import states as s
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+DAY = days("2024-01-02", 1)
+HOURS = [(DAY[0][0] + timedelta(hours=n), DAY[0][0] + timedelta(hours=n + 1)) for n in range(24)]
+EVENTS = m.AccessedTable("write", "bronze.events", "s3a://lake/bronze/events", 1, 10, 100)
+
+
+def silver(**task: Any) -> Any:
+    return dag_spec("silver", "clean", "report", upstream={"report": ["clean"]}, each={"clean": task})
+
+
+class Lake(InMemoryManager):
+    """Two DAGs: `bronze` (hourly) writes the table that `silver` (daily) waits for."""
+
+    def __init__(self, **task: Any) -> None:
+        bronze = dag_spec("bronze", "load", schedule="@hourly")
+        script = lambda launch: None if launch.ti.dag_id == "bronze" else m.Succeeded()  # noqa: E731
+        super().__init__(bronze, silver(waits_for=("bronze.events",), **task), script=script, clock=FakeClock())
+
+    def write(
+        self, hours: list[tuple[datetime, datetime]], table: m.AccessedTable = EVENTS, outcome: Any = None
+    ) -> None:
+        self.backfill("bronze", hours)
+        self.drain()
+        while self.running:
+            for key in list(self.running):
+                self.finish(key, outcome or m.Succeeded(), tables=[table])
+            self.drain()
+
+    def state_of(self, task_id: str = "clean") -> str:
+        return self.tasks("silver", task_id)[-1].state
+
+
+def test_a_daily_run_waits_until_every_hour_has_been_written() -> None:
+    lake = Lake()
+    lake.write(HOURS[:12])
+    lake.backfill("silver", DAY)
+    lake.drain()
+    assert (lake.state_of(), lake.runs("silver")[0].reason) == (s.NONE, "waits for bronze.events")
+    assert not lake.running, "no slot is taken"
+    lake.write(HOURS[13:])
+    assert lake.state_of() == s.NONE, "an hour is missing"
+    lake.write(HOURS[12:13])
+    run = lake.runs("silver")[0]
+    assert (lake.state_of(), run.state, run.reason) == (s.SUCCESS, s.SUCCESS, None)
+
+
+def test_an_hour_needs_the_day_that_holds_it() -> None:
+    ground = InMemoryManager(
+        dag_spec("bronze", "load"), dag_spec("hourly", "split", schedule="@hourly", each={"split": {"waits_for": ("events",)}}),
+        script=lambda launch: None if launch.ti.dag_id == "bronze" else m.Succeeded(),
+    )  # fmt: skip
+    ground.backfill("bronze", DAY)
+    ground.backfill("hourly", [HOURS[5]])
+    ground.drain()
+    (key,) = ground.running
+    assert ground.tasks("hourly")[0].state == s.NONE
+    ground.finish(key, m.Succeeded(), tables=[m.AccessedTable("write", "default.events", None)])
+    ground.drain()
+    assert ground.tasks("hourly")[0].state == s.SUCCESS, "a name without a schema is one in Spark's own"
+
+
+@pytest.mark.parametrize(
+    ("table", "outcome"),
+    [
+        (EVENTS, m.Failed("no", retryable=False)),
+        (m.AccessedTable("read", "bronze.events", None), m.Succeeded()),
+        (m.AccessedTable("write", "bronze.others", "s3a://lake/bronze/others"), m.Succeeded()),
+    ],
+)
+def test_only_what_a_successful_try_has_written_counts(table: m.AccessedTable, outcome: m.Outcome) -> None:
+    lake = Lake()
+    lake.backfill("silver", DAY)
+    lake.write(HOURS, table, outcome)
+    assert lake.state_of() == s.NONE
+
+
+def test_what_was_written_before_and_under_another_leader_counts() -> None:
+    lake = Lake()
+    lake.write(HOURS[:20])
+    lake.backfill("silver", DAY)
+    lake.drain()
+    lake.crash()
+    lake.drain()
+    assert (lake.state_of(), lake.runs("silver")[0].reason) == (s.NONE, "waits for bronze.events")
+    lake.write(HOURS[20:])
+    assert lake.state_of() == s.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("then", "states"), [("fail", [s.FAILED, s.UPSTREAM_FAILED]), ("skip", [s.SKIPPED, s.SKIPPED])]
+)
+def test_a_wait_that_takes_too_long_ends(then: str, states: list[str]) -> None:
+    lake = Lake(wait_limit=7200.0, after_wait_limit=then)
+    lake.backfill("silver", DAY)
+    lake.drain()
+    assert lake._decisions.next_due(lake.clock.now()) == lake.clock.now() + timedelta(hours=2), (
+        "the manager wakes for it"
+    )
+    lake.clock.advance(seconds=7199)
+    lake.drain()
+    assert lake.state_of() == s.NONE
+    lake.clock.advance(seconds=1)
+    lake.drain()
+    assert [ti.state for ti in lake.tasks("silver")] == states
+    assert lake.tasks("silver", "clean")[0].error == "waited 2 h for bronze.events"
+
+
+def test_a_failed_wait_that_is_cleared_waits_anew() -> None:
+    lake = Lake(wait_limit=60.0)
+    lake.backfill("silver", DAY)
+    lake.drain()
+    lake.clock.advance(seconds=60)
+    lake.drain()
+    assert lake.state_of() == s.FAILED
+    run = lake.runs("silver")[0]
+    accepted(lake, "tasks.clear", **clear("silver", run_ids=[run.run_id]))
+    lake.drain()
+    assert lake.state_of() == s.NONE
+    lake.clock.advance(seconds=60)
+    lake.drain()
+    assert lake.state_of() == s.FAILED
+    lake.write(HOURS)
+    accepted(lake, "tasks.clear", **clear("silver", run_ids=[run.run_id]))
+    lake.drain()
+    assert lake.state_of() == s.SUCCESS
+
+
+def test_it_waits_for_its_upstream_first_and_from_then_on() -> None:
+    spec = dag_spec(
+        "silver", "fetch", "join", upstream={"join": ["fetch"]},
+        each={"join": {"waits_for": ("bronze.events",), "wait_limit": 60.0}},
+    )  # fmt: skip
+    ground = InMemoryManager(spec, script=lambda _: None)
+    ground.backfill("silver", DAY)
+    ground.drain()
+    ground.clock.advance(seconds=600)
+    (key,) = ground.running
+    ground.finish(key, m.Succeeded())
+    ground.drain()
+    assert ground.tasks("silver", "join")[0].state == s.NONE
+    ground.clock.advance(seconds=60)
+    ground.drain()
+    assert ground.tasks("silver", "join")[0].state == s.FAILED
+
+
+def test_a_dag_declares_it_for_the_tasks_that_wait_for_no_other() -> None:
+    @dag(waits_for=["bronze.events", "bronze.events", "bronze.places"], default_args={"wait_limit": timedelta(hours=6)})
+    def silver() -> None:
+        @task
+        def clean(ctx: Any) -> None: ...
+
+        @task
+        def report(ctx: Any) -> None: ...
+
+        @task(waits_for=["bronze.rates"], after_wait_limit="skip")
+        def convert(ctx: Any) -> None: ...
+
+        clean() >> report()
+        convert()
+
+    tasks = {one.task_id: one for one in silver.spec.tasks}
+    assert tasks["clean"].waits_for == ("bronze.events", "bronze.places")
+    assert (tasks["report"].waits_for, tasks["convert"].waits_for) == ((), ("bronze.rates",))
+    assert {one.wait_limit for one in tasks.values()} == {21600.0}
+    assert type(silver.spec).from_json(silver.spec.to_json()) == silver.spec
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"waits_for": "bronze.events"}, "waits_for must be a list"),
+        ({"waits_for": [""]}, "waits_for"),
+        ({"wait_limit": 0}, "wait_limit"),
+        ({"after_wait_limit": "panic"}, "after_wait_limit"),
+    ],
+)
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidDag, match=message):
+
+        @dag
+        def silver() -> None:
+            @task(**settings)
+            def clean(ctx: Any) -> None: ...
+
+            clean()
+
+
+def test_a_clock_that_stands_still_makes_no_commits() -> None:
+    lake = Lake()
+    lake.backfill("silver", DAY)
+    lake.drain()
+    assert not lake.tick(), "waiting changes nothing"
