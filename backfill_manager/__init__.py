@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from backfill_manager.dags.authoring import dag as dag
     from backfill_manager.dags.authoring import sql as sql
     from backfill_manager.dags.authoring import task as task
+    from backfill_manager.schemas.checks import Check as Check
     from backfill_manager.schemas.params import Param as Param
 
 __version__ = "0.1.0"
 
-__all__ = ["Dag", "Param", "__version__", "dag", "sql", "task"]
+__all__ = ["Check", "Dag", "Param", "__version__", "dag", "sql", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -223,5 +223,13 @@ class ServiceFailed(BackfillManagerError):
     """A service of the manager has ended by an exception: a bug of ours."""
 
 
+class ChecksFailed(BackfillManagerError):
+    """Checks of the rows that a task was about to publish have failed; nothing was written."""
+
+
+class CheckFailedToRun(InvalidInput):
+    """A check can't be run on the rows of a write: an unknown column, no condition, a division by zero; nothing was written."""
+
+
 class AbandonedTry(BackfillManagerError):
     """A try that was timed out, cancelled or overtaken tried to write its output; nothing was written."""

@@ -101,6 +101,8 @@ def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) 
         return plural(config.get("total", len(config[kind])), kind[:-1]) + options
     what = {
         "schedule": "every interval", "missing": "missing intervals", "stale": "stale intervals", "single": "one run",
+        "outdated": "outdated intervals",
     }.get(kind, kind)  # fmt: skip
+    what = "intervals without data" if config.get("by") == "data" else what
     start, end = (day(config[name]) if config.get(name) else None for name in ("start_date", "end_date"))
     return f"{what} from {start or '…'} to {end or 'the last complete interval'}{options}"

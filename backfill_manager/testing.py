@@ -213,11 +213,16 @@ class InMemoryManager:
         return self._loop.tick() or self.events.is_woken
 
     def finish(
-        self, key: LaunchKey, outcome: m.Outcome, spark_jobs: Sequence[int] = (), tables: Sequence[m.AccessedTable] = ()
+        self,
+        key: LaunchKey,
+        outcome: m.Outcome,
+        spark_jobs: Sequence[int] = (),
+        tables: Sequence[m.AccessedTable] = (),
+        checks: Sequence[m.CheckedWrite] = (),
     ) -> None:
         """Ends a running task. Cancelled tasks end by this, too."""
         del self.running[key]
-        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs), tuple(tables)))
+        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs), tuple(tables), tuple(checks)))
 
     def drain(self, max_ticks: int = 10_000) -> None:
         """Tick until nothing follows; time stands still but for retries that are due."""

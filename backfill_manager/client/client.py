@@ -248,6 +248,10 @@ class Client(AbstractContextManager["Client"]):
         """Large results are left out, except for a single task (`task_id`)."""
         return self._read(r.RunTasks, _run(run_id, dag_id, "tasks"), {"task_id": task_id})
 
+    def checks(self, run_id: str, *, dag_id: str | None = None, task_id: str | None = None) -> Sequence[r.CheckResult]:
+        """What the checks of a run, or of one of its tasks, have found, by task and try."""
+        return self._read(r.Page[r.CheckResult], _run(run_id, dag_id, "checks"), {"task_id": task_id}).items
+
     def logs(
         self, run_id: str, task_id: str, *, dag_id: str | None = None, try_number: int | None = None,
         after: str | None = None,
@@ -289,6 +293,12 @@ class Client(AbstractContextManager["Client"]):
     def lineage(self, *, dag_id: str | None = None, table: str | None = None) -> r.Lineage:
         """Of a DAG or of a table."""
         return self._read(r.Lineage, "/lineage", {"dag_id": dag_id, "table": table})
+
+    def gaps(self, dag_id: str, *, start_date: str | None = None, end_date: str | None = None) -> Iterator[r.Gap]:
+        """Where the tables that a DAG writes do not hold what its runs say, by the tables' logs. Dates as of a backfill."""
+        return self._list(
+            r.Gap, _path("dags", dag_id, "gaps"), filters={"start_date": start_date, "end_date": end_date}
+        )
 
     def bundles(self) -> Iterator[r.BundleInfo]:
         return self._list(r.BundleInfo, "/bundles")

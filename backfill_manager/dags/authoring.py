@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
+from backfill_manager.schemas.checks import Check as Check
 from backfill_manager.schemas.params import Param as Param
 from backfill_manager.schemas.params import split_params
 
@@ -83,6 +84,9 @@ class _DagBuilder:
         if task_id in self.tasks:
             twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
             raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
+        if kind == "executor" and settings.get("checks"):
+            why = "are of ctx.write and ctx.merge, which a task on an executor does not have"
+            raise InvalidDag(f"{_who(task_id)}: checks {why}")
         chosen = {**self.default_args, **settings, "task_id": task_id}
         callbacks = {name: chosen.pop(name, None) for name in CALLBACKS}
         self.tasks[task_id] = TaskSpec(kind=kind, **chosen)
@@ -269,6 +273,9 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     for option in ("mode", "schema"):
         if checked.get(option) and not checked.get("into"):
             raise InvalidDag(f"{who}: {option} says how rows go into a table; name the table with into=...")
+    if checked.get("checks") and not checked.get("into"):
+        why = "check rows before they go into a table, and these statements write by themselves"
+        raise InvalidDag(f"{who}: checks {why}; name the table with into=..., which takes the rows of the last one")
     if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
         given = "time_column" if checked.get("time_column") else "partition_column"
         raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")

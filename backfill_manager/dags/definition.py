@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, get_args
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidDag, nearest
 from backfill_manager.model.states import TRIGGER_RULES, WriteMode
+from backfill_manager.schemas.checks import Check
 from backfill_manager.schemas.params import ParamSpec
 
 TaskKind = Literal["python", "executor", "sql"]
@@ -62,6 +63,7 @@ class TaskSpec:
     partition_column: str | None = None  # of `into`: holds the partition key
     mode: WriteMode = "replace"  # of `into`: as of `ctx.write`
     schema: Literal["merge"] | None = None  # of `into`: adds columns that the table lacks
+    checks: tuple[Check, ...] = ()  # of the rows of every table that it writes, before they are committed
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
@@ -249,6 +251,8 @@ class DagSpec:
             for name in later:
                 if task[name] in (None, False, "replace", (), "fail"):
                     del task[name]
+            if not task["checks"]:
+                del task["checks"]
         if not plain["declared_params"]:
             del plain["declared_params"]
         plain["start_date"] = format_instant(self.start_date)
@@ -260,6 +264,7 @@ class DagSpec:
         plain = json.loads(text)
         for task in plain["tasks"]:
             task |= {name: tuple(task[name]) for name in ("upstream", "waits_for") if name in task}
+            task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))
         plain["tasks"] = tuple(TaskSpec(**task) for task in plain["tasks"])
         plain["tags"] = tuple(plain["tags"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))

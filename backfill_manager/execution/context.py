@@ -15,6 +15,7 @@ from backfill_manager.execution.output import OutputWriter
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.model.states import WriteMode
+from backfill_manager.schemas.checks import Check
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -81,25 +82,33 @@ class TaskContext:
 
     def write(
         self, df: DataFrame, table: str, time_column: str | None = None, partition_column: str | None = None,
-        mode: WriteMode = "replace", schema: Literal["merge"] | None = None,
+        mode: WriteMode = "replace", schema: Literal["merge"] | None = None, checks: Sequence[str | Check] = (),
     ) -> int | None:  # fmt: skip
         """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output.py. `replace` replaces
         the rows of the run's interval (by `time_column`) or partition (by `partition_column`), `overwrite` the whole
-        table. `schema="merge"` adds columns that the table lacks. The table, and the schema (database) of its name, are
-        made when missing. Returns the number of rows written, or None if this run had written them before."""
+        table. `schema="merge"` adds columns that the table lacks. `checks` must hold of the rows, as those of the task, or
+        nothing is written (`ChecksFailed`). The table, and the schema (database) of its name, are made when missing. Returns the
+        number of rows written, or None if this run had written them before."""
         rows = self._output.write(
-            df, table, time_column=time_column, partition_column=partition_column, mode=mode, schema=schema
+            df,
+            table,
+            time_column=time_column,
+            partition_column=partition_column,
+            mode=mode,
+            schema=schema,
+            checks=checks,
         )
         self.count_rows(rows)
         return rows
 
     def merge(
-        self, df: DataFrame, table: str, on: str | Sequence[str], schema: Literal["merge"] | None = None
-    ) -> int | None:
+        self, df: DataFrame, table: str, on: str | Sequence[str], schema: Literal["merge"] | None = None,
+        checks: Sequence[str | Check] = (),
+    ) -> int | None:  # fmt: skip
         """Upsert `df` into a Delta table, exactly once: rows whose key (the columns `on`) is in the table are updated, the others
         inserted. Two rows of `df` with one key are an error. Returns how many were inserted or updated, or None if this
         run had merged them before. The rest is as in `write`."""
-        rows = self._output.merge(df, table, on=on, schema=schema)
+        rows = self._output.merge(df, table, on=on, schema=schema, checks=checks)
         self.count_rows(rows)
         return rows
 

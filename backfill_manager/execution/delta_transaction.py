@@ -111,6 +111,15 @@ class DeltaTransaction:
         files = self._transaction.writeFiles(rows._jdf)
         return [str(files.apply(i).json()) for i in range(files.length())]
 
+    def read_files(self, added: Sequence[str]) -> DataFrame:
+        """The rows of such files, which need not be committed; with the columns of the table."""
+        from pyspark.sql import DataFrame
+
+        of_json = self._jvm.org.apache.spark.sql.delta.actions.Action.fromJson
+        files = self._sequence([of_json(action) for action in added])
+        nothing = self._jvm.scala.Option.empty()
+        return DataFrame(self._log.createDataFrame(self._transaction.snapshot(), files, False, nothing), self._spark)
+
     def files_where(
         self, condition: str, may_hold: Callable[[dict[str, Any]], bool]
     ) -> list[tuple[dict[str, Any], Any]]:
@@ -258,6 +267,7 @@ class TableDefinition:
         self.digest = hashlib.sha256(f"{metadata}\n{protocol}".encode()).hexdigest()
         self._metadata, self._protocol = json.loads(metadata)["metaData"], json.loads(protocol)["protocol"]
         self.schema: dict[str, Any] = json.loads(self._metadata["schemaString"])
+        self.table_id: str = self._metadata["id"]
 
     @property
     def is_plain(self) -> bool:

@@ -21,7 +21,7 @@ import heapq
 import itertools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import AbandonedTry, LostLease
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import CommitsOfTry, GroupCommits
+from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_sql_task
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
@@ -54,6 +55,7 @@ FLUSH_INTERVAL_S: Final = 1.0
 CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone; only the system can keep it
+RowsBeforeOf = Callable[[m.TaskLaunch, str, int, str], Sequence[int]]
 
 
 @dataclass(eq=False)
@@ -71,24 +73,27 @@ class _Try:
     # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
     deadlines: dict[Literal["timeout", "kill", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
+    check_results: CheckResults = field(default_factory=CheckResults)  # likewise
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
 
 
 class Executor:
     """`is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` owns the outputs.
     `snapshots` is where snapshots lie now: a state that was moved still names the place where they lay then.
-    `on_spark_gone(reason)` is called once, from any thread. `with_columns`: see `TableAccesses`."""
+    `rows_before` is `row_checks.RowsBefore` of a launch, and may read the state. `on_spark_gone(reason)` is called once, from any
+    thread. `with_columns`: see `TableAccesses`."""
 
     def __init__(
         self, spark: SparkSession, *, servers: ForkServers, on_event: Callable[[m.Event], None], clock: Clock,
         term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], snapshots: Path | None = None,
         grace_s: float = GRACE_S, on_spark_gone: Callable[[str], None] = lambda reason: None,
-        on_failure: FailureHandler | None = None, with_columns: bool = False,
+        on_failure: FailureHandler | None = None, rows_before: RowsBeforeOf = lambda launch, table, number, unit: (),
+        with_columns: bool = False,
     ) -> None:  # fmt: skip
         self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
         self._with_columns = with_columns
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
-        self._on_spark_gone, self._on_failure = on_spark_gone, on_failure
+        self._on_spark_gone, self._on_failure, self._rows_before = on_spark_gone, on_failure, rows_before
         self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
@@ -267,12 +272,21 @@ class Executor:
                     it.launch, session, log=it.lines.add, turns=it.turns,
                     commits=CommitsOfTry(self._commits, partial(self.refusal, it)) if self._commits.is_available else None,
                     refuse_if_abandoned=refuse_if_abandoned, state=self._state, accesses=it.accesses,
+                    check_results=it.check_results, rows_before=partial(self.rows_before, it),
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - before its statements: Spark is gone, or a bug of ours
             outcome = m.Failed(one_line(error))
         finally:
             it.turns.release_all()
             self.ended(it, outcome)
+
+    def rows_before(self, it: _Try, table: str, number: int, unit: str) -> Sequence[int]:
+        """See `row_checks.RowsBefore`."""
+        try:
+            return self._rows_before(it.launch, table, number, unit)
+        except Exception as error:  # whatever engine the state has; the try reports it, and is retried
+            what = "what this task has written before can't be read from the state"
+            raise BackfillManagerError(f"{what}: {one_line(error)}") from error
 
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
@@ -348,8 +362,9 @@ class Executor:
                 at = self._clock.now()
                 may_have_jobs = it.weight > 0 and (it.running is None or it.running.has_used_spark)
                 spark_jobs = self._spark_jobs.of_group(it.jobs.group) if may_have_jobs else ()
-                tables = it.accesses.all() if it.running is None else it.running.tables
-                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables))
+                of_thread = (it.accesses.all(), it.check_results.all())
+                tables, checks = of_thread if it.running is None else (it.running.tables, it.running.checks)
+                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables, checks))
             finally:
                 it.ended = True
                 with self._changed:
@@ -436,6 +451,7 @@ class _Listener:
     def __init__(self, executor: Executor, it: _Try) -> None:
         self._executor, self._it = executor, it
         self.line, self.refusal = it.lines.add, partial(executor.refusal, it)
+        self.rows_before = partial(executor.rows_before, it)
 
     def started(self) -> None:
         self._executor.started(self._it)

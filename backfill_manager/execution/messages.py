@@ -13,6 +13,7 @@ from typing import Any, Literal
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
+from backfill_manager.schemas.checks import CheckOutcome
 
 LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
 
@@ -116,7 +117,23 @@ class AccessedTable:
     version: int | None = None  # Delta's; None: not a Delta table, or an earlier try has written it
     rows: int | None = None  # written; None: not known, as always of what is read
     bytes: int | None = None  # of the files that were written, likewise
+    table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
+    interval_column: str | None = None  # by which the rows of the run's interval (or partition) were written
     columns_json: str | None = None  # of what was written, see `TableAccesses.columns_of`
+
+
+@dataclass(frozen=True)
+class CheckedWrite:
+    """What one check found in the rows of a write."""
+
+    table: str  # its name in the catalog, else its path
+    condition: str
+    name: str | None
+    outcome: CheckOutcome
+    rows: int | None = None  # of the write; None: it could not be checked, or was not
+    failing: int | None = None  # of them; None: the check is not of single rows
+    value: float | None = None  # what was compared, see `schemas.checks.Verdict`
+    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +149,7 @@ class TaskEnded:
     at: datetime
     spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_properties.SparkJobs`
     tables: tuple[AccessedTable, ...] = ()  # read and written; none that is known of a process that was killed
+    checks: tuple[CheckedWrite, ...] = ()  # likewise
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ How:
 - The n-th write must be the same write in each try: a task that branches on `try_number` breaks this.
 - An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
+- Checks of the rows (execution/row_checks.py) come after they are staged or kept, and before the commit: what is committed is
+  what was checked. Where they fail nothing is committed, and staged files stay as those of a killed writer do.
 - What a commit does with the rows is in output_write.py and output_merge.py.
 - An interval, a partition or an append is staged as files, which the manager commits with those of others
   (execution/group_commit.py). Every other write is a commit of its own, in its turn at the table (table_turns.py); while
@@ -32,12 +34,15 @@ from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
-from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
+from backfill_manager.execution.output_table import Commit, CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Write
+from backfill_manager.execution.row_checks import RowChecks
 from backfill_manager.execution.staged_write import Replaced, StagedWrite
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.humanise import plural
+from backfill_manager.masking import mask_text
 from backfill_manager.model.states import WriteMode
+from backfill_manager.schemas.checks import Check, read_checks, with_own
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -55,46 +60,66 @@ class OutputWriter:
 
     def write(
         self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: WriteMode,
-        schema: str | None,
+        schema: str | None, checks: Sequence[str | Check] = (),
     ) -> int | None:  # fmt: skip
         call = f"ctx.write(..., {name!r})"
         _check_arguments(call, df, schema)
         write = Write.checked(call, self._try.launch, time_column, partition_column, mode, schema is not None)
-        return self._land(df, name, write)
+        return self._land(df, name, write, _checks(call, checks))
 
-    def merge(self, df: DataFrame, name: str, *, on: str | Sequence[str], schema: str | None) -> int | None:
+    def merge(
+        self,
+        df: DataFrame,
+        name: str,
+        *,
+        on: str | Sequence[str],
+        schema: str | None,
+        checks: Sequence[str | Check] = (),
+    ) -> int | None:
         call = f"ctx.merge(..., {name!r})"
         _check_arguments(call, df, schema)
-        return self._land(df, name, Merge.checked(call, df, on, schema is not None))
+        return self._land(df, name, Merge.checked(call, df, on, schema is not None), _checks(call, checks))
 
-    def _land(self, df: DataFrame, name: str, change: Write | Merge) -> int | None:
+    def _land(self, df: DataFrame, name: str, change: Write | Merge, own_checks: Sequence[Check]) -> int | None:
         self._try.refuse_if_abandoned()
         table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
         transaction = self._try.transaction_id(self._nth[table.identity])
         if (preview := self._try.preview) is None:
-            return self._land_in(table, transaction, df, change)
+            return self._land_in(table, transaction, df, change, own_checks, table.key)
         clone = preview.table_to_write(table)
         self._try.log.info("preview: %s is written in %s", table.name, clone.name)
         with preview.itself():
-            return self._land_in(clone, transaction, df, change)
+            return self._land_in(clone, transaction, df, change, own_checks, table.key)
 
-    def _land_in(self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge) -> int | None:
+    def _land_in(
+        self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge, own_checks: Sequence[Check], key: str
+    ) -> int | None:  # fmt: skip
+        """`key`: of the table as the task names it, which a preview writes elsewhere."""
         columns = self._try.accesses.columns_of(df)
+        checks = RowChecks(
+            with_own(self._try.launch.task.checks, own_checks), task_id=self._try.launch.task.task_id, table=mask_text(key),
+            transaction=transaction, log=self._try.log, rows_before=self._try.rows_before, results=self._try.check_results,
+        )  # fmt: skip
         repeated = retry_on_conflict(self._try.log, table.name)
         if self._try.commits is not None and isinstance(change, Write) and change.replaces_part_or_appends:
-            staged = repeated(self._staged, table, transaction, df, change)
+            staged = repeated(self._staged, table, transaction, df, change, checks)
             answer = Answer("alone") if staged is None else self._try.commits.commit(staged)
             if staged is not None and answer.kind == "landed":
-                self._try.accesses.add(table.written(staged.folder, answer.version, staged.rows, staged.bytes, columns))
+                commit = Commit(answer.version, staged.rows, staged.bytes)
+                self._try.accesses.add(
+                    table.written(staged.folder, staged.table_id, commit, change.interval_column, columns)
+                )
                 self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
                 return staged.rows
             if answer.why:
                 self._try.log.info("%s: a commit of its own, as %s", table.name, answer.why)
-        with self._turn(table, transaction, df) as rows, self._kept(rows, change) as kept:
-            return repeated(self._commit, table, transaction, kept, change, columns)
+        with self._turn(table, transaction, df) as rows, self._kept(rows, change, checks) as kept:
+            return repeated(self._commit, table, transaction, kept, change, checks, columns)
 
-    def _staged(self, table: OutputTable, transaction: str, df: DataFrame, write: Write) -> StagedWrite | None:
+    def _staged(
+        self, table: OutputTable, transaction: str, df: DataFrame, write: Write, checks: RowChecks
+    ) -> StagedWrite | None:
         """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
         from pyspark.sql.types import StructType
 
@@ -111,10 +136,15 @@ class OutputWriter:
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
         staged = StagedWrite(
-            table.name, table.identity, delta.folder, definition.digest, tuple(delta.write_files(df)), replaced,
-            transaction, self._try.launch.ti.generation, self._metadata(write, replaced),
+            table.name, table.identity, delta.folder, definition.table_id, definition.digest,
+            tuple(delta.write_files(df)), replaced, transaction, self._try.launch.ti.generation,
+            self._metadata(write, replaced),
         )  # fmt: skip
-        return staged if staged.is_known_by_statistics else None
+        if not staged.is_known_by_statistics:
+            return None
+        if checks:
+            checks.run(delta.read_files(staged.files), staged.rows)
+        return staged
 
     def _create_if_missing(self, table: OutputTable, rows: DataFrame, change: Write | Merge) -> None:
         if table.exists():
@@ -137,20 +167,32 @@ class OutputWriter:
             held.enter_context(turn)
             yield rows
 
-    def _kept(self, rows: DataFrame, change: Write | Merge) -> contextlib.AbstractContextManager[DataFrame]:
-        """Of a merge what is checked is what is written."""
-        return cached(rows) if isinstance(change, Merge) else contextlib.nullcontext(rows)
+    def _kept(
+        self, rows: DataFrame, change: Write | Merge, checks: RowChecks
+    ) -> contextlib.AbstractContextManager[DataFrame]:
+        """What is checked is what is written."""
+        return cached(rows) if checks or isinstance(change, Merge) else contextlib.nullcontext(rows)
 
     def _commit(
-        self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge, columns: str | None
+        self,
+        table: OutputTable,
+        transaction: str,
+        rows: DataFrame,
+        change: Write | Merge,
+        checks: RowChecks,
+        columns: str | None,
     ) -> int | None:
         self._try.refuse_if_abandoned()
         self._create_if_missing(table, rows, change)
         before = table.read()
         if self._has_landed(before, transaction):
-            self._try.accesses.add(table.written(before.path))
+            checks.skip()
+            self._try.accesses.add(table.written(before.path, before.table_id))
             return None
         change.check(before, rows)
+        if checks:
+            checks.run(rows)
+            self._try.refuse_if_abandoned()
         mark = CommitMark(
             transaction, self._try.launch.ti.generation, self._metadata(change, change.replaced(before.schema))
         )
@@ -159,9 +201,10 @@ class OutputWriter:
         commit = after.find(mark.metadata, since=before.version)
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before
             if self._has_landed(after, transaction):
-                self._try.accesses.add(table.written(after.path))
+                self._try.accesses.add(table.written(after.path, after.table_id))
             return None
-        self._try.accesses.add(table.written(after.path, commit.version, commit.rows, commit.bytes, columns))
+        column = change.interval_column if isinstance(change, Write) else None
+        self._try.accesses.add(table.written(after.path, after.table_id, commit, column, columns))
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows
@@ -185,6 +228,13 @@ class OutputWriter:
             return False
         self._try.log.info("%s: an earlier try of this run has written its rows; nothing is written again", state.name)
         return True
+
+
+def _checks(call: str, checks: Sequence[str | Check]) -> tuple[Check, ...]:
+    try:
+        return read_checks(checks)
+    except ValueError as error:
+        raise InvalidInput(f"{call}: checks {error}") from None
 
 
 def _columns(df: DataFrame) -> dict[str, Any]:

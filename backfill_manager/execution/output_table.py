@@ -81,12 +81,19 @@ class OutputTable:
             parts.insert(0, self._spark.catalog.currentCatalog())
         return ".".join(parts).lower()
 
+    @property
+    def key(self) -> str:
+        """Its name in the catalog, else its path."""
+        return self.identity if self.is_path else plain_name(self.identity)
+
     def written(
-        self, path: str, version: int | None = None, rows: int | None = None, size: int | None = None, columns: str | None = None
+        self, path: str, table_id: str, commit: Commit | None = None, interval_column: str | None = None,
+        columns: str | None = None,
     ) -> AccessedTable:  # fmt: skip
-        """That a try has written it, there; without a version an earlier one has."""
+        """That a try has written it, there; without a commit an earlier one has."""
         name = None if self.is_path else plain_name(self.identity)
-        return AccessedTable("write", name, path, version, rows, size, columns)
+        version, rows, size = (None, None, None) if commit is None else (commit.version, commit.rows, commit.bytes)
+        return AccessedTable("write", name, path, version, rows, size, table_id, interval_column, columns)
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""
@@ -183,7 +190,7 @@ class TableState:
 
     @property
     def table_id(self) -> str:
-        """Another one when a table was dropped and made anew."""
+        """Another one when the table was dropped and made anew."""
         return str(self._snapshot.metadata().id())
 
     def recorded(self, transaction: str) -> int | None:

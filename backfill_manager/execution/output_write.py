@@ -35,6 +35,7 @@ class Write:
     column: str | None  # by which it replaces rows; None if it replaces all, or none
     mode: WriteMode
     adds_columns: bool
+    interval_column: str | None = None  # that tells which rows are the run's, also of those that are appended
 
     @property
     def verb(self) -> str:
@@ -60,7 +61,8 @@ class Write:
                 f"{call}: mode='overwrite' replaces the whole table, so it takes no {given}; mode='replace', which does, "
                 "replaces the rows of the run's interval or partition"
             )
-        return cls(call, launch, column, mode, adds_columns)
+        of_run = time_column if launch.run.partition_key is None else partition_column
+        return cls(call, launch, column, mode, adds_columns, of_run if launch.interval or column else None)
 
     def check(self, table: TableState | None, rows: DataFrame) -> None:
         if self.column is not None:

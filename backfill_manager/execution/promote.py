@@ -51,6 +51,7 @@ class Promoted:
     version: int | None  # None: an attempt before has done it, and its commit is not in the log any more
     parts: int  # 0: it was replaced as a whole
     writes: tuple[WriteOfTry, ...]
+    table_id: str | None = None
 
 
 class Promotion:
@@ -78,8 +79,10 @@ class Promotion:
             version = retry_on_conflict(_log, table.name)(self._commit, table)
         output = table.output
         name = None if output.is_path else output.identity.removeprefix("spark_catalog.")
-        path = output.read().path
-        return Promoted(table.name, name, path, version, len(table.parts.parts), tuple(table.writes))
+        state = output.read()
+        return Promoted(
+            table.name, name, state.path, version, len(table.parts.parts), tuple(table.writes), state.table_id
+        )
 
     def _commit(self, table: _Table) -> int | None:
         transaction, rows = self._transaction(table), table.rows()

@@ -17,6 +17,7 @@ from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.preview import Preview, redirect
+from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
@@ -34,12 +35,16 @@ Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
 def run_sql_task(
     launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
+    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses, check_results: CheckResults,
+    rows_before: RowsBefore,
 ) -> Outcome:  # fmt: skip
     """Run its statements in this session. Whatever happens comes back as a value; the traceback goes into the try's log."""
 
     def run() -> Succeeded:
-        this = _write_context(launch, lambda: session, log, turns, commits, refuse_if_abandoned, state, accesses)
+        this = WriteContext(
+            launch, lambda: session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses,
+            check_results, rows_before, _preview(launch, lambda: session, turns),
+        )  # fmt: skip
         ctx = TaskContext(this)
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
@@ -50,6 +55,7 @@ def run_sql_task(
 def run_python_task(
     launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
     refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
+    check_results: CheckResults, rows_before: RowsBefore,
 ) -> Outcome:  # fmt: skip
     """Load the code of its version into this process and run it."""
 
@@ -57,7 +63,10 @@ def run_python_task(
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
-        this = _write_context(launch, session, log, turns, commits, refuse_if_abandoned, state, accesses)
+        this = WriteContext(
+            launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
+            rows_before, _preview(launch, session, turns),
+        )  # fmt: skip
         if this.preview is None:
             record_reads(accesses)
         else:
@@ -71,13 +80,12 @@ def run_python_task(
     return _outcome_of(run, log, launch.memory_mb)
 
 
-def _write_context(
-    launch: TaskLaunch, session: Callable[[], SparkSession], log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses,
-) -> WriteContext:  # fmt: skip
-    logger = TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
-    preview = None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
-    return WriteContext(launch, session, logger, refuse_if_abandoned, state, turns, commits, accesses, preview)
+def _logger(launch: TaskLaunch, log: Log) -> TaskLogger:
+    return TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
+
+
+def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Turns) -> Preview | None:
+    return None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
 
 
 def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:

@@ -115,7 +115,7 @@ class StatementRunner:
             self._try.log.info("statement %d: an earlier try of this run has completed it; it is not run again", number)
             for table in changed:
                 if (state := before[table.identity]) is not None:
-                    self._try.accesses.add(table.written(state.path))
+                    self._try.accesses.add(table.written(state.path, state.table_id))
             return None
         with marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata):
             done = self._execute(self._texts[number - 1])
@@ -144,10 +144,10 @@ class StatementRunner:
         if commit is not None:
             rows = "" if commit.rows is None else f"{plural(commit.rows, 'row')} into "
             self._try.log.info("statement %d: %s%s, version %d", number, rows, table.name, commit.version)
-            self._try.accesses.add(table.written(now.path, commit.version, commit.rows, commit.bytes, columns))
+            self._try.accesses.add(table.written(now.path, now.table_id, commit, columns=columns))
             return commit.rows
         if self._has_landed(now, transaction):
-            self._try.accesses.add(table.written(now.path))
+            self._try.accesses.add(table.written(now.path, now.table_id))
             text = "statement %d: an earlier try of this run has written to %s; nothing is written again"
             self._try.log.info(text, number, table.name)
         else:

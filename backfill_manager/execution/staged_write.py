@@ -97,6 +97,7 @@ class StagedWrite:
     table: str  # its name, in messages
     identity: str  # see `OutputTable.identity`
     folder: str  # as Hadoop writes it
+    table_id: str  # of Delta
     definition: str  # of the table, see `DeltaTransaction.definition`
     files: tuple[str, ...]  # Delta's `add` actions, as JSON
     replaced: Replaced | None  # None: it only adds rows

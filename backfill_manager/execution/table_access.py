@@ -151,7 +151,8 @@ def _files_of(leaf: Any, gateway: Any) -> Iterator[AccessedTable]:
     name = plain_name(str(entry.get().identifier().unquotedString())) if entry.isDefined() else None
     files = relation.location()
     if _DELTA in _class(files):
-        yield AccessedTable("read", name, str(files.path().toString()), int(files.version()))
+        path, table_id = str(files.path().toString()), str(files.metadata().id())
+        yield AccessedTable("read", name, path, int(files.version()), table_id=table_id)
     else:
         for path in each_of(files.rootPaths()):
             yield AccessedTable("read", name, str(path.toString()))

@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +30,11 @@ from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
 
-from backfill_manager.errors import AbandonedTry, LostLease
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
 from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_access import TableAccesses
@@ -95,11 +96,12 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
     signal.signal(signal.SIGTERM, stop)
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
-    accesses = TableAccesses(with_columns=order.with_columns)
+    accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
         commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,
-        state=order.state, snapshots=order.snapshots, accesses=accesses,
+        state=order.state, snapshots=order.snapshots, accesses=accesses, check_results=check_results,
+        rows_before=manager.rows_before,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getpid() != own:
@@ -113,6 +115,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
     about = {
         "outcome": type(outcome).__name__, "jobs_may_run": spark.jobs_may_run, "libraries": loaded,
         "tables": [dataclasses.asdict(one) for one in accesses.all()],
+        "checks": [dataclasses.asdict(one) for one in check_results.all()],
     }  # fmt: skip
     manager.send({**about, **dataclasses.asdict(outcome)})
     _exit(0)
@@ -183,6 +186,14 @@ class _Manager:
         """See `group_commit.Commits`."""
         reply = self.request("commit", staged=dataclasses.asdict(staged))
         return checked(Answer(**reply["answer"]))
+
+    def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
+        """See `row_checks.RowsBefore`."""
+        reply = self.request("rows_before", table=table, count=number, unit=unit)
+        if "broken" in reply:
+            raise BackfillManagerError(reply["broken"])
+        rows: list[int] = reply["rows"]
+        return rows
 
     def _start_listening(self) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ import socket
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,11 +30,20 @@ from pydantic import TypeAdapter
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
-from backfill_manager.errors import AbandonedTry, StateError
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, StateError
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import Answer, GroupCommits
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
-from backfill_manager.execution.messages import AccessedTable, Failed, Lost, Outcome, Postponed, Skipped, Succeeded
+from backfill_manager.execution.messages import (
+    AccessedTable,
+    CheckedWrite,
+    Failed,
+    Lost,
+    Outcome,
+    Postponed,
+    Skipped,
+    Succeeded,
+)
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
@@ -57,6 +67,7 @@ _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
 }
 _STAGED: Final = TypeAdapter(StagedWrite)
 _TABLES: Final = TypeAdapter(tuple[AccessedTable, ...])
+_CHECKS: Final = TypeAdapter(tuple[CheckedWrite, ...])
 
 
 class Listener(Protocol):
@@ -68,6 +79,10 @@ class Listener(Protocol):
 
     def refusal(self) -> tuple[str, str] | None:
         """Why it must write nothing any more: ("abandoned" or "unsure", the message)."""
+
+    def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
+        """See `row_checks.RowsBefore`; called in a thread of its own, as it reads the state. `BackfillManagerError` if it
+        can't."""
 
     def ended(self, outcome: Outcome) -> None: ...
 
@@ -83,6 +98,7 @@ class RunningTask:
     is_stopped: bool = False
     outcome: Outcome | None = None  # as its process reports it
     tables: tuple[AccessedTable, ...] = ()  # read and written, as its process reports them
+    checks: tuple[CheckedWrite, ...] = ()  # likewise
     jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
     cgroup: MemoryCgroup | None = None  # for its memory, where it has a limit and cgroups can be made
@@ -200,6 +216,7 @@ class TaskProcesses:
             os.set_blocking(end, False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._wake_lock, self._is_closed = threading.Lock(), False
+        self._reads = ThreadPoolExecutor(1, f"{name}, what tasks wrote before")  # of the state, which may take a while
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
@@ -234,6 +251,7 @@ class TaskProcesses:
         while not self._jvm_work.empty():  # gateways to close
             if (work := self._jvm_work.get()) is not None:
                 work()
+        self._reads.shutdown(cancel_futures=True)
         self._gateways.close()
         self._selector.close()
         os.close(self._woken)
@@ -444,6 +462,7 @@ class TaskProcesses:
             task.jobs_may_run = bool(message.pop("jobs_may_run"))
             self._libraries[process.python] |= set(HEAVY).intersection(message.pop("libraries"))
             task.tables = _TABLES.validate_python(message.pop("tables"))
+            task.checks = _CHECKS.validate_python(message.pop("checks"))
             task.outcome = _OUTCOMES[kind].validate_python(message)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
@@ -454,6 +473,9 @@ class TaskProcesses:
             return
         if request["request"] == "commit":
             self._commit(process, task, number, request["staged"])
+            return
+        if request["request"] == "rows_before":
+            self._reads.submit(self._answer_rows_before, process, task, number, request)
             return
         table, shared = str(request["table"]), bool(request["shared"])
         try:
@@ -476,6 +498,14 @@ class TaskProcesses:
             self._reply(process, {"number": number, "answer": dataclasses.asdict(answer)})
 
         self._commits.submit(_STAGED.validate_python(staged), refusal, reply)
+
+    def _answer_rows_before(self, process: _Process, task: RunningTask, number: int, request: dict[str, Any]) -> None:
+        try:
+            rows = task.listener.rows_before(str(request["table"]), int(request["count"]), str(request["unit"]))
+        except BackfillManagerError as error:
+            self._reply(process, {"number": number, "broken": str(error)})
+        else:
+            self._reply(process, {"number": number, "rows": list(rows)})
 
     def _reply(self, process: _Process, reply: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         if not process.channel.try_send(reply, descriptors):

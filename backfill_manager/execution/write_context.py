@@ -19,6 +19,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.preview import Preview
+from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
@@ -51,6 +52,8 @@ class WriteContext:
     turns: Turns
     commits: Commits | None = None  # None: each write is a commit of its own
     accesses: TableAccesses = field(default_factory=TableAccesses)
+    check_results: CheckResults = field(default_factory=CheckResults)
+    rows_before: RowsBefore = lambda table, number, unit: ()  # no runs before it are known
     preview: Preview | None = None
 
     @property

@@ -14,7 +14,7 @@ from backfill_manager.manager.losses import POSTPONED_FOR_S, after_loss
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import DagRun, TableAccess, TaskInstance
+from backfill_manager.model.records import CheckResult, DagRun, TableAccess, TaskInstance
 
 log = get_logger("outcomes")
 
@@ -50,18 +50,34 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
         if run.row.run_type == s.PREVIEW_RUN:
             continue  # of clones, which nobody else reads; promoting records what has become of them
         for number, table in enumerate(event.tables, start=1):
-            access = _access(run.row, ti, event, number, table)
+            access = access_row(run.row, ti, event, number, table)
             state.changes.put(access)
             if access.access == "write" and access.succeeded:
                 state.note_write(access)
+        for number, checked in enumerate(event.checks, start=1):
+            state.changes.put(_check_result(run.row, ti, event, number, checked))
 
 
-def _access(run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable) -> TableAccess:
+def access_row(
+    run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable
+) -> TableAccess:  # fmt: skip
+    """The `number`-th table that a try has read or written, as the state keeps it."""
     return TableAccess(
         ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, table.access, ti.run_seq, event.at,
         isinstance(event.outcome, m.Succeeded), run.dag_version, table_name=table.name, table_path=table.path,
         version=table.version, rows_written=table.rows, bytes_written=table.bytes, interval_start=run.interval_start,
-        interval_end=run.interval_end, partition_key=run.partition_key, columns_json=table.columns_json,
+        interval_end=run.interval_end, partition_key=run.partition_key, table_id=table.table_id,
+        interval_column=table.interval_column, columns_json=table.columns_json,
+    )  # fmt: skip
+
+
+def _check_result(
+    run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, checked: m.CheckedWrite
+) -> CheckResult:
+    return CheckResult(
+        ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, ti.try_number, checked.table, checked.condition,
+        checked.outcome, ti.run_seq, event.at, run.dag_version, checked.name, checked.rows, checked.failing, checked.value,
+        checked.message, run.interval_start, run.interval_end, run.partition_key,
     )  # fmt: skip
 
 

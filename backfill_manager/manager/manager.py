@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
@@ -41,6 +42,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.processes.server_process import ForkServers
+from backfill_manager.queries.tables import rows_before
 from backfill_manager.service import Service
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
@@ -146,7 +148,8 @@ class Manager:
             spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
             is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
             slots={pool.name: pool.slots for pool in state.pools.values()},
-            on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed, with_columns=term.lineage is not None,
+            on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed, rows_before=partial(rows_before, store),
+            with_columns=term.lineage is not None,
         )  # fmt: skip
         planner = Planner(
             spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=events.put,

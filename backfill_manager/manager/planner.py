@@ -21,6 +21,7 @@ from backfill_manager.clock import EPOCH, UTC, Clock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError, StateError
 from backfill_manager.execution.input_statistics import input_files
+from backfill_manager.execution.interval_rows import rows_counter
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.logging import get_logger
@@ -32,6 +33,7 @@ from backfill_manager.planning.batch_forecast import with_batch_limits
 from backfill_manager.planning.downstream_plan import Dags, plan_with_downstream
 from backfill_manager.planning.estimates import with_estimates
 from backfill_manager.planning.reruns import with_reruns
+from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
 from backfill_manager.service import Service
@@ -118,11 +120,20 @@ class Planner(Service):
 
     def _planned(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> BackfillPlan:
         now = self._clock.now()
-        plan = plan_with_downstream(self._session, self._store, request.command, spec, dag_version, others, now)
+        command = request.command
+        counting = rows_counter(self._counting_session(command.pool))
+        find_wanted = wanted_by_data(self._store, counting)
+        plan = plan_with_downstream(self._session, self._store, command, spec, dag_version, others, now, find_wanted)
         plan = with_batch_limits(plan, self._store, self._batch_target_s)
         if request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
             plan = with_estimates(with_reruns(plan, self._store), self._store, input_files(self._session), now)
         return plan
+
+    def _counting_session(self, pool: str) -> SparkSession:
+        """Rows are counted in the backfill's own pool: it may take long, and only a decision goes before everything else."""
+        session = self._spark.newSession()
+        session.conf.set("spark.scheduler.pool", pool)
+        return session
 
     def _refusal(self, error: Exception, backfill: str) -> BackfillManagerError | str | None:
         """The answer to a request whose plan failed; None for no answer: this manager is stopping, or Spark is gone."""

@@ -152,6 +152,7 @@ def _record_writes(
                 numbers[write.dag_id, write.run_id, write.task_id, write.launch], "write", run.run_seq, now, True,
                 run.dag_version, table_path=table.path, table_name=table.name, version=table.version,
                 interval_start=run.interval_start, interval_end=run.interval_end, partition_key=run.partition_key,
+                table_id=table.table_id, interval_column=None if write.replaced is None else write.replaced.column,
             )  # fmt: skip
             if row.key not in known:  # by an attempt that a crash has cut short
                 state.changes.put(row)

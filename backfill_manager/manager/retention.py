@@ -22,6 +22,7 @@ from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
     BundleRow,
+    CheckResult,
     DagRow,
     DagRun,
     DagVersion,
@@ -139,7 +140,7 @@ class Sweep:
                     Condition("run_seq", "<=", seqs[-1]),
                     *matching(run_seq=seqs),
                 ]
-                for record in (TaskLog, TableAccess, TaskTry, TaskInstance, DagRun):
+                for record in (TaskLog, TableAccess, CheckResult, TaskTry, TaskInstance, DagRun):
                     self._delete(record.TABLE, those)
                 self.gone["runs"] += len(going)
                 self._would_go.update((run.dag_id, run.dag_version) for run in going)

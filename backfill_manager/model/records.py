@@ -29,10 +29,12 @@ from typing import Any, ClassVar, Final, TypeVar
 # 7: backfill.waits_until. It may be null.
 # 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 # 9: the table table_access.
-# 10: table_access.columns_json, backfill.preview_id and preview_outcome. They may be null.
+# 10: the table check_result; table_access.columns_json, table_id and interval_column, and backfill.preview_id and
+#     preview_outcome, which may be null.
 SCHEMA_VERSION: Final = 10
 
-NEW_TABLES: Final = {"table_access": 9}  # since this version; states of an older one get them when a manager starts
+# Since this version; states of an older one get them when a manager starts.
+NEW_TABLES: Final = {"table_access": 9, "check_result": 10}
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")
@@ -257,7 +259,37 @@ class TableAccess(
     interval_start: datetime | None = None  # of the run
     interval_end: datetime | None = None
     partition_key: str | None = None
+    table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
+    interval_column: str | None = None  # of a write: the column that tells the rows of the interval, or the partition
     columns_json: str | None = None  # [{"name", "type", "from": [[table, column]]}] of a write; null: not recorded
+
+
+@dataclass(frozen=True)
+class CheckResult(
+    Record, table="check_result", key=("dag_id", "run_id", "task_id", "launch", "number"), append_only=True
+):
+    """What a check found in the rows that a try was about to publish; written with its end."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    launch: int
+    number: int  # within the try, from 1
+    try_number: int
+    table_name: str  # in the catalog, without Spark's own; else its path
+    condition: str  # the check, as it was declared
+    outcome: str  # passed, failed, warned, error, skipped
+    run_seq: int
+    at: datetime  # the end of the try
+    dag_version: int
+    name: str | None = None  # of the check
+    rows: int | None = None  # of the write; null: it was not checked
+    failing_rows: int | None = None  # null: the check is not of single rows
+    value: float | None = None  # the number of rows, or percent above the mean of those before
+    message: str | None = None
+    interval_start: datetime | None = None  # of the run
+    interval_end: datetime | None = None
+    partition_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -374,8 +406,8 @@ RECORDS: tuple[type[Record], ...] = tuple(TABLES.values())
 # be derived again from what is there; what was made but has no parent yet is swept away at the next take-over. Versions
 # come first: a run or backfill must never name one that is not there.
 COMMIT_ORDER: tuple[str, ...] = (
-    "dag_version", "table_access", "task_instance", "task_try", "task_log", "dag_run", "backfill_item", "backfill",
-    "dag", "import_error", "bundle", "pool", "response",
+    "dag_version", "table_access", "check_result", "task_instance", "task_try", "task_log", "dag_run", "backfill_item",
+    "backfill", "dag", "import_error", "bundle", "pool", "response",
 )  # fmt: skip
 
 

@@ -11,7 +11,9 @@ from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.schemas.backfill_row import AUTO
 from backfill_manager.schemas.commands import CreateBackfill
 
-ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale"})  # kinds whose items are intervals of the schedule
+ON_SCHEDULE: Final = frozenset(
+    {"schedule", "missing", "stale", "outdated"}
+)  # kinds whose items are intervals of the schedule
 RANGED: Final = ON_SCHEDULE | {"single"}  # kinds that take a start and an end
 NOTHING_TO_BATCH: Final = frozenset({"single", "partitions"})  # kinds whose items never touch
 MAX_ITEMS: Final = 10_000_000  # of one backfill

@@ -25,6 +25,7 @@ from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
 from backfill_manager.model import states
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import MAX_ITEMS, with_defaults
+from backfill_manager.planning.by_data import FindWanted, as_data_see
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.planning.stale import as_stale_sees
 from backfill_manager.schemas import errors
@@ -42,16 +43,20 @@ PlanOne = Callable[[CreateBackfill, DagSpec, int], BackfillPlan]
 
 
 def plan_with_downstream(
-    spark: SparkSession, store: Store, command: CreateBackfill, dag: DagSpec, dag_version: int, others: Dags, now: datetime
+    spark: SparkSession, store: Store, command: CreateBackfill, dag: DagSpec, dag_version: int, others: Dags, now: datetime,
+    find_wanted: FindWanted,
 ) -> BackfillPlan:  # fmt: skip
     """The plan of a command with its overrides and, if it says so, all that is downstream of it among the `others`. The manager
-    performs it, every dry run prints it. What has not ended by `now` is not complete, in all of them."""
+    performs it, every dry run prints it. What has not ended by `now` is not complete, in all of them. `find_wanted` looks at
+    the data of a plan that goes by them."""
 
     def plan_one(command: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
         command = with_defaults(command, dag, now)
         existing = existing_runs(store, command, dag)
         if command.kind == "stale":
             existing = as_stale_sees(existing, store, dag, dag_version)
+        if command.goes_by_data:
+            existing = as_data_see(existing, find_wanted(command, dag), command, dag_version)
         return plan_backfill(spark, command, dag, dag_version, existing, now)
 
     plan = plan_one(command, with_overrides(dag, command.overrides), dag_version)

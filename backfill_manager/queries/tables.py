@@ -6,7 +6,9 @@ the reads count: they show what the task needs. A table has one key: its name in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,13 +16,15 @@ import pyarrow.compute as pc
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
+from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.model.records import TableAccess
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.value_rules import table_key, table_keys
 
+_NEARLY: Final = (0.75, 1.34)  # of its length, has an interval that is like another: months, days when clocks change
 _TASK: Final = ("dag_id", "task_id")
 _COLUMNS: Final = (*_TASK, "access", "succeeded", "dag_version", "table_name", "table_path", "version", "at")
 
@@ -63,6 +67,32 @@ def list_table_intervals(store: Store, name: str) -> list[dict[str, Any]]:
             newest[part] = row
     rows = sorted(newest.values(), key=lambda row: (row.at, *row.key), reverse=True)
     return [document(resources.TableInterval.model_fields, row) for row in rows]
+
+
+def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit: str) -> list[int]:
+    """Rows that the task of this launch wrote into a table for each of the `number` intervals before its own (`unit`
+    "intervals"), or for those of the `number` days before ("days"), the newest first; of an interval that was written again the
+    last time. Intervals of another length do not count, such as those of runs that took many at once."""
+    interval = launch.interval
+    if interval is None:
+        return []
+    length = interval.end - interval.start
+    where = matching(dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, access="write", succeeded=True)
+    where += matching(**{"table_path" if "/" in table else "table_name": table})
+    where += [Condition("interval_end", "<=", interval.start), Condition("rows_written", "not_null")]
+    if unit == "days":
+        where.append(Condition("interval_start", ">=", interval.start - timedelta(days=number)))
+    columns = ("interval_start", "interval_end", "run_id", "launch", "at", "rows_written")
+    last: dict[datetime, tuple[datetime, tuple[Any, ...]]] = {}  # when an interval was written last, and by which try
+    rows = Counter[tuple[Any, ...]]()  # of each try and interval
+    for one in store.read_arrow(TableAccess.TABLE, columns, where).to_pylist():
+        start = one["interval_start"]
+        if _NEARLY[0] * length <= one["interval_end"] - start <= _NEARLY[1] * length:
+            write = (start, one["run_id"], one["launch"])
+            rows[write] += one["rows_written"]
+            last[start] = max(last.get(start, (one["at"], write)), (one["at"], write))
+    starts = sorted(last, reverse=True)
+    return [rows[last[start][1]] for start in (starts if unit == "days" else starts[:number])]
 
 
 def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from backfill_manager.errors import NotFound
 from backfill_manager.masking import mask_text, mask_values, secrets_in
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRun, TaskInstance, TaskLog, TaskTry
+from backfill_manager.model.records import CheckResult, DagRun, TaskInstance, TaskLog, TaskTry
 from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.schemas import resources
@@ -60,6 +60,13 @@ def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[di
         )
         for row in store.read(TaskTry, _of(run, task_id), order_by=("task_id", "launch"))
     ]
+
+
+def list_check_results(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
+    """What the checks of a run, or of one of its tasks, have found; in the order of the tries."""
+    fields = resources.CheckResult.model_fields
+    rows = store.read(CheckResult, _of(run, task_id), order_by=("task_id", "launch", "number"))
+    return [document(fields, row, table=row.table_name, message=row.message and mask_text(row.message)) for row in rows]
 
 
 def list_log_lines(

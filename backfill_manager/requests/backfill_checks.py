@@ -29,7 +29,9 @@ from backfill_manager.schemas.backfill_row import option_of
 from backfill_manager.schemas.fields import fields_of
 from backfill_manager.schemas.regex import check_regex
 
-_ALLOWED_REPROCESS: Final = {"missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed")}  # by kind
+_ALLOWED_REPROCESS: Final = {  # by kind
+    "missing": ("none", "failed", "failed_tasks"), "stale": ("none", "completed"), "outdated": ("none", "completed"),
+}  # fmt: skip
 
 
 def read_backfill(values: commands.BackfillInput, dag: DagSpec) -> commands.CreateBackfill:
@@ -73,7 +75,9 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     A range's start that was left out is the DAG's `start_date`, and must be given if there is none; see `with_defaults`
     for its end. Pools are checked by those who know them (`check_pools`).
     """
-    allowed = _ALLOWED_REPROCESS.get(command.kind)
+    if command.by == "data" and command.kind != "missing":
+        raise errors.BY_DATA_WITH_OTHER_KIND(kind=command.kind)
+    allowed = ("none", "completed") if command.by == "data" else _ALLOWED_REPROCESS.get(command.kind)
     if allowed and command.reprocess not in allowed:
         raise errors.KIND_IMPLIES_REPROCESS(kind=command.kind, reprocess=command.reprocess)
     commands.check_sizes(conf=command.conf, overrides=command.overrides)
@@ -92,7 +96,7 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     if command.kind in ("dates", "partitions"):
         _check_listed(command)
     else:
-        _check_range(command, dag, now)
+        check_range(command, dag, now)
 
 
 def check_pools(pool: str | None, overrides: Mapping[str, Any], known: Collection[str]) -> None:
@@ -221,7 +225,8 @@ def check_partition(key: str, field: str) -> None:
         raise errors.BAD_PARTITION(field=field, key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
 
 
-def _check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:
+def check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:
+    """`InvalidInput` for a range that holds nothing, or too much."""
     filled = with_defaults(command, dag, now)
     if command.dates or command.partitions:
         raise errors.ONLY_RANGE(kind=command.kind)

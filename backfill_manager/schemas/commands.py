@@ -44,7 +44,8 @@ MAX_PARTITION_KEY_LENGTH: Final = 1000
 MAX_DEPTH: Final = 50  # levels of JSON from outside
 MAX_BYTES: Final = 65_536  # of run parameters, and of overrides, as JSON text in UTF-8: they are kept with every run
 
-Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale"]
+Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale", "outdated"]
+By = Literal["runs", "data"]
 Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
 
 
@@ -255,8 +256,13 @@ class PlanOptions(Command, Generic[Date]):
         None,
         "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
         "missing: intervals without a successful run; stale: those whose success is of another definition or code than the DAG "
-        "has now.",
+        "has now; outdated: those whose inputs have changed since they were read.",
         none="schedule, or as dates or partitions say",
+    )
+    by: By = option(
+        "runs",
+        "What says that an interval is missing. runs: it has no successful run; data: a table that the DAG writes has no row in "
+        "it, whatever runs there were.",
     )
     start_date: Date | None = option(
         None, "The first interval starts here or after.", "--from", "-s", label="From", metavar="T",
@@ -300,6 +306,7 @@ class BackfillConfig(Command):
     """What a backfill covers, in one object, as it is shown: of its `type`, a range, or what is listed."""
 
     type: Kind = Field(description="The backfill's kind.")
+    by: By = Field("runs", description="Of the type `missing`: what says so.")
     start_date: DateText | None = Field(None, description="The first interval starts here or after.")
     end_date: DateText | None = Field(None, description="The last interval starts here or before (inclusive).")
     dates: tuple[DateText, ...] = Field((), description="Logical dates, of the type `dates`.", strict=False)
@@ -332,8 +339,15 @@ class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
     kind: Kind = "schedule"
 
     @property
+    def goes_by_data(self) -> bool:
+        """Whether the tables say which intervals are wanted, not the runs alone."""
+        return self.kind == "outdated" or self.by == "data"
+
+    @property
     def effective_reprocess(self) -> Reprocess:
         """Which runs are done again, by `reprocess` or by the kind."""
+        if self.goes_by_data:
+            return "completed"
         if self.reprocess == "failed_tasks":  # of `missing`, too: what failed goes on where it failed
             return self.reprocess
         by_kind: dict[str, Reprocess] = {"missing": "failed", "stale": "completed"}
@@ -350,7 +364,8 @@ class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
         else:
             body = {"start_date": format_instant(self.start_date), "end_date": format_instant(self.end_date)}
         future = {"allow_future": True} if self.allow_future else {}
-        return {"type": self.kind, **body, "run_backwards": self.run_backwards, **future}
+        by = {"by": self.by} if self.by != "runs" else {}
+        return {"type": self.kind, **by, **body, "run_backwards": self.run_backwards, **future}
 
     @classmethod
     def from_payload(cls, values: Mapping[str, Any]) -> Self:

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict, get_type_hints
 
 from backfill_manager.errors import nearest
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule, WriteMode
+from backfill_manager.schemas.checks import Check, OnFailure, read_checks
 from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
@@ -217,6 +218,18 @@ Reads = Annotated[
     BeforeValidator(_as_reads),
     WithJsonSchema({"anyOf": [_TABLES, _COLUMNS], "examples": [{"flights_raw": "time_hour"}]}),
 ]
+_CHECK: Final[dict[str, Any]] = {
+    "type": "object", "additionalProperties": False, "required": ["condition"],
+    "properties": {
+        "condition": {"type": "string", "pattern": "\\S"}, "name": {"type": ["string", "null"], "pattern": "\\S"},
+        "on_failure": {"enum": list(get_args(OnFailure)), "default": "fail"},
+    },
+}  # fmt: skip
+_CHECKS: Final = {
+    "type": "array", "items": {"anyOf": [{"type": "string", "pattern": "\\S"}, _CHECK]},
+    "examples": [["rows > 0", "no nulls in id", {"condition": "delay < 1440", "on_failure": "warn"}]],
+}  # fmt: skip
+Checks = Annotated[list[str | Check] | tuple[str | Check, ...], PlainValidator(read_checks), WithJsonSchema(_CHECKS)]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
@@ -231,6 +244,10 @@ _NICE_HELP: Final = (
 )
 
 
+_CHECKS_HELP: Final = (
+    "What must hold of the rows that it writes into a table, before they are committed: `rows > 0`, `no nulls in a, b`, "
+    "`unique(a, b)`, `rows within 20 % of the 7 before`, or any condition in SQL. `on_failure: warn` commits all the same."
+)
 _PARAMS_HELP: Final = (
     "Parameters of its runs: each a default value, or declared with type, default, choices and description (Param). A run may "
     "set these and no others."
@@ -273,8 +290,12 @@ class DefaultArgs(_OfTask, total=False):
     on_failure: Function
 
 
+class _OfOutput(TypedDict, total=False):
+    checks: Annotated[Checks, _help(_CHECKS_HELP)]
+
+
 @with_config(_CONFIG)
-class TaskSettings(DefaultArgs, total=False):
+class TaskSettings(DefaultArgs, _OfOutput, total=False):
     task_id: Name
 
 
@@ -346,6 +367,12 @@ class YamlDefaultArgs(_OfTask, total=False):
 KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
 _TASK_RULES: Final[dict[str, Any]] = {
     "oneOf": [{"required": [kind]} for kind in KINDS],
+    "not": {
+        "anyOf": [
+            {"required": ["executor", "checks"]},
+            {"required": ["sql", "checks"], "not": {"required": ["into"]}},
+        ]
+    },
     "dependentRequired": {
         "into": ["sql"],
         "time_column": ["sql", "into"],
@@ -357,7 +384,7 @@ _TASK_RULES: Final[dict[str, Any]] = {
 
 
 @with_config(ConfigDict(**_CONFIG, json_schema_extra=_TASK_RULES))
-class YamlTask(YamlDefaultArgs, _OfSql, total=False):
+class YamlTask(YamlDefaultArgs, _OfOutput, _OfSql, total=False):
     """A task: what it runs (exactly one of sql, python and executor), what it comes after, its settings."""
 
     sql: Annotated[Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it.")]

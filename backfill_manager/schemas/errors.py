@@ -70,6 +70,9 @@ TOO_MANY_LISTED = _error("{count} {listed} are more than one backfill holds ({ma
 TOO_MANY_INTERVALS = _error(
     "the range holds about {count} intervals, more than one backfill may ({max}); ask for a shorter one", "end_date"
 )
+TOO_MANY_TO_COMPARE = _error(
+    "the range holds more than {max} intervals, too many to compare with tables at once; take a shorter one", "end_date"
+)
 NO_SCHEDULE = _error("DAG {dag_id!r} {has}, so a range holds no intervals; use [kind] single, [dates] or [partitions]")
 NO_START = _error("[kind] {kind} needs [start_date] (the DAG has no start_date to take instead)", "start_date")
 NO_END = _error("[kind] {kind} needs [end_date] (the DAG has no end_date to take instead)", "end_date")
@@ -102,6 +105,15 @@ UNKNOWN_PARAM = _error("[conf] {name!r} is no parameter of DAG {dag_id!r}{neares
 WRONG_PARAM = _error("[conf] {name!r} {problem}, not {given}")
 MISSING_PARAM = _error("[conf] must set {name!r} ({what}): DAG {dag_id!r} has no default for it")
 # -- options of a backfill --------------------------------------------------------------------------------------------
+BY_DATA_WITH_OTHER_KIND = _error(
+    "[by] data goes with [kind] missing, not with [kind] {kind}; [kind] outdated looks at the data by itself", "by"
+)
+NO_TABLES_BY_DATA = _error(
+    "DAG {dag_id!r}: no table is known that its tasks write by interval, so its data say nothing; a run that writes with "
+    "time_column=... makes one known",
+    "by",
+)
+TABLE_NOT_JUDGED = _error("table {table}: {problem}; so its data do not say what is to be done", "by")
 KIND_IMPLIES_REPROCESS = _error(
     "[kind] {kind} says by itself what is done again; leave [reprocess] {reprocess} out", "reprocess"
 )

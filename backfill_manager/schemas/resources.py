@@ -6,14 +6,16 @@ Instants are aware UTC datetimes, in JSON ISO-8601 with `Z`; `_s` is seconds, `_
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
 from pydantic_core import core_schema
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
+from backfill_manager.schemas.checks import CheckOutcome
 from backfill_manager.schemas.commands import BackfillConfig, LargeUpdatableOptions, UpdatableOptions
+from backfill_manager.schemas.findings import FINDINGS
 
 Document = dict[str, Any]
 Instant = Annotated[
@@ -230,6 +232,27 @@ class RunTasks(Page[TaskInstance]):
     tries: tuple[Try, ...] = Field(description="Every start that has ended, in the order of their starts.")
 
 
+class CheckResult(Resource):
+    """What a check found in the rows that a task was about to publish."""
+
+    task_id: str = Field(description="The task.")
+    try_number: int = Field(description="Its try.")
+    launch: int = Field(description="Every start has its own.")
+    table: str = Field(description="The table's name in the catalog, else its path.")
+    condition: str = Field(description="The check, as it was declared.")
+    name: str | None = Field(description="Its name, if it has one.")
+    outcome: str = Field(
+        description="`failed` published nothing, `warned` did; `error`: it could not be run; `skipped`: an earlier try had "
+        "checked and published the rows.",
+        json_schema_extra={"enum": list(get_args(CheckOutcome))},
+    )
+    rows: int | None = Field(description="Rows of the write; null: they were not checked.")
+    failing_rows: int | None = Field(description="Of them; null: the check is not of single rows.")
+    value: float | None = Field(description="The number of rows, or percent above the mean of the intervals before.")
+    message: str | None = Field(description="What was found, in words.")
+    at: Instant = Field(description="When the try ended.")
+
+
 class Table(Resource):
     """A table that tasks have read or written."""
 
@@ -278,6 +301,23 @@ class Lineage(Resource):
 
     of: str = Field(description="The DAG or table.")
     edges: tuple[LineageEdge, ...] = Field(description="Upstream, the DAG's own, and downstream.")
+
+
+class Gap(Resource):
+    """Something that a table does not hold as the runs of a DAG say, in one interval."""
+
+    dag_id: str = Field(description="The DAG that writes the table.")
+    table: str = Field(description="The table.")
+    interval_start: Instant | None = Field(description="The interval; null: this holds of the whole table.")
+    interval_end: Instant | None = Field(description="Exclusive.")
+    finding: str = Field(description="What was found.", json_schema_extra={"enum": list(FINDINGS)})
+    because: str = Field(description="Why, in words.")
+    rows: int | None = Field(description="Rows in the interval; null: not known.")
+    usual_rows: int | None = Field(description="The median of the intervals around it; null: too few are known.")
+    run_id: str | None = Field(description="The run that wrote it last; null: none is recorded.")
+
+
+GAP_KEY = ("table", "interval_start", "finding")  # tells two of one DAG apart
 
 
 class LogLine(Resource):

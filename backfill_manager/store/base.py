@@ -28,7 +28,7 @@ R = TypeVar("R", bound=Record)
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than"]
 # Parents are committed after their children; a child whose parent never came is an orphan of a tick that broke off.
 CHILDREN: Final[Mapping[str, tuple[str, ...]]] = {
-    "dag_run": ("task_instance", "task_try", "table_access", "task_log"),
+    "dag_run": ("task_instance", "task_try", "table_access", "check_result", "task_log"),
     "backfill": ("backfill_item",),
 }
 

@@ -11,7 +11,18 @@ from starlette.responses import RedirectResponse, Response
 
 from backfill_manager.api.errors import PAGE_PATHS
 from backfill_manager.web.page import ViewerContext, page_router
-from backfill_manager.web.pages import backfill_forms, backfills, dag, dags, login, manager, pools, runs, tables
+from backfill_manager.web.pages import (
+    backfill_forms,
+    backfills,
+    dag,
+    dags,
+    data_gaps,
+    login,
+    manager,
+    pools,
+    runs,
+    tables,
+)
 from backfill_manager.web.static_files import static_response
 
 
@@ -38,7 +49,7 @@ async def static_file(digest: str, name: str) -> Response:
     return response
 
 
-for _pages in (backfill_forms, backfills, login, dags, dag, runs, tables, pools, manager):
+for _pages in (backfill_forms, backfills, login, dags, dag, data_gaps, runs, tables, pools, manager):
     router.include_router(_pages.router)
 
 

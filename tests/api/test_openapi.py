@@ -15,7 +15,7 @@ from support.api_server import ApiFixture, bearer, system_app, with_tokens
 
 from backfill_manager.api.errors import PROBLEM_JSON
 from backfill_manager.api.failed_logins import FailedLogins
-from backfill_manager.execution.messages import AccessedTable, Succeeded
+from backfill_manager.execution.messages import AccessedTable, CheckedWrite, Succeeded
 from backfill_manager.model.records import DagRun
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
@@ -94,10 +94,12 @@ def test_an_answer_has_only_what_its_schema_declares() -> None:
     for _ in range(3):
         api.manager.tick()
     key, *_ = api.manager.running
-    api.manager.finish(key, Succeeded(), tables=[AccessedTable("write", "silver", "file:/s", 1, 3, 10)])
+    written = AccessedTable("write", "silver", "file:/s", 1, 3, 10)
+    checked = CheckedWrite("silver", "rows > 0", None, "passed", 3, None, 3.0, "3 rows")
+    api.manager.finish(key, Succeeded(), tables=[written], checks=[checked])
     api.manager.tick()
     document = api.app.openapi()
-    queries = {"/tables/intervals": "?table=silver", "/lineage": "?dag_id=flights"}
+    queries = {"/tables/intervals": "?table=silver", "/lineage": "?dag_id=flights", "/gaps": "?start_date=2013-01-01"}
     names = {
         "backfill_id": backfill_id, "dag_id": "flights", "task_id": "clean",
         "run_id": api.call.get("/runs")["items"][0]["run_id"],

@@ -16,7 +16,7 @@ from support.api_server import ApiFixture
 from backfill_manager.api.context import MAX_CACHE_BYTES, MAX_CACHE_ENTRIES, size_in_memory
 from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.execution.messages import Succeeded
-from backfill_manager.model.records import DagRun, ImportProblem, Request, TaskLog
+from backfill_manager.model.records import CheckResult, DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.queries.item_map import MapCell
 from backfill_manager.schemas.kinds import BACKFILL_CREATE
 
@@ -457,9 +457,17 @@ def test_metrics_count_what_the_state_holds(api: ApiFixture) -> None:
     api.backfill(3)
     api.manager.tick()
     api.call("POST", "/dags/flights/runs")
+    for number, outcome in enumerate(("passed", "passed", "warned")):
+        api.put(
+            CheckResult("flights", "r", "clean", 1, number, 1, "silver", "rows > 0", outcome, 1, api.clock.now(), 1)
+        )
 
     response = api.call("GET", "/metrics").text
 
+    assert 'bfm_check_results{outcome="passed"} 2.0' in response
+    assert (
+        'bfm_check_results{outcome="warned"} 1.0' in response and 'bfm_check_results{outcome="failed"} 0.0' in response
+    )
     assert 'bfm_backfill_items{state="running"} 3.0' in response
     assert "bfm_manager_leading 1.0" in response and "bfm_requests_waiting 1.0" in response
     assert 'bfm_pool_slots{pool="backfill"} 16.0' in response

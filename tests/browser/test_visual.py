@@ -33,6 +33,7 @@ PAGES = {
     "dag-timeline": "/dags/shop/timeline",
     "dag-calendar": "/dags/shop/calendar?year=2024",
     "dag-day": "/dags/shop/day/2024-01-12",
+    "dag-gaps": "/dags/shop/gaps?start_date=2024-01-01&end_date=2024-01-19",
     "dag-versions": "/dags/shop/versions",
     "dag-code": "/dags/shop/code",
     "dag-render": "/dags/shop/render",

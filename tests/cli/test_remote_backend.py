@@ -18,7 +18,7 @@ from backfill_manager.api.auth import sha256_of
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.cli.app import COMMANDS, GROUPS
 from backfill_manager.client import client as client_server
-from backfill_manager.model.records import BundleRow, DagRun, TableAccess
+from backfill_manager.model.records import BundleRow, CheckResult, DagRun, TableAccess
 from backfill_manager.settings import Settings
 
 OF_THE_SERVER = " component=api "  # lines of its log: here it lives in the same process and has the same standard error
@@ -76,6 +76,20 @@ ACCESSES = [
 ]
 
 
+def _check(number: int, condition: str, outcome: str, failing: int | None, message: str | None) -> CheckResult:
+    return CheckResult(
+        "flights", RUN, "clean", 1, number, 1, "silver.flights", condition, outcome, 1, NEW_YEAR, 1, rows=842,
+        failing_rows=failing, message=message, interval_start=NEW_YEAR, interval_end=NEW_YEAR + DAY,
+    )  # fmt: skip
+
+
+CHECKS = [
+    _check(1, "rows > 0", "passed", None, "842 rows"),
+    _check(2, "delay < 1440", "warned", 3, "3 of 842 rows"),
+    _check(3, "no nulls in flight", "passed", 0, None),
+]
+
+
 def fill(state: FilledState) -> None:
     state.dag(params={"full": False}, tags=("daily",))
     state.dag("hourly", schedule={"seconds": 5400}, is_paused=True)
@@ -90,7 +104,7 @@ def fill(state: FilledState) -> None:
     state.run(on="2024-05-11", state="overridden", run_id="old", overridden_by="scheduled__2024-05-11T04:00:00Z")
     state.run(on="2024-05-11", tasks={"clean": "failed"}, state="failed", reason="failed: clean")
     state.run(run_type="manual", run_id="manual__a/b c?d", tasks={"clean": "success"}, partition_key="a/b c?d")
-    state.put(*ACCESSES)
+    state.put(*ACCESSES, *CHECKS)
     state.logged(RUN, "read 12 files", "wrote 3 rows [ok]")
     state.clock.at += DAY
     state.requested("b3")
@@ -123,11 +137,15 @@ READING = [
     ("tasks", "list", "flights"),
     ("tasks", "states", "flights", "2024-05-10"),
     ("tasks", "logs", "flights", RUN, "clean"),
+    ("tasks", "checks", "flights", RUN),
+    ("tasks", "checks", "flights", RUN, "delays"),
     ("pools", "list"),
     ("tables", "list"),
     ("tables", "show", "silver.flights"),
     ("tables", "show", "/w/gold", "--limit", "1"),
     ("lineage", "silver.flights"),
+    ("backfill", "gaps", "flights", "--from", "2013-01-01", "--to", "2013-01-05"),
+    ("backfill", "gaps", "hourly", "--from", "2013-01-01", "--to", "2013-01-01", "--finding", "empty"),
     ("lineage", "flights"),
     ("bundles", "list"),
     ("bundles", "show", "examples"),

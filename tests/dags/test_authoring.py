@@ -12,7 +12,7 @@ from typing import Any
 import pendulum
 import pytest
 
-from backfill_manager import Dag, dag, sql, task
+from backfill_manager import Check, Dag, dag, sql, task
 from backfill_manager.dags.authoring import collecting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import InvalidDag
@@ -351,6 +351,12 @@ def test_a_wrong_dag_setting_is_reported_with_the_dag_and_what_would_be_right(
         ({"depends_on_past": 1}, "depends_on_past must be true or false, not 1"),
         ({"task_id": "a/b"}, "task_id must be 1 to 200 letters"),
         ({"into": "t"}, "has no setting 'into'"),
+        (
+            {"checks": "rows > 0"},
+            "task '_work': checks must be a list of checks, such as ['rows > 0', 'no nulls in id']",
+        ),
+        ({"checks": ["a > 0", "unique a, b", "unique()"]}, "[2] 'unique()': a column's name is missing"),
+        ({"checks": [Check("a > 0", on_failure="stop")]}, "on_failure is 'fail' or 'warn', not 'stop'"),
         ({"priority": 10**20}, "priority must be 2147483647 or less, not 100000000000000000000"),
         ({"priority": -(10**20)}, "priority must be -2147483647 or more, not -1"),
         ({"retry_backoff": 1e300}, "retry_backoff must be 2147483647 or less, not 1e+300"),

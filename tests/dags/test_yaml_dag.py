@@ -324,6 +324,12 @@ WRONG_TASK = {
     "no into": ("t:\n  sql: S\n  time_column: x", 2, "name the table with into"),
     "write mode": ("t:\n  sql: S\n  into: u\n  mode: apend", 4, "mode must be 'replace', 'append' or 'overwrite', not"),
     "mode but no into": ("t:\n  sql: S\n  mode: append", 2, "mode says how rows go into a table; name the table with into"),
+    "checks no list": ("t:\n  sql: S\n  into: u\n  checks: rows > 0", 4, "checks must be a list of checks, such as"),
+    "check": ("t:\n  sql: S\n  into: u\n  checks:\n  - rows > 0\n  - rows > few", 4, "[1] 'rows > few' compares"),
+    "check key": ("t:\n  sql: S\n  into: u\n  checks: [{condtion: a > 0}]", 4, "[0] has no 'condtion'; did you mean"),
+    "check on_failure": ("t:\n  sql: S\n  into: u\n  checks: [{condition: a > 0, on_failure: wran}]", 4, "did you mean 'warn'?"),
+    "checks but no into": ("t:\n  sql: S\n  checks: [rows > 0]", 2, "write by themselves; name the table with into"),
+    "checks on an executor": ("t:\n  executor: helpers:clean\n  checks: [rows > 0]", 2, "a task on an executor does not have"),
     "sql empty": ("t:\n  sql: ''", 2, "sql must be text, not ''"),
     "sql file": ("t:\n  retries: 1\n  sql: no.sql", 3, "no.sql can't be read from the DAG file's folder"),
     "sql outside": ("t:\n  sql: ../no.sql", 2, "../no.sql must lie in the bundle"),
@@ -345,7 +351,7 @@ WRONG_TASK = {
 SEEN_BY_THE_LOADER_ONLY = {
     "schedule", "zone", "date", "dates", "callback", "sql file", "sql outside", "upstream", "cycle", "itself",
     "no module", "no inner module", "not installed ones", "misspelt function", "no function but", "a task",
-    "arguments", "one id", "params nan",
+    "arguments", "one id", "params nan", "check",
 }  # fmt: skip
 
 
@@ -456,7 +462,7 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     wrong = [
         name for name, entry in message.items() if name in defaults and entry.get("default", ...) != defaults[name]
     ]
-    unsaid = {"dag_id", "sql", "reads", "writes", "params", "tags", "default_args", "tasks", "waits_for"}
+    unsaid = {"dag_id", "sql", "checks", "reads", "writes", "params", "tags", "default_args", "tasks", "waits_for"}
     assert set(wrong) <= unsaid
 
 
@@ -494,6 +500,11 @@ OF_TASK: dict[str, st.SearchStrategy[Any]] = {
     "memory": st.none() | st.integers(16, 1 << 20) | st.sampled_from(["512 MB", "1.5g", "1 TB", " 100 "]),
     "nice": st.none() | st.integers(0, 19),
 }
+CHECKS = st.lists(
+    st.sampled_from(["rows > 0", {"condition": "a > 0", "on_failure": "warn"}, {"condition": "b > 0", "name": "b"}]),
+    max_size=3,
+    unique_by=str,
+)
 OF_SQL = {"into": FILLED}
 OF_DAG: dict[str, st.SearchStrategy[Any]] = {
     "schedule": st.sampled_from(["@daily", "0 6 * * MON-FRI", "*/5 * * * *", None, {"seconds": 60}]),
@@ -526,6 +537,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         kind = draw(st.sampled_from(KINDS))
         runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
         own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
+        if kind == "python" or "into" in own:
+            own |= draw(st.fixed_dictionaries({}, optional={"checks": CHECKS}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
         document_values["tasks"][name] = {**runs, **own, **({"after": after} if after else {})}
     return document_values

@@ -147,7 +147,7 @@ def test_the_ends_are_those_of_the_sql(kind: str) -> None:
 
 def staged(*files: dict[str, Any], replaced: Replaced | None) -> StagedWrite:
     actions = tuple(json.dumps({"add": file}) for file in files)
-    return StagedWrite("t", "t", "/t", "", actions, replaced, "bfm/1", 0, "{}")
+    return StagedWrite("t", "t", "/t", "id", "", actions, replaced, "bfm/1", 0, "{}")
 
 
 def test_a_write_with_rows_outside_of_its_interval_is_not_known_by_its_statistics() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,12 @@ def tables_of(stage: Stage, launch: TaskLaunch, function: Callable[[Any], Any] |
 
 
 def reported(stage: Stage, launch: TaskLaunch) -> list[AccessedTable]:
+    return [replace(one, table_id=None) for one in with_ids(stage, launch)]
+
+
+def with_ids(stage: Stage, launch: TaskLaunch) -> tuple[AccessedTable, ...]:
     (end,) = (e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
-    return list(end.tables)
+    return end.tables
 
 
 def read(path: str, version: int | None = 1, name: str | None = None) -> AccessedTable:
@@ -65,8 +70,10 @@ def test_a_write_and_what_it_was_made_of(stage: Stage, source: str, tmp_path: Pa
         rows = ctx.spark.read.format("delta").load(source)
         ctx.write(rows.where(ctx.in_interval("at")), target, time_column="at")
 
-    written = AccessedTable("write", None, f"file:{target}", 1, 6, None)
+    written = AccessedTable("write", None, f"file:{target}", 1, 6, None, None, "at")
     first, second = tables_of(stage, a_launch(), work)
+    ids = [row["id"] for path in (source, target) for row in stage.spark.sql(f"DESCRIBE DETAIL '{path}'").collect()]
+    assert [one.table_id for one in with_ids(stage, a_launch())] == ids
     assert (first, second.bytes) == (read(source), sizes_of_new_files(stage.spark, target, 1))
     assert second == AccessedTable(**{**vars(written), "bytes": second.bytes})
     again = tables_of(stage, a_launch(launch=2), work)

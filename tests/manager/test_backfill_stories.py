@@ -10,6 +10,7 @@ from support.scenarios import accepted
 
 from backfill_manager.execution.messages import (
     AccessedTable,
+    CheckedWrite,
     Failed,
     Lost,
     Outcome,
@@ -19,7 +20,7 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
 )
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, Response, TableAccess, TaskTry
+from backfill_manager.model.records import CheckResult, DagRun, Response, TableAccess, TaskTry
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 5)
@@ -127,6 +128,27 @@ def test_each_try_records_the_tables_that_it_has_read_and_written() -> None:
     )  # fmt: skip
     assert (last.run_id, last.interval_start, last.interval_end) == (run.run_id, run.interval_start, run.interval_end)
     assert last.at == ground.clock.now() and last.dag_version == run.dag_version
+
+
+def test_each_try_records_what_its_checks_have_found() -> None:
+    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"retries": 1, "retry_delay": 1.0}}), script=never)
+    ground.backfill("d", JANUARY[:1])
+    passed = CheckedWrite("silver", "rows > 0", None, "passed", 842, None, 842.0, "842 rows")
+    failed = CheckedWrite("silver", "no nulls in id", "ids", "failed", 842, 3, None, "3 of 842 rows")
+    for outcome, checks in ((Failed("boom"), [passed, failed]), (Succeeded(), [passed])):
+        ground.drain()
+        (key,) = ground.running
+        ground.finish(key, outcome, checks=checks)
+    ground.drain()
+    rows, run = ground.store.read(CheckResult, order_by=("launch", "number")), ground.store.read(DagRun)[0]
+    assert [(row.launch, row.try_number, row.number, row.outcome) for row in rows] == [
+        (1, 1, 1, "passed"), (1, 1, 2, "failed"), (2, 2, 1, "passed"),
+    ]  # fmt: skip
+    assert rows[1] == CheckResult(
+        "d", run.run_id, "a", 1, 2, 1, "silver", "no nulls in id", "failed", run.run_seq, rows[0].at, run.dag_version, "ids",
+        842, 3, None, "3 of 842 rows", run.interval_start, run.interval_end,
+    )  # fmt: skip
+    assert rows[2].at == ground.clock.now()
 
 
 def test_a_failure_that_can_not_be_mended_is_not_retried() -> None:

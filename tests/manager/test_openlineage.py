@@ -30,7 +30,7 @@ COLUMNS = json.dumps(
         {"name": "one", "type": "integer", "from": []},
     ]
 )
-WRITTEN = m.AccessedTable("write", None, "file:/warehouse/silver/", 3, 240, 1024, COLUMNS)
+WRITTEN = m.AccessedTable("write", None, "file:/warehouse/silver/", 3, 240, 1024, columns_json=COLUMNS)
 
 
 class Sink(ThreadingHTTPServer):

@@ -21,11 +21,13 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,
+    CheckResult,
     DagRun,
     DagVersion,
     ImportProblem,
     Request,
     Response,
+    TableAccess,
     TaskInstance,
     TaskLog,
     TaskTry,
@@ -72,7 +74,17 @@ def test_overridden_runs_go_with_all_that_belongs_to_them_and_current_ones_stay_
     ground = InMemoryManager(SPEC)
     overridden = done_twice(ground)
     assert len(overridden) == 3
-    ground.store.write([log_line(run, ground.clock.now()) for run in ground.runs("d")])
+    now = ground.clock.now()
+    ground.store.write([log_line(run, now) for run in ground.runs("d")])
+    ground.store.write(
+        [TableAccess("d", run.run_id, "load", 1, 1, "write", run.run_seq, now, True, 1) for run in ground.runs("d")]
+    )
+    ground.store.write(
+        [
+            CheckResult("d", run.run_id, "load", 1, 1, 1, "t", "rows > 0", "passed", run.run_seq, now, 1)
+            for run in ground.runs("d")
+        ]
+    )
     only_runs = RetentionSettings(runs=HOUR)
     assert prune(ground, only_runs, later=HOUR / 2) == {}, "nothing of it is an hour old"
     assert would_go(ground, only_runs) == {"runs": 3, "backfills": 1}
@@ -81,7 +93,7 @@ def test_overridden_runs_go_with_all_that_belongs_to_them_and_current_ones_stay_
     assert prune(ground, only_runs) == {"runs": 3, "backfills": 1}
     left = {run.run_id for run in ground.runs("d")}
     assert len(left) == 3 and all(is_current(run) for run in ground.runs("d"))
-    for record in (TaskInstance, TaskTry, TaskLog):
+    for record in (TaskInstance, TaskTry, TaskLog, TableAccess, CheckResult):
         assert {row.run_id for row in ground.store.read(record)} == left  # type: ignore[attr-defined]
     assert prune(ground, only_runs) == {}
 

@@ -6,12 +6,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from support.executor_fixture import a_launch
 from support.sample_state import FilledState
 
 from backfill_manager.cli.render.lineage import tree_lines
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import TableAccess
-from backfill_manager.queries.tables import find_table, lineage, list_table_intervals, list_tables
+from backfill_manager.queries.tables import find_table, lineage, list_table_intervals, list_tables, rows_before
 
 NOON = datetime(2024, 5, 10, 12, tzinfo=timezone.utc)
 
@@ -34,7 +35,8 @@ class Accesses:
             TableAccess(
                 more.pop("dag_id", dag_id), run or f"run of {day}", more.pop("task_id", task_id), 1, self._n, access,
                 self._n, NOON + timedelta(minutes=self._n),
-                succeeded, dag_version, interval_start=start, interval_end=start + timedelta(days=1), **{**place, **more},
+                succeeded, dag_version, interval_start=start,
+                **{"interval_end": start + timedelta(days=1), **place, **more},
             )
         )  # fmt: skip
 
@@ -111,6 +113,28 @@ def test_the_last_write_of_each_interval(state: FilledState, accessed: Accesses)
     accessed("a.write", "write", "t", day=2, run="broken", succeeded=False)
     found = [(one["interval_start"], one["run_id"], one["version"]) for one in list_table_intervals(state.store, "t")]
     assert found == [("2024-05-01T00:00:00Z", "again", 3), ("2024-05-02T00:00:00Z", "run of 2", 2)]
+
+
+def test_rows_of_the_intervals_before(state: FilledState, accessed: Accesses) -> None:
+    def written(day: int, rows: int | None, task: str = "a.write", table: str = "t", **more: Any) -> None:
+        accessed(task, "write", table, day=day, rows_written=rows, **more)
+
+    for day in range(1, 9):
+        written(day, 100 * day)
+    for rows in (510, 1, None):  # two writes of one try, and a later one that has found its rows there
+        written(5, rows, run="again")
+    written(4, 9, run="broken", succeeded=False)
+    written(4, 9, table="u")
+    written(4, 9, task="a.other")
+    written(3, 9999, run="three days at once", interval_end=datetime(2024, 5, 6, tzinfo=timezone.utc))
+    start = datetime(2024, 5, 7, tzinfo=timezone.utc)
+    launch = a_launch("write", dag_id="a", interval=(start, start + timedelta(days=1)))
+
+    assert rows_before(state.store, launch, "t", 3, "intervals") == [600, 511, 400]
+    assert rows_before(state.store, launch, "t", 2, "days") == [600, 511]
+    assert len(rows_before(state.store, launch, "t", 1000, "days")) == 6
+    of_partition = a_launch("write", dag_id="a", interval=None, partition="p")
+    assert rows_before(state.store, of_partition, "t", 3, "intervals") == []
 
 
 def test_lineage_of_a_dag_and_of_a_table(state: FilledState, accessed: Accesses) -> None:

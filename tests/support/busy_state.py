@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.model.records import DagRun, ImportProblem, Record, TableAccess, TaskLog
+from backfill_manager.model.records import CheckResult, DagRun, ImportProblem, Record, TableAccess, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
 
@@ -86,7 +86,7 @@ def busy_ground() -> InMemoryManager:
     _finish_some(ground, {"start"})
     for _ in range(3):
         ground.tick()
-    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground))
+    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground), *check_results(ground))
     ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
     return ground
 
@@ -111,11 +111,13 @@ def import_problem() -> ImportProblem:
 
 
 def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
-    """Of the two newest runs of `shop`: `extract` -> bronze.orders -> `clean` -> a table that is named by its path."""
+    """Of the two newest runs of `shop`: `extract` -> bronze.orders -> `clean` -> a table that is named by its path; and one that
+    is gone, by interval."""
     runs = [run for run in ground.store.read(DagRun, order_by=["-run_seq"]) if run.dag_id == "shop"][:2]
     steps = (
         ("extract", "write", "bronze.orders", "s3a://lake/bronze/orders"), ("clean", "read", "bronze.orders", "s3a://lake/bronze/orders"),
         ("clean", "write", None, "s3a://lake/silver/orders <clean>"),
+        ("aggregate", "write", "gold.orders", "file:/nowhere/gold/orders"),
     )  # fmt: skip
     return [
         TableAccess(
@@ -123,8 +125,27 @@ def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
             table_name=name, version=10 * n + k, rows_written=1234 if access == "write" else None,
             bytes_written=56_789 if access == "write" else None, interval_start=run.interval_start,
             interval_end=run.interval_end, partition_key=run.partition_key,
+            interval_column="ordered_at" if name == "gold.orders" else None,
         )
         for k, run in enumerate(runs) for n, (task, access, name, path) in enumerate(steps, start=1)
+    ]  # fmt: skip
+
+
+def check_results(ground: InMemoryManager) -> list[CheckResult]:
+    """Of the last try of every `clean`."""
+    found = (
+        ("rows > 0", None, "passed", None, "1,234 rows"),
+        ("no nulls in order_id", "orders have <ids>", "warned", 3, "3 of 1,234 rows"),
+        ("rows within 20 % of the 7 before", None, "failed", None, "1,234 rows, -31.2 % against 1,793.6"),
+        ("amount >= 0", None, "skipped", None, "an earlier try of the run has checked and committed these rows"),
+    )  # fmt: skip
+    return [
+        CheckResult(
+            ti.dag_id, ti.run_id, ti.task_id, max(ti.launch, 1), n, max(ti.try_number, 1), "silver.orders", condition, outcome,
+            ti.run_seq, NOON, 1, name, None if outcome == "skipped" else 1234, failing, message=message,
+        )
+        for ti in ground.tasks("shop", "clean")
+        for n, (condition, name, outcome, failing, message) in enumerate(found, start=1)
     ]  # fmt: skip
 
 

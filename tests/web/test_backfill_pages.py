@@ -893,11 +893,13 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
     ask = queued_request(ground)[1]["ask"]
     assert ask == {
-        "dag_id": "flights", "kind": "schedule", "start_date": "2013-01-01T11:30:00Z", "end_date": "2013-01-31T05:00:00Z",
+        "dag_id": "flights", "kind": "schedule", "by": "runs", "start_date": "2013-01-01T11:30:00Z",
+        "end_date": "2013-01-31T05:00:00Z",
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
             "batch_target": None,
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
         "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
+        "preview": False,
         "allow_future": True, "ignore_first_depends_on_past": False, "with_upstream": True, "with_downstream": True,
     }  # fmt: skip
 
@@ -912,6 +914,8 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
          {"kind": "single", "start_date": "2013-01-01T05:00:00Z", "end_date": "2013-02-01T05:00:00Z"}),
         ({"kind": "single", "end_time": "06:00"}, {"kind": "single", "end_date": "2013-01-31T11:00:00Z"}),
         ({"kind": "stale", "start_date": "", "end_date": ""}, {"kind": "stale", "end_date": "2013-12-31T05:00:00Z"}),
+        ({"kind": "missing", "by": "data"}, {"kind": "missing", "by": "data"}),
+        ({"kind": "outdated", "by": "data"}, {"kind": "outdated", "by": "runs"}),
     ],
 )  # fmt: skip
 def test_each_kind_reads_its_own_fields(

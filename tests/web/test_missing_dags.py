@@ -22,6 +22,7 @@ TABS = (
     "/calendar",
     "/calendar?year=2024",
     "/day/2024-01-01",
+    "/gaps",
     "/versions",
     "/code",
     "/clear",

@@ -24,6 +24,7 @@ from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
 from backfill_manager.requests import validation
+from backfill_manager.requests.data_gaps import gap_report
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas import kinds
@@ -37,6 +38,8 @@ SPEC_TABLES: Final = ("dag", "dag_version")
 TABLES: Final = (*SPEC_TABLES, "dag_run")
 ACTIVE: Final = {"true": True, "false": False, "all": None}
 VersionNumber = Annotated[int, Query(ge=1, le=2**31, description="The number of a version.")]
+GAP_TABLES: Final = (*TABLES, "table_access")
+GAPS_TTL_S: Final = 60
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
@@ -92,6 +95,19 @@ def get_next_intervals(
     """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
     last one."""
     return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=instant_of(after, "after"))
+
+
+@router.get("/{dag_id}/gaps", operation_id="list_gaps", **reads(r.Page[r.Gap]))
+@read_from(*GAP_TABLES, ttl_s=GAPS_TTL_S)
+def get_gaps(
+    dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("table", "-table")],
+    start_date: Annotated[str | None, Query(max_length=100, description="The first interval starts here or after.")] = None,
+    end_date: Annotated[str | None, Query(max_length=100, description="The last one starts here or before (inclusive).")] = None,
+) -> Any:  # fmt: skip
+    """Where the tables that it writes do not hold what its runs say, interval by interval, by the tables' logs. No data are
+    read: what statistics do not tell is `unknown`. Tables change without the state: what is shown may be a minute old."""
+    rows = gap_report(reader.store, dag_id, start_date, end_date, reader.now()).to_json_document()
+    return paging.short_page(rows, *r.GAP_KEY)
 
 
 @router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -22,6 +22,7 @@ from backfill_manager.api.openapi import PREFIX, READS
 from backfill_manager.model.records import TABLES
 from backfill_manager.queries.managers import manager_status
 from backfill_manager.queries.pools import list_pools
+from backfill_manager.schemas.checks import CheckOutcome
 from backfill_manager.schemas.resources import Health, ManagerStatus
 
 router = APIRouter(tags=["health"])
@@ -87,6 +88,13 @@ class StateCollector(Collector):
             for (state,), count in sorted(counts.items()):
                 gauge.add_metric([state], count)
             yield gauge
+        gauge = GaugeMetricFamily(
+            "bfm_check_results", "Checks of rows before they are published, by outcome.", labels=["outcome"]
+        )
+        counts = cached(("check_result",), ("metrics", "checks"), partial(store.count, "check_result", ("outcome",)))
+        for outcome in get_args(CheckOutcome):  # those of nought, too: a rate needs the first one
+            gauge.add_metric([outcome], counts.get((outcome,), 0))
+        yield gauge
         pools = cached(("pool", "task_instance", "dag_version"), ("metrics", "pools"), lambda: list_pools(store))
         for name in _POOL_GAUGES:
             gauge = GaugeMetricFamily(f"bfm_pool_{name}", f"Pools: {name}.", labels=["pool"])

@@ -21,7 +21,13 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries import runs as queries
-from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
+from backfill_manager.queries.tasks import (
+    find_task_instance,
+    list_check_results,
+    list_log_lines,
+    list_task_instances,
+    list_tries,
+)
 from backfill_manager.requests import validation
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
@@ -131,6 +137,22 @@ def list_tasks(run_of: RunOf, reader: Reader, task_id: TaskId = None) -> Any:
         find_task_instance(reader.store, run, task_id)  # raises when there is none
     tasks, tries = list_task_instances(reader.store, run, task_id), list_tries(reader.store, run, task_id)
     return {"items": tasks, "next_cursor": None, "tries": tries}
+
+
+@router.get("/{run_id}/checks", operation_id="list_checks_of_run", dependencies=BY_ID, **reads(r.Page[r.CheckResult]))
+@of_dag_router.get(
+    "/{run_id}/checks", operation_id="list_checks_of_run_of_dag", dependencies=OF_DAG, **reads(r.Page[r.CheckResult])
+)
+@read_from(*RUN_TABLES, "task_instance", "check_result")
+def list_checks(
+    run_of: RunOf, reader: Reader,
+    task_id: Annotated[str | None, Query(min_length=1, max_length=200, description="Only of this task.")] = None,
+) -> Any:  # fmt: skip
+    """What the checks of its tasks have found in the rows that these were about to publish, by task and try; all on one page."""
+    run = run_of(reader.store)
+    if task_id is not None:
+        find_task_instance(reader.store, run, task_id)
+    return {"items": list_check_results(reader.store, run, task_id), "next_cursor": None}
 
 
 @router.get("/{run_id}/tasks/{task_id}/logs", operation_id="get_log", dependencies=BY_ID, **reads(r.Log))

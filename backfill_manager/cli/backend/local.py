@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from contextlib import ExitStack
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager import queries
@@ -17,6 +18,7 @@ from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
+    from backfill_manager.queries.data_gaps import CountRows
 
 
 class LocalBackend:
@@ -130,6 +132,12 @@ class LocalBackend:
             "tries": queries.tasks.list_tries(self.store, row),
         }
 
+    def checks(self, run: Document, task_id: str | None) -> list[Document]:
+        row = self.run_row(run)
+        if task_id is not None:
+            queries.tasks.find_task_instance(self.store, row, task_id)
+        return queries.tasks.list_check_results(self.store, row, task_id)
+
     def log(self, run: Document, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
         row = self.run_row(run)  # before its lines: a run that has ended has its whole log
         state = queries.tasks.find_task_instance(self.store, row, task_id).state
@@ -147,6 +155,25 @@ class LocalBackend:
 
     def lineage(self, *, dag_id: str | None = None, table: str | None = None) -> Document:
         return queries.tables.lineage(self.store, dag_id=dag_id, table=table)
+
+    def gaps(self, dag_id: str, *, start_date: str | None, end_date: str | None, count: bool) -> list[Document]:
+        """`count`: with Spark, which is started when a table's statistics do not tell its rows."""
+        from backfill_manager.requests.data_gaps import gap_report
+
+        with ExitStack() as held:
+            counter = self._lazy_counter(held) if count else None
+            return gap_report(self.store, dag_id, start_date, end_date, self.clock.now(), counter).to_json_document()
+
+    def _lazy_counter(self, held: ExitStack) -> CountRows:
+        from backfill_manager.cli.backend.local_spark import local_spark
+
+        @cache
+        def counter() -> CountRows:
+            from backfill_manager.execution.interval_rows import rows_counter
+
+            return rows_counter(held.enter_context(local_spark(self.context)))
+
+        return lambda *table: counter()(*table)
 
     def bundles(self) -> list[Document]:
         return queries.bundles.list_bundles(self.store, self.context.settings.bundles)

@@ -107,10 +107,12 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
 def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.cli.backend.local_spark import local_spark
     from backfill_manager.execution.input_statistics import input_files
+    from backfill_manager.execution.interval_rows import rows_counter
     from backfill_manager.planning.batch_forecast import with_batch_limits
     from backfill_manager.planning.downstream_plan import plan_with_downstream
     from backfill_manager.planning.estimates import with_estimates
     from backfill_manager.planning.reruns import with_reruns
+    from backfill_manager.queries.data_gaps import wanted_by_data
 
     context, store, now = backend.context, backend.store, backend.clock.now()
     if context.out.is_table:
@@ -118,7 +120,9 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     row, dag = dags.current_dag(store, backfill.dag_id)
     others = dags.current_dags(store) if backfill.downstream else {}
     with local_spark(context) as spark:
-        plan = with_reruns(plan_with_downstream(spark, store, backfill, dag, row.current_version, others, now), store)
+        find_wanted = wanted_by_data(store, rows_counter(spark))
+        plan = plan_with_downstream(spark, store, backfill, dag, row.current_version, others, now, find_wanted)
+        plan = with_reruns(plan, store)
         plan = with_batch_limits(plan, store, context.settings.limits.batch_target)
         return with_estimates(plan, store, input_files(spark), now).to_json_document()
 

@@ -84,6 +84,9 @@ class RemoteBackend:
         document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"]).document()
         return {"tasks": document["items"], "tries": document["tries"]}
 
+    def checks(self, run: Document, task_id: str | None) -> Any:
+        return _plain(self._client.checks(run["run_id"], dag_id=run["dag_id"], task_id=task_id))
+
     def log(self, run: Document, task_id: str, *, try_number: int | None, after: tuple[int, int] | None) -> Log:
         lines: list[Document] = []
         last = None if after is None else f"{after[0]}.{after[1]}"
@@ -93,6 +96,13 @@ class RemoteBackend:
             if log.after == last or not log.lines:
                 return lines, log.state, log.is_whole
             last = log.after
+
+    def gaps(self, dag_id: str, *, start_date: str | None, end_date: str | None, count: bool) -> Any:
+        if count:
+            raise InvalidInput(
+                "--count starts Spark where the command runs, so it does not go with --server; use --state."
+            )
+        return _plain(self._client.gaps(dag_id, start_date=start_date, end_date=end_date))
 
     def requests(self, *, limit: int | None) -> list[Document]:
         return [_without(one, *_ONLY_IN_THE_API, "payload", "result") for one in self._client.requests(limit=limit)]

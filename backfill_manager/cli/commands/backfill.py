@@ -10,6 +10,7 @@ from backfill_manager.cli import options as o
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
 from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.cli.command import Group
+from backfill_manager.cli.commands.backfill_gaps import gaps
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, why
@@ -130,6 +131,9 @@ def show(context: CliContext, id: o.Backfill) -> None:
     fields.insert(2, ("range", format_config(backfill["config"])))
     fields.append(("time left", None if left is None else seconds(left)))
     context.out.print_fields(backfill, fields)
+
+
+group.command("gaps")(gaps)
 
 
 @group.command("items")

@@ -14,7 +14,7 @@ from backfill_manager.cli.commands.dags import WAITS_FOR
 from backfill_manager.cli.commands.runs import task_columns, with_spark_jobs
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, option
-from backfill_manager.cli.render.output import Column, seconds
+from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
 from backfill_manager.cli.render.response import print_response, submit, wait_for_response
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
@@ -74,6 +74,30 @@ def logs(
         of_try = f"try {try_number} of " if try_number else ""
         yet = "" if state in TASK_FINISHED else " yet"
         context.out.note(f"{of_try}{task} in {document['run_id']} ({state}) has logged nothing{yet}.")
+
+
+@group.command("checks")
+def checks(
+    context: CliContext,
+    dag: Dag,
+    run: RunOfDag,
+    task: str | None = argument(
+        "[TASK]", "The task's id; without one, of all tasks.", default=None, show_default=False
+    ),
+) -> None:
+    """Show what the checks of a run's tasks have found in the rows that these were about to publish, in each try.
+
+    Example: [cyan]bfm tasks checks flights latest clean[/]
+    """
+    columns = (
+        Column("task_id", "task"), Column("try_number", "try", right=True), Column("table", fold=True), "outcome",
+        Column("name", optional=True), Column("condition", "check", first_line, fold=True),
+        Column("failing_rows", "failing", right=True), Column("rows", right=True),
+        Column("message", "found", first_line, fold=True),
+    )  # fmt: skip
+    document = _run(context, dag, run)
+    empty = f"No rows were checked in {document['run_id']}; `checks=[...]` of a task declares what must hold of them."
+    context.out.print_rows(context.backend.checks(document, task), columns, empty=empty)
 
 
 @group.command("mark")

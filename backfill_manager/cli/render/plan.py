@@ -27,6 +27,7 @@ def format_config(config: Any) -> str:
     if kind in {"dates", "partitions"}:
         return plural(config.get("total", len(config.get(kind, ()))), kind[:-1]) + options
     end = config.get("end_date") or "the last complete interval"  # left out, and the manager has not planned it yet
+    kind = f"{kind} by data" if config.get("by") == "data" else kind
     return f"{kind} {config.get('start_date') or ''} .. {end}{options}"
 
 

@@ -5,7 +5,8 @@
 -- runs: logical_date (epoch micros), partition_key, state, is_older (made by an earlier version than the DAG's current one) of
 -- the DAG's runs that are not overridden.
 -- An item is judged by the run on its own date, else by the one that covers it; one that is live is in flight either way.
--- `missing` has no item for what has succeeded, `stale` none for what hasn't or what the current version made.
+-- `missing` has no item for what has succeeded, `stale` and `outdated` none for what hasn't or what the current version made (to
+-- `outdated` that is what is up to date: by_data.py).
 -- :complete_until is the present, in epoch micros: an interval that ends later is not complete. Empty: all are taken.
 -- Both sides are one partition: neither the join nor the numbering moves a row, and the whole plan is one Spark job.
 WITH known AS (
@@ -43,6 +44,7 @@ judged AS (
   WHERE CASE :kind
     WHEN 'missing' THEN is_live OR NOT has_success
     WHEN 'stale' THEN is_live OR (has_success AND NOT is_fresh)
+    WHEN 'outdated' THEN is_live OR (has_success AND NOT is_fresh)
     ELSE true END
 )
 SELECT

@@ -173,7 +173,7 @@ def _page(
         is_more_open=any(name in errors or typed[name] != f.DEFAULTS[name] for name in f.MORE_OPTIONS)
         or any(one["is_required"] for one in params["declared_params"].values()),
         dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed, errors=errors, plan=plan, kinds=f.KINDS,
-        reprocess=f.REPROCESS, checkboxes=f.CHECKBOXES, fields=f.FORM_FIELDS, pools=_pool_choices(context.store),
+        reprocess=f.REPROCESS, by=f.BY, checkboxes=f.CHECKBOXES, fields=f.FORM_FIELDS, pools=_pool_choices(context.store),
         quick=f.quick_ranges(dag, context.now) if dag else [], zone=dag.timezone if dag else "UTC", inputs=f.INPUTS,
         once=secrets.token_hex(8), is_plain_day=f.PLAIN_DAY.fullmatch,
     )  # fmt: skip

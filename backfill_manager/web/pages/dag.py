@@ -35,7 +35,7 @@ from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
 router: Final = page_router()
-TABS: Final = ("grid", "graph", "timeline", "calendar", "versions", "code", "render", "clear", "trigger")
+TABS: Final = ("grid", "graph", "timeline", "calendar", "gaps", "versions", "code", "render", "clear", "trigger")
 DAY_RUNS_PER_PAGE: Final = 100
 GRID_TASKS_PER_PAGE: Final = 100
 VERSIONS_PER_PAGE: Final = 50

@@ -65,10 +65,12 @@ KINDS: Final = {
     "schedule": ("Every interval", "Each interval of the schedule in the range."),
     "missing": ("Missing", "Intervals in the range without a successful run: gaps and failures."),
     "stale": ("Stale", "Intervals whose last success is of another definition or code than the DAG has now."),
+    "outdated": ("Outdated", "Intervals whose inputs have changed since they were read, by the tables' history."),
     "single": ("One run", "One run over the whole range."),
     "dates": ("Dates", "The logical dates you list."),
     "partitions": ("Partitions", "Keys that are not dates: regions, customers. Such runs have no interval."),
 }
+BY: Final = {"runs": "No successful run", "data": "No rows in a table that the DAG writes"}
 REPROCESS: Final = {
     "none": "Skip", "failed": "Reprocess failed runs", "failed_tasks": "Re-run failed tasks in place",
     "completed": "Reprocess failed and successful runs",
@@ -178,6 +180,7 @@ def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | No
     """The command; None if a field is invalid, which is added to `errors`."""
     kind = typed["kind"]
     values: dict[str, Any] = {"dag_id": dag.dag_id, "kind": kind, "reprocess": typed["reprocess"] or "none"}
+    values["by"] = typed["by"] or "runs" if kind == "missing" else "runs"
     values |= {name: typed[name] == "on" for name in CHECKBOXES}
     if kind in RANGED:
         if text := _moment(typed, "start"):

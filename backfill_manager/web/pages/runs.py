@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Form, Query
@@ -14,6 +15,7 @@ from backfill_manager.queries.managers import spark_pages
 from backfill_manager.queries.runs import find_run, run_details, run_view
 from backfill_manager.queries.tasks import (
     find_task_instance,
+    list_check_results,
     list_log_lines,
     list_task_instances,
     list_tries,
@@ -30,6 +32,7 @@ router: Final = page_router()
 TASKS_PER_PAGE: Final = 200
 LOG_LINES: Final = 1000  # shown at first, and fetched at once
 MAX_SPARK_JOBS: Final = 5  # shown per attempt
+MAX_CHECKS: Final = 100  # shown
 Back = Annotated[str, Form()]
 TryNumber = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
 
@@ -49,6 +52,7 @@ def run(context: ViewerContext, dag_id: PathId, run_id: PathId, page: PageNumber
     return context.page(
         "run.html", run=run_details(row), zone=spec.timezone if spec else "UTC", drawn=drawn, paged=paged,
         bars=[bar for bar in drawn.rows if bar.task_id in shown],
+        **_checks(list_check_results(context.store, row)),
     )  # fmt: skip
 
 
@@ -100,6 +104,7 @@ def task(
         tries=list_tries(context.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
         more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
         lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
+        **_checks(list_check_results(context.store, row, task_id)),
     )  # fmt: skip
 
 
@@ -137,6 +142,17 @@ async def mark_task(
         return marked_task(context.store, find_run(context.store, run_id, dag_id=dag_id), task_id, state)
 
     return await context.submit(kinds.TASK_MARK, payload, back=back)
+
+
+def _checks(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The newest ones, those that passed last, and how many there are of each outcome."""
+    first = sorted(results, key=lambda one: (one["outcome"] == "passed", -one["launch"]))
+    newest = {one["task_id"]: one["launch"] for one in results}  # they come in the order of their starts
+    warned = {
+        one["task_id"] for one in results if one["outcome"] == "warned" and one["launch"] == newest[one["task_id"]]
+    }
+    counts = Counter(one["outcome"] for one in results)
+    return {"checks": first[:MAX_CHECKS], "check_counts": counts, "with_warning": warned}
 
 
 def _position(lines: list[dict[str, Any]]) -> str:

@@ -1,0 +1,239 @@
+"""What lies in an output table against what the state says, interval by interval. Pure: arrays in, findings out.
+
+- `empty`: a run has succeeded, and no row lies in the interval.
+- `no_run`: rows lie in the interval, no run of the DAG has succeeded in it, and none of any DAG has written it.
+- `rewritten`: a commit of somebody else, after ours, has added or removed files with rows of the interval, or the table was
+  replaced.
+- `outdated`: a table that was read to make it has changed within the interval since the version that was read.
+- `fewer_rows`: fewer than half of the median of the intervals around it. Reported, never judged.
+- `unknown`: one of these is not known, with the reason.
+
+An interval with a live run is left out. Files tell their rows by bounds: a file within an interval has all its rows there; one
+that lies across the end of an interval may have rows in each that it touches, or none, and the count of these is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from backfill_manager.schemas.findings import FINDINGS, Finding
+from backfill_manager.store.table_log import Changes, Files, TableLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+Reason = tuple[Finding, "Flags", Callable[[int], str]]  # where, and why in words, by the number of the interval
+NEIGHBOURS: Final = 7  # on either side, that say what is usual
+MIN_NEIGHBOURS: Final = 5  # altogether
+SHARE_OF_USUAL: Final = 0.5
+NONE: Final = -1  # a version or a number of rows that is not known
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The intervals along a table's column, `starts <= value < ends`: in order, and none overlaps another."""
+
+    starts: Numbers
+    ends: Numbers
+
+
+@dataclass(frozen=True)
+class Rows:
+    n: Numbers
+    is_exact: Flags  # False: these at least
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Of the DAG, for each interval."""
+
+    is_done: Flags  # the current run has succeeded
+    is_live: Flags
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the last successful try did with a table, for each interval."""
+
+    version: Numbers  # of the table; NONE: there is none that is known
+    is_replaced: Flags  # the table had another id then than now
+    rows: Numbers  # written; NONE: not known
+
+
+@dataclass(frozen=True)
+class Input:
+    name: str
+    log: TableLog
+    axis: Axis
+    access: Access
+
+
+@dataclass(frozen=True)
+class Output:
+    name: str
+    log: TableLog
+    axis: Axis
+    access: Access
+    is_written: Flags  # a task has written the interval, of whatever DAG, and whatever became of its run since
+    inputs: Sequence[Input] = ()
+    counted: Numbers | None = None  # rows in each interval, counted by Spark where the log does not say
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One finding of one interval."""
+
+    interval: int  # its number
+    finding: Finding
+    because: str
+    rows: int | None
+    usual_rows: int | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one output table; flags for each interval."""
+
+    rows: Rows
+    usual: Numbers  # NONE where too few are known
+    flags: Mapping[Finding, Flags]
+    is_missing: Flags  # its data is: what `--kind missing --by data` plans
+    _reasons: Sequence[Reason] = ()
+
+    def gaps(self) -> Iterator[Gap]:
+        """In the order of intervals."""
+        found: dict[tuple[int, int], list[str]] = {}
+        for finding, flags, text in self._reasons:
+            for number in np.flatnonzero(flags & self.flags[finding]).tolist():
+                found.setdefault((number, FINDINGS.index(finding)), []).append(text(number))
+        for (number, at), texts in sorted(found.items()):
+            rows, usual = int(self.rows.n[number]), int(self.usual[number])
+            known = rows if self.rows.is_exact[number] else None
+            yield Gap(number, FINDINGS[at], "; ".join(dict.fromkeys(texts)), known, usual if usual != NONE else None)
+
+
+def judge(runs: Runs, output: Output) -> Judged:
+    rows = rows_in(output.axis, output.log.files) if output.counted is None else _exactly(output.counted)
+    if output.counted is None and output.log.why_unknown is not None:
+        rows = Rows(rows.n, np.zeros(len(rows.n), np.bool_))
+    considered = ~runs.is_live & (output.axis.starts < output.axis.ends)  # hours of a column of dates hold no value
+    is_done, none = runs.is_done & considered, (rows.n == 0) & rows.is_exact
+    usual = usual_rows(rows, is_done)
+    reasons: list[Reason] = []
+
+    def found(finding: Finding, where: Flags, text: Callable[[int], str]) -> None:
+        reasons.append((finding, where & considered, text))
+
+    wrote_none = output.access.rows == 0
+    found("empty", is_done & none & ~wrote_none, lambda _: "a run has succeeded, and no row lies there")
+    found("empty", is_done & none & wrote_none, lambda _: "a run has succeeded, and it wrote no row")
+    found(
+        "no_run",
+        ~runs.is_done & (rows.n > 0) & ~output.is_written,
+        lambda _: "rows lie there, and no run has written them",
+    )
+    fewer = is_done & rows.is_exact & (rows.n > 0) & (usual != NONE) & (rows.n < SHARE_OF_USUAL * usual)
+    found("fewer_rows", fewer, lambda n: f"{rows.n[n]:,} rows; {usual[n]:,} are usual around it")
+    why = output.log.why_unknown or "files lie across the ends of intervals, or have no statistics"
+    found("unknown", ~rows.is_exact & (rows.n == 0), lambda _: f"its rows could not be counted: {why}")
+
+    theirs = output.log.changes.where(~output.log.changes.is_ours)
+    for reason in _changes("rewritten", output.name, output.log, theirs, output.axis, output.access):
+        found(*reason)
+    for one in output.inputs:
+        for reason in _changes("outdated", one.name, one.log, one.log.changes, one.axis, one.access):
+            found(*reason)
+
+    flags = {finding: np.zeros(len(rows.n), np.bool_) for finding in FINDINGS}
+    for finding, where, _ in reasons:
+        flags[finding] |= where
+    is_known = rows.is_exact | (rows.n > 0)
+    is_missing = np.where(is_known, (rows.n == 0) & ~(is_done & wrote_none), ~runs.is_done) & considered
+    return Judged(rows, usual, flags, is_missing, reasons)
+
+
+def rows_in(axis: Axis, files: Files) -> Rows:
+    """Rows in each interval, by the bounds of files."""
+    n = len(axis.starts)
+    there = files.rows != 0
+    first, past, rows = files.first[there], files.past[there], files.rows[there]
+    low, high = _touched(axis, first, past)
+    touches = low <= high
+    at = np.minimum(low, max(n - 1, 0))
+    is_inside = touches & (low == high) & (rows > 0)
+    if n:
+        is_inside &= (axis.starts[at] <= first) & (past <= axis.ends[at])
+    counted = np.bincount(low[is_inside], weights=rows[is_inside], minlength=n)[:n].astype(np.int64)
+    across = touches & ~is_inside
+    begun = np.bincount(low[across], minlength=n + 1)[: n + 1]
+    over = np.bincount(high[across] + 1, minlength=n + 1)[: n + 1]
+    return Rows(counted, np.cumsum(begun - over)[:n] == 0)
+
+
+def last_change(axis: Axis, changes: Changes) -> Numbers:
+    """For each interval the version of the last change that touches it, NONE if there is none; `changes` are in the order of
+    versions."""
+    found = np.full(len(axis.starts), NONE, np.int64)
+    low, high = _touched(axis, changes.first, changes.past)
+    is_one = low == high
+    np.maximum.at(found, low[is_one], changes.version[is_one])
+    for begin, end, version in np.column_stack([low, high, changes.version])[low < high].tolist():
+        part = found[begin : end + 1]
+        np.maximum(part, version, out=part)
+    return found
+
+
+def usual_rows(rows: Rows, is_done: Flags) -> Numbers:
+    """For each interval the median of the done ones around it that have rows."""
+    usual = np.full(len(rows.n), NONE, np.int64)
+    known = np.flatnonzero(is_done & rows.is_exact & (rows.n > 0))
+    if len(known) <= MIN_NEIGHBOURS:
+        return usual
+    padded = np.pad(rows.n[known].astype(np.float64), NEIGHBOURS, constant_values=np.nan)
+    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1).copy()
+    around[:, NEIGHBOURS] = np.nan
+    usual[known] = np.nanmedian(around, axis=1).astype(np.int64)
+    return usual
+
+
+def _touched(axis: Axis, first: Numbers, past: Numbers) -> tuple[Numbers, Numbers]:
+    """The first and the last interval that each file touches; the last is before the first where it touches none."""
+    low: Numbers = np.searchsorted(axis.ends, first, "right")
+    high: Numbers = np.searchsorted(axis.starts, past, "left") - 1
+    return low, np.where(first < past, high, low - 1)
+
+
+def _changes(
+    finding: Finding, name: str, log: TableLog, changes: Changes, axis: Axis, access: Access
+) -> Iterator[Reason]:
+    """Intervals in which a table has changed since the recorded version; where that can't be said, why."""
+    has_version = access.version != NONE
+    if log.problem is not None:
+        if finding == "outdated":  # of an output it is said once, for the whole table
+            yield "unknown", has_version, lambda _: f"whether {name} has changed is not known: {log.problem}"
+        return
+    yield finding, access.is_replaced & has_version, lambda _: f"{name} is another table now: it was replaced"
+    is_same = has_version & ~access.is_replaced
+    placed = last_change(axis, changes.where(changes.is_placed))
+    is_changed = is_same & (placed > access.version)
+    yield finding, is_changed, lambda n: f"{name} has changed in its version {placed[n]} (then: {access.version[n]})"
+    is_open = is_same & ~is_changed & (access.version < log.version)
+    if log.why_unknown is not None:
+        yield "unknown", is_open, lambda _: f"whether {name} has changed is not known: {log.why_unknown}"
+        return
+    is_lost = is_open & (access.version + 1 < log.changes_from)
+    yield "unknown", is_lost, lambda n: f"{name}: its log of versions after {access.version[n]} has been cleaned up"
+    unplaced = int(changes.version[~changes.is_placed].max(initial=NONE))
+    is_vague = is_open & ~is_lost & (access.version < unplaced)
+    yield "unknown", is_vague, lambda _: f"{name} has changed in its version {unplaced}, in files without statistics"
+
+
+def _exactly(counted: Numbers) -> Rows:
+    return Rows(counted, np.ones(len(counted), np.bool_))

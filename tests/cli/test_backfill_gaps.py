@@ -1,0 +1,79 @@
+"""`bfm backfill gaps`, over the tables and over a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.bfm import Bfm
+from support.lake import Lake
+from support.sample_state import FilledState, StandingClock
+
+from backfill_manager.api.app import create_app
+from backfill_manager.api.server import listen, served_beside
+from backfill_manager.cli.context import CliContext
+from backfill_manager.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RANGE = ("--from", "2024-05-01", "--to", "2024-05-04")
+
+
+@pytest.fixture
+def lake(state: FilledState, tmp_path: Path) -> Lake:
+    lake = Lake(state, tmp_path / "lake")
+    lake.story()
+    return lake
+
+
+def test_findings_as_a_table_with_what_to_do(bfm: Bfm, lake: Lake) -> None:
+    shown = bfm("backfill", "gaps", "flights", *RANGE)
+    assert shown.code == 0
+    for text in ("2024-05-02", "empty", "rewritten", "outdated", "bronze has changed in its version 1"):
+        assert text in shown.out
+    assert "bfm backfill create flights --kind missing --by data" in shown.err
+    assert "bfm backfill create flights --kind outdated" in shown.err
+    few = bfm("backfill", "gaps", "flights", *RANGE, "--limit", "1")
+    assert "1 of 3 findings (1 empty, 1 rewritten, 1 outdated)" in few.err
+
+
+def test_findings_as_json_are_the_same_over_a_server(bfm: Bfm, lake: Lake, clock: StandingClock) -> None:
+    command = ("backfill", "gaps", "flights", *RANGE, "--output", "json")
+    local = bfm(*command).document
+    assert [(row["interval_start"], row["finding"]) for row in local] == [
+        ("2024-05-02T00:00:00Z", "empty"), ("2024-05-03T00:00:00Z", "rewritten"), ("2024-05-04T00:00:00Z", "outdated"),
+    ]  # fmt: skip
+    settings = Settings(state=str(lake.state.root))
+    with served_beside(create_app(settings, lake.state.store, clock=clock), listen("127.0.0.1", 0)) as url:
+        assert bfm(*command, "--server", url).document == local
+        assert "--count starts Spark" in bfm(*command, "--server", url, "--count").error
+    one = bfm(*command, "--finding", "empty").document
+    assert [row["finding"] for row in one] == ["empty"]
+
+
+def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
+    assert "No gaps" in bfm("backfill", "gaps", "flights", "--from", "2024-05-01", "--to", "2024-05-01").err
+    assert "--from" in bfm("backfill", "gaps", "flights", "--from", "2024-05-09", "--to", "2024-05-04").error
+    assert "'flights'" in bfm("backfill", "gaps", "flight").error
+    assert "there are empty, no_run" in bfm("backfill", "gaps", "flights", "--finding", "emty").error
+
+
+def test_rows_that_statistics_leave_open_are_counted_with_spark(
+    bfm: Bfm, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is that of the tests; a command starts one of its own."""
+
+    @contextmanager
+    def running(context: CliContext) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("backfill_manager.cli.backend.local_spark.local_spark", running)
+    lake.run(5, ("write", "silver", lake.rows("silver", 5, 6)))
+    command = ("backfill", "gaps", "flights", "--from", "2024-05-05", "--to", "2024-05-06")
+    open_ = bfm(*command)
+    assert open_.out.count("unknown") == 2 and "--count counts them" in open_.err
+    assert [row["finding"] for row in bfm(*command, "--count", "--output", "json").document] == ["no_run"]

@@ -1,0 +1,248 @@
+"""Checks of the rows of a write: nothing is published that fails one, and what is published is what was checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.executor_fixture import Audience, Stage, a_launch, an_executor, rows_of, version_of
+
+from backfill_manager.errors import ChecksFailed
+from backfill_manager.execution.messages import CheckedWrite, Failed, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.schemas.checks import Check
+from backfill_manager.task_testing import run_task
+from backfill_manager.testing import load_file
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "check-before-publishing.md"
+
+
+def checked(stage: Stage, launch: TaskLaunch) -> list[CheckedWrite]:
+    (end,) = (e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
+    return list(end.checks)
+
+
+def outcomes(stage: Stage, launch: TaskLaunch) -> list[tuple[str, str, int | None, int | None]]:
+    return [(one.condition, one.outcome, one.failing, one.rows) for one in checked(stage, launch)]
+
+
+def writes(table: str, bad: int, **options: Any) -> Callable[[Any], Any]:
+    """A task that writes ten rows, of which the last `bad` ones have no value, into the run's interval."""
+
+    def work(ctx: Any) -> int | None:
+        rows = ctx.spark.range(10).selectExpr(
+            "id",
+            "id % 5 AS half",
+            f"IF(id >= 10 - {bad}, NULL, id * 2) AS value",
+            "TIMESTAMP'2013-01-01 12:00:00Z' AS at",
+        )
+        written: int | None = ctx.write(rows, table, **{"time_column": "at", **options})
+        return written
+
+    return work
+
+
+CHECKS = (
+    Check("rows > 0"), Check("no nulls in id, value"), Check("unique(id)"), Check("value >= 0"),
+    Check("half IN (SELECT id FROM range(4))", name="known halves", on_failure="warn"),
+)  # fmt: skip
+
+
+def test_a_failed_check_publishes_nothing_and_a_retry_with_good_rows_does(stage: Stage, table: str) -> None:
+    first, second = a_launch(checks=CHECKS), a_launch(checks=CHECKS, launch=2, try_number=2)
+    assert stage.play(first, writes(table, bad=3)) == Failed(
+        f"task 'work', default.{table}: check `no nulls in id, value` failed: 3 of 10 rows; nothing was written"
+    )
+    assert rows_of(stage.spark, table) == [] and version_of(stage.spark, table) == 0
+    assert outcomes(stage, first) == [
+        ("rows > 0", "passed", None, 10), ("no nulls in id, value", "failed", 3, 10), ("unique(id)", "passed", 0, 10),
+        ("value >= 0", "passed", 0, 10), ("half IN (SELECT id FROM range(4))", "warned", 2, 10),
+    ]  # fmt: skip
+    log = stage.log_of(first)
+    assert log.count("row 1 that fails: ") == 2 and '"value":null' in log and "known halves (`half IN" in log
+
+    assert stage.play(second, writes(table, bad=0)) == Succeeded("10")
+    assert [one.outcome for one in checked(stage, second)] == ["passed"] * 4 + ["warned"]
+    assert len(rows_of(stage.spark, table)) == 10 and version_of(stage.spark, table) == 1
+    assert "check known halves (`half IN (SELECT id FROM range(4))`) failed: 2 of 10 rows" in stage.log_of(second)
+
+
+@pytest.mark.parametrize("dies_after", ["RowChecks.run", "OutputWriter._log_landed"])
+def test_killed_between_check_and_commit_or_after_it(stage: Stage, table: str, dies_after: str) -> None:
+    work = writes(table, bad=0)
+
+    def dies(ctx: Any) -> int | None:
+        from backfill_manager.execution import output, row_checks
+
+        name, _, method = dies_after.partition(".")
+        owner = getattr(row_checks if name == "RowChecks" else output, name)
+        does = getattr(owner, method)
+
+        def do_and_die(*args: Any, **options: Any) -> None:
+            does(*args, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(owner, method, do_and_die)
+        return work(ctx)
+
+    killed, again = a_launch(checks=CHECKS[:2]), a_launch(checks=CHECKS[:2], launch=2)
+    assert stage.play(killed, dies) == Failed("its process ended with signal 9 (SIGKILL)")
+    assert checked(stage, killed) == []
+    had_landed = dies_after != "RowChecks.run"
+    assert len(rows_of(stage.spark, table)) == (10 if had_landed else 0)
+
+    assert stage.play(again, work) == Succeeded(None if had_landed else "10")
+    assert len(rows_of(stage.spark, table)) == 10 and version_of(stage.spark, table) == 1
+    assert [one.outcome for one in checked(stage, again)] == ["skipped" if had_landed else "passed"] * 2
+
+
+@pytest.mark.parametrize("mode", ["replace", "overwrite", "merge"])
+def test_what_is_published_is_what_was_checked(stage: Stage, table: str, mode: str) -> None:
+    """Whether its rows are staged or cached, whatever computing them again would give."""
+
+    def work(ctx: Any) -> None:
+        rows = ctx.spark.range(5).selectExpr("id", "uuid() AS word", "TIMESTAMP'2013-01-01 12:00:00Z' AS at")
+        checks = [Check("id > 0", on_failure="warn")]
+        if mode == "merge":
+            ctx.merge(rows, table, on="id", checks=checks)
+        else:
+            ctx.write(rows, table, "at" if mode == "replace" else None, mode=mode, checks=checks)
+
+    launch = a_launch()
+    assert isinstance(stage.play(launch, work), Succeeded), stage.log_of(launch)
+    (word,) = (word for number, word, _ in rows_of(stage.spark, table) if number == 0)
+    assert outcomes(stage, launch) == [("id > 0", "warned", 1, 5)]
+    assert f'row 1 that fails: {{"id":0,"word":"{word}"' in stage.log_of(launch)
+
+
+def test_a_commit_of_its_own_is_checked_too(stage: Stage, table: str) -> None:
+    launch = a_launch(checks=(Check("unique(half)"), Check("rows = 10")))
+    error = f"task 'work', default.{table}: check `unique(half)` failed: 5 of 10 rows; nothing was written"
+    assert stage.play(launch, writes(table, bad=0, mode="overwrite", time_column=None)) == Failed(error)
+    assert version_of(stage.spark, table) == 0
+    assert '{"half":0,"rows":2}' in stage.log_of(launch)
+
+
+def test_a_query_of_sql_is_checked(stage: Stage, table: str) -> None:
+    query = "SELECT id, :interval_start AS at FROM range(3)"
+    into = {"kind": "sql", "sql": query, "into": table, "time_column": "at"}
+    failing = a_launch(checks=(Check("id < 2", name="small ids"),), **into)
+    assert stage.play(failing) == Failed(
+        f"task 'work', default.{table}: check small ids (`id < 2`) failed: 1 of 3 rows; nothing was written"
+    )
+    passing = a_launch(checks=(Check("rows = 3"),), launch=2, **into)
+    assert isinstance(stage.play(passing), Succeeded)
+    assert outcomes(stage, passing) == [("rows = 3", "passed", None, 3)]
+
+
+def test_a_check_that_can_not_be_run_fails_the_task_in_one_line(stage: Stage, table: str) -> None:
+    for number, (condition, why) in enumerate((
+        ("valeu > 0", "A column, variable, or function parameter with name `valeu` cannot be resolved. Did you mean"),
+        ("no nulls in valeu", "with name `valeu` cannot be resolved"),
+        ("unique(id, valeu)", "with name `valeu` cannot be resolved"),
+        ("value +", "[PARSE_SYNTAX_ERROR]"),
+        ("value", "is not a boolean"),
+        ("count(*) > 3", "contains invalid expressions: count(1)"),
+        ("id / half > 0", "[DIVIDE_BY_ZERO] Division by zero"),
+    ), start=1):  # fmt: skip
+        launch = a_launch(checks=(Check("rows > 0"), Check(condition, on_failure="warn")), launch=number)
+        outcome = stage.play(launch, writes(table, bad=0))
+        assert isinstance(outcome, Failed) and not outcome.retryable
+        assert outcome.error.startswith(f"task 'work', default.{table}: check `{condition}` can't be run: ")
+        assert why in outcome.error and "\n" not in outcome.error, outcome
+        assert [(one.condition, one.outcome) for one in checked(stage, launch)] == [(condition, "error")]
+    assert version_of(stage.spark, table) == 0
+
+
+def test_rows_are_compared_with_what_the_manager_knows_of_those_before(
+    spark: SparkSession, table: str, tmp_path: Path
+) -> None:
+    asked = []
+
+    def rows_before(launch: TaskLaunch, table: str, number: int, unit: str) -> list[int]:
+        asked.append((launch.task.task_id, table, number, unit))
+        if unit == "days":
+            raise OSError("disk gone")
+        return [20] * number
+
+    audience = Audience()
+    with an_executor(spark, audience, rows_before=rows_before) as executor:
+        stage = Stage(spark, executor, audience, [True], tmp_path)
+        sql = {"kind": "sql", "sql": "SELECT 1 AS id", "into": table, "mode": "append"}
+        near = a_launch(checks=(Check("rows within 50 % of the 7 before"),))
+        far = a_launch(checks=(Check("rows within 20 % of the 7 before"),), launch=2, **sql)
+        unknown = a_launch(checks=(Check("within 20 % of the 7 days before"),), launch=3)
+        assert stage.play(near, writes(table, bad=0)) == Succeeded("10")
+        assert isinstance(stage.play(far), Succeeded), "landed before"
+        assert stage.play(unknown, writes(table + "_2", bad=0)) == Failed(
+            "what this task has written before can't be read from the state: OSError: disk gone"
+        )
+    assert asked == [
+        ("work", f"default.{table}", 7, "intervals"), ("work", f"default.{table}_2", 7, "days"),
+    ]  # fmt: skip
+    (first,) = checked(stage, near)
+    assert (first.outcome, first.value, first.message) == (
+        "passed", -50.0, "10 rows, -50.0 % against 20.0, the mean of 7 intervals before",
+    )  # fmt: skip
+
+
+def test_the_example_of_the_guide_does_what_it_says(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code, said, error = re.findall(
+        r"^```(?:python|text)\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "cleaning.py").write_text(code)
+    (cleaning,) = load_file(tmp_path / "cleaning.py")
+    spark.sql("CREATE SCHEMA bronze")
+    try:
+        flights = spark.range(1, 843).selectExpr(
+            "IF(id <= 2, NULL, 'UA') AS carrier", "1544 + id AS flight", "TIMESTAMP'2013-01-05 05:00:00Z' AS time_hour",
+            "IF(id <= 2, 2, 5000) AS dep_delay",
+        )  # fmt: skip
+        flights.write.format("delta").saveAsTable("bronze.flights")
+        with pytest.raises(ChecksFailed) as failed:
+            run_task(spark, cleaning, "clean", logical_date="2013-01-05")
+        assert f"{failed.value}\n" == error
+        lines = [f"{record.levelname} {record.message}" for record in caplog.records]
+        assert [line for line in said.splitlines() if line not in lines] == []
+        assert (
+            "WARNING silver.flights: check plausible delays (`dep_delay BETWEEN -120 AND 1440`) failed: 840 of 842 rows"
+            in lines
+        )
+
+        spark.sql("DELETE FROM bronze.flights WHERE carrier IS NULL")
+        assert run_task(spark, cleaning, "clean", logical_date="2013-01-05").rows_written == 840
+    finally:
+        spark.sql("DROP SCHEMA bronze CASCADE")
+        spark.sql("DROP SCHEMA IF EXISTS silver CASCADE")
+
+
+@pytest.mark.bench
+def test_cost_of_checks(stage: Stage, table: str) -> None:
+    """Prints how much longer a write of 100,000 rows takes with four checks, in the same commit."""
+
+    def work(ctx: Any) -> dict[str, float]:
+        checks = ["rows > 0", "no nulls in id, word", "unique(id)", "id >= 0"]
+        times: dict[str, list[float]] = {"without": [], "with": []}
+        for n in range(12):
+            for name, given in (("without", []), ("with", checks)):
+                rows = ctx.spark.range(100_000).selectExpr(
+                    "id", "uuid() AS word", "TIMESTAMP'2013-01-01 12:00:00Z' AS at"
+                )
+                begun = time.perf_counter()
+                ctx.write(rows, table, "at", checks=given)
+                if n >= 2:
+                    times[name].append(time.perf_counter() - begun)
+        return {name: sorted(each)[len(each) // 2] for name, each in times.items()}
+
+    launch = a_launch()
+    outcome = stage.play(launch, work)
+    assert isinstance(outcome, Succeeded), stage.log_of(launch)
+    print(f"\nmedian seconds of a write: {outcome.result_json}")
