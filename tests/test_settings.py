@@ -315,9 +315,8 @@ def test_reading_the_settings_imports_nothing_heavy() -> None:
 
 
 def test_ages_of_retention_are_times_of_an_hour_or_more() -> None:
-    assert dict(load("").retention) == dict.fromkeys(
-        ("runs", "tries", "logs", "requests", "snapshots", "import_errors")
-    )
+    for_ever = dict.fromkeys(("runs", "tries", "logs", "requests", "snapshots", "import_errors"))
+    assert dict(load("").retention) == {**for_ever, "previews": 7 * 86_400}
     assert load("retention: {runs: 90 days, logs: 3600}").retention.runs == 90 * 86_400
     (line,) = wrong("retention: {runs: 90}")
     assert "retention.runs must be 1 hour or more, such as `90 days`, not 90 seconds" in line

@@ -87,6 +87,14 @@ class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"})):  # type:
     pass
 
 
+class Diff(_body_of(commands.DiffBackfill, without={"backfill_id"})):  # type: ignore[misc]
+    """How the sides of a preview are compared."""
+
+
+class Promote(_body_of(commands.PromoteBackfill, without={"backfill_id"})):  # type: ignore[misc]
+    """How a preview is promoted."""
+
+
 class DagChanges(Body):
     """Settings of a DAG that change."""
 

@@ -118,6 +118,25 @@ class Client(AbstractContextManager["Client"]):
         how = {"latest_version": latest_version, "downstream": downstream}
         return self._submit(_path("backfills", backfill_id, "retry"), wait, how)
 
+    def diff_backfill(
+        self, backfill_id: str, *, key: Sequence[str] = (), table: str | None = None, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """How the tables would change if this preview was promoted now: the request's `result`, when the manager
+        has compared them. `key`: the columns that identify a row; `table`: only this one."""
+        return self._submit(_path("backfills", backfill_id, "diff"), wait, {"key": list(key), "table": table})
+
+    def promote_backfill(
+        self, backfill_id: str, *, partial: bool = False, rebase: bool = False, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """Swaps what a preview has written into the tables. `partial`: although some items did not succeed; `rebase`: although
+        others have written the same intervals since."""
+        how = {"partial": partial, "rebase": rebase}
+        return self._submit(_path("backfills", backfill_id, "promote"), wait, how)
+
+    def discard_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
+        """Deletes the clones of a preview."""
+        return self._submit(_path("backfills", backfill_id, "discard"), wait)
+
     def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Cancels an unfinished backfill, and hides it from lists."""
         return self._submit(_path("backfills", backfill_id), wait, method="DELETE")

@@ -24,7 +24,7 @@ def register_tables(spark: SparkSession) -> list[str]:
     if not _is_in_memory(spark):
         return []
     found: list[tuple[str, str, str]] = []
-    for folder, path in _folders(spark, _warehouse(spark)):
+    for folder, path in _folders(spark, warehouse(spark)):
         if folder.endswith(".db") and _VALID.fullmatch(schema := folder.removesuffix(".db")):
             found += ((schema, *table) for table in _folders(spark, path))
         else:
@@ -45,7 +45,7 @@ def folder_of(spark: SparkSession, name: str) -> str | None:
     if not _is_in_memory(spark) or "." in schema or not _VALID.fullmatch(table):
         return None
     folder = "" if schema == "default" else f"/{schema}.db"
-    return f"{_warehouse(spark)}{folder}/{table.lower()}"
+    return f"{warehouse(spark)}{folder}/{table.lower()}"
 
 
 def _schema_and_table(spark: SparkSession, name: str) -> tuple[str, str]:
@@ -57,7 +57,8 @@ def _is_in_memory(spark: SparkSession) -> bool:
     return str(spark.conf.get("spark.sql.catalogImplementation", "in-memory")) == "in-memory"
 
 
-def _warehouse(spark: SparkSession) -> str:
+def warehouse(spark: SparkSession) -> str:
+    """The folder of `spark.sql.warehouse.dir`."""
     return str(spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
 
 

@@ -44,6 +44,7 @@ class TaskLaunch:
     memory_mb: int | None = None  # that its process, and what that starts, may take; None: no limit
     nice: int = 0  # of its process, added to the manager's
     ended: Ended | None = None  # of a callback: what it reports
+    preview_id: str | None = None  # of a preview: whose clones it reads and writes
 
     @property
     def key(self) -> LaunchKey:

@@ -23,6 +23,7 @@ The commit's user metadata names state, dag, run, task, DAG version, try and int
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import Commit, CommitMark, OutputTable, TableState
 from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.row_checks import RowChecks
-from backfill_manager.execution.staged_write import StagedWrite
+from backfill_manager.execution.staged_write import Replaced, StagedWrite
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_text
@@ -84,9 +85,20 @@ class OutputWriter:
         table = OutputTable(self._try.spark, name)
         self._nth[table.identity] += 1
         transaction = self._try.transaction_id(self._nth[table.identity])
+        if (preview := self._try.preview) is None:
+            return self._land_in(table, transaction, df, change, own_checks, table.key)
+        clone = preview.table_to_write(table)
+        self._try.log.info("preview: %s is written in %s", table.name, clone.name)
+        with preview.itself():
+            return self._land_in(clone, transaction, df, change, own_checks, table.key)
+
+    def _land_in(
+        self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge, own_checks: Sequence[Check], key: str
+    ) -> int | None:  # fmt: skip
+        """`key`: of the table as the task names it, which a preview writes elsewhere."""
         columns = self._try.accesses.columns_of(df)
         checks = RowChecks(
-            with_own(self._try.launch.task.checks, own_checks), task_id=self._try.launch.task.task_id, table=mask_text(table.key),
+            with_own(self._try.launch.task.checks, own_checks), task_id=self._try.launch.task.task_id, table=mask_text(key),
             transaction=transaction, log=self._try.log, rows_before=self._try.rows_before, results=self._try.check_results,
         )  # fmt: skip
         repeated = retry_on_conflict(self._try.log, table.name)
@@ -125,7 +137,8 @@ class OutputWriter:
         replaced = write.replaced(StructType.fromJson(definition.schema))
         staged = StagedWrite(
             table.name, table.identity, delta.folder, definition.table_id, definition.digest,
-            tuple(delta.write_files(df)), replaced, transaction, self._try.launch.ti.generation, self._try.user_metadata(),
+            tuple(delta.write_files(df)), replaced, transaction, self._try.launch.ti.generation,
+            self._metadata(write, replaced),
         )  # fmt: skip
         if not staged.is_known_by_statistics:
             return None
@@ -180,7 +193,9 @@ class OutputWriter:
         if checks:
             checks.run(rows)
             self._try.refuse_if_abandoned()
-        mark = CommitMark(transaction, self._try.launch.ti.generation, self._try.user_metadata())
+        mark = CommitMark(
+            transaction, self._try.launch.ti.generation, self._metadata(change, change.replaced(before.schema))
+        )
         change.commit(table, before, rows, mark)
         after = table.read()
         commit = after.find(mark.metadata, since=before.version)
@@ -193,6 +208,13 @@ class OutputWriter:
         parts = "" if commit.inserted is None else f" ({commit.inserted:,} inserted, {commit.updated:,} updated)"
         self._log_landed(table, change, commit.version, commit.rows, parts)
         return commit.rows
+
+    def _metadata(self, change: Write | Merge, replaced: Replaced | None) -> str:
+        """Of a preview, with what it replaces or the key that it merges by: what promoting does with these rows."""
+        if self._try.preview is None:
+            return self._try.user_metadata()
+        how: dict[str, Any] = {"replaced": dataclasses.asdict(replaced)} if replaced is not None else {}
+        return self._try.user_metadata(**how, **({"key": change.on} if isinstance(change, Merge) else {}))
 
     def _log_landed(
         self, table: OutputTable, change: Write | Merge, version: int, rows: int | None, parts: str = "", others: int = 0

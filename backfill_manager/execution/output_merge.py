@@ -21,6 +21,7 @@ from backfill_manager.store.delta_spark.conflicts import marked_commits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Merge:
         for name in self.on:
             _spelt(self.call, table.schema.names, "the table", name)
         table.refuse_misfits(self.call, rows, self.adds_columns)
+
+    def replaced(self, schema: StructType) -> None:
+        """No part of a table: any row may be of it."""
 
     def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
         self._refuse_second_rows(rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
+from backfill_manager.execution.delta_transaction import TableDefinition
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_access import plain_name
@@ -172,14 +173,14 @@ class OutputTable:
         schema = StructType.fromJson(
             json.loads(delta._jdt.toDF().schema().json())
         )  # not by PySpark: the task reads nothing
-        return TableState(self.name, schema, log, snapshot)
+        return TableState(self.name, schema, log, snapshot, self._spark._jvm)
 
 
 class TableState:
     """A version of the table, from Delta's log in the driver: no Spark job but the one that Delta's own check makes."""
 
-    def __init__(self, name: str, schema: StructType, log: Any, snapshot: Any) -> None:
-        self.name, self.schema, self._log, self._snapshot = name, schema, log, snapshot
+    def __init__(self, name: str, schema: StructType, log: Any, snapshot: Any, jvm: Any) -> None:
+        self.name, self.schema, self._log, self._snapshot, self._jvm = name, schema, log, snapshot, jvm
         self.version: int = snapshot.version()
 
     @property
@@ -218,6 +219,19 @@ class TableState:
             )
         if different := _different_types(self.schema, rows.schema):
             raise InvalidInput(f"{call}: {different}; cast it; nothing was written")
+
+    @property
+    def definition(self) -> TableDefinition:
+        return TableDefinition(self._snapshot.metadata().json(), self._snapshot.protocol().json())
+
+    def commits(self, since: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """The commits after version `since`, each with its actions as in the log; `Py4JJavaError` where Delta has deleted one, as
+        its retention says."""
+        names = self._jvm.org.apache.spark.sql.delta.util.FileNames
+        for version in range(since + 1, self.version + 1):
+            path = names.unsafeDeltaFile(self._log.logPath(), version)
+            lines = str(self._log.store().read(path, self._log.newDeltaHadoopConf()).mkString("\n")).split("\n")
+            yield version, [json.loads(line) for line in lines if line]
 
     def find(self, metadata: str, since: int) -> Commit | None:
         """The commit after version `since` that carries this user metadata."""

@@ -16,9 +16,10 @@ from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSk
 from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.preview import Preview, redirect
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.spark_sql import run_sql
-from backfill_manager.execution.table_access import TableAccesses
+from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
@@ -42,7 +43,7 @@ def run_sql_task(
     def run() -> Succeeded:
         this = WriteContext(
             launch, lambda: session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses,
-            check_results, rows_before,
+            check_results, rows_before, _preview(launch, lambda: session, turns),
         )  # fmt: skip
         ctx = TaskContext(this)
         run_sql(this, ctx)
@@ -64,8 +65,12 @@ def run_python_task(
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
         this = WriteContext(
             launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
-            rows_before,
+            rows_before, _preview(launch, session, turns),
         )  # fmt: skip
+        if this.preview is None:
+            record_reads(accesses)
+        else:
+            redirect(this.preview)
         ctx = TaskContext(this)
         returned = function(ctx)
         # nobody reads what a callback returns
@@ -77,6 +82,10 @@ def run_python_task(
 
 def _logger(launch: TaskLaunch, log: Log) -> TaskLogger:
     return TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
+
+
+def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Turns) -> Preview | None:
+    return None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
 
 
 def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:

@@ -42,7 +42,10 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
 
     def execute(text: str) -> DataFrame:
         df = _execute(ctx, text, values)
-        this.accesses.read_by(df)
+        if this.preview is None:
+            this.accesses.read_by(df)
+        else:
+            this.preview.refuse_tables_in(df)
         return df
 
     runner = StatementRunner(this, execute, parts)
@@ -51,6 +54,8 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
     if query is not None:
         assert task.into is not None
         this.refuse_if_abandoned()
+        if this.preview is not None:
+            query = this.preview.statement(query, runner.evaluated, writes=False)
         rows = execute(query)
         ctx.write(rows, task.into, task.time_column, task.partition_column, mode=task.mode, schema=task.schema)
 

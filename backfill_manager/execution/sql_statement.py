@@ -43,11 +43,14 @@ class StatementRunner:
     """The statements of one try. `execute(text)` hands one to Spark, with the run's parameters."""
 
     def __init__(self, this: WriteContext, execute: Callable[[str], DataFrame], texts: Sequence[str]) -> None:
-        self._try, self._execute, self._texts = this, execute, texts
+        self._try, self._execute, self._texts = this, execute, [*texts]
 
     def run(self, number: int) -> int | None:
         """Runs the `number`-th statement; returns the rows that it inserted or updated, None where that is unknown."""
         self._try.refuse_if_abandoned()
+        if self._try.preview is not None:
+            text = self._try.preview.statement(self._texts[number - 1], self.evaluated, writes=True)
+            self._texts[number - 1] = text
         written = self._written(number)
         tables = {name: OutputTable.named(self._try.spark, name) for name in written.names}
         self._refuse_second_writes(number, written, tables)
@@ -64,7 +67,10 @@ class StatementRunner:
             return repeated(self._run_once, number, changed, is_one_write=not (written.is_script or written.other))
 
     def _written(self, number: int) -> Written:
-        return written_by(self._try.spark, self._texts[number - 1], self._evaluated) or Written()
+        text, preview = self._texts[number - 1], self._try.preview
+        if preview is not None:  # of a statement that has not run, the tables may have no clones yet
+            text = preview.statement(text, self.evaluated, writes=False)
+        return written_by(self._try.spark, text, self.evaluated) or Written()
 
     def _landed_after(self, number: int) -> int | None:
         """The last later statement that an earlier try has completed, as far as the tables show."""
@@ -83,7 +89,8 @@ class StatementRunner:
     def _transaction(self, number: int) -> str:
         return self._try.transaction_id(f"sql-{number}")
 
-    def _evaluated(self, expression: str) -> str:
+    def evaluated(self, expression: str) -> str:
+        """The value of an expression, as a text."""
         row = self._execute(f"SELECT {expression}").first()
         return str(row[0]) if row else ""
 

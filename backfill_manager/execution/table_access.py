@@ -58,7 +58,7 @@ class TableAccesses:
     def read_by(self, df: DataFrame) -> None:
         """The tables that this query reads. It is not run."""
         try:
-            for access in _tables_in(df._jdf.queryExecution().analyzed(), df.sparkSession.sparkContext._gateway):
+            for access in tables_in(df):
                 self.add(access)
         except (
             Py4JError,
@@ -117,6 +117,11 @@ def _recorded(method: Callable[..., DataFrame], accesses: TableAccesses) -> Call
         return df
 
     return record
+
+
+def tables_in(df: DataFrame) -> Iterator[AccessedTable]:
+    """The tables that this query reads. It is not run."""
+    return _tables_in(df._jdf.queryExecution().analyzed(), df.sparkSession.sparkContext._gateway)
 
 
 def _tables_in(plan: Any, gateway: Any) -> Iterator[AccessedTable]:

@@ -37,7 +37,7 @@ from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.staged_write import StagedWrite
-from backfill_manager.execution.table_access import TableAccesses, record_reads
+from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import mask_text
@@ -97,7 +97,6 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
-    record_reads(accesses)
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
         commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.preview import Preview
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
@@ -53,6 +54,7 @@ class WriteContext:
     accesses: TableAccesses = field(default_factory=TableAccesses)
     check_results: CheckResults = field(default_factory=CheckResults)
     rows_before: RowsBefore = lambda table, number, unit: ()  # no runs before it are known
+    preview: Preview | None = None
 
     @property
     def spark(self) -> SparkSession:

@@ -139,6 +139,42 @@ class _Reading:
         return Counter([tuple(name_parts(self._spark, name))])
 
 
+def statement_kind(spark: SparkSession, text: str) -> str:
+    """The name of the plan that Spark's parser makes of it."""
+    return _kind(spark._jsparkSession.sessionState().sqlParser().parsePlan(text))
+
+
+def relations_in(spark: SparkSession, text: str) -> Iterator[tuple[Name, tuple[int, int] | None]]:
+    """Every table that a statement names, read or written, with the first and the last character of the name in the text; None
+    where the parser does not say. Names of the text's own (of `WITH`) are left out."""
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    own = set[str]()
+    found = dict[tuple[Name, tuple[int, int] | None], None]()
+    _collect(plan, own, found)
+    return (one for one in found if not (len(one[0]) == 1 and one[0][0].lower() in own))
+
+
+def _collect(plan: Any, own: set[str], found: dict[tuple[Name, tuple[int, int] | None], None]) -> None:
+    kind = _kind(plan)
+    if kind in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"):
+        found[tuple(each_of(plan.multipartIdentifier())), _place(plan)] = None
+    elif kind == "UnresolvedIdentifier":
+        found[tuple(each_of(plan.nameParts())), _place(plan)] = None
+    elif kind == "UnresolvedWith":
+        for cte in each_of(plan.cteRelations()):
+            own.add(str(cte._1()).lower())
+            _collect(cte._2(), own, found)
+    elif kind in _ROWS:  # a relation that is written is no child
+        _collect(getattr(plan, _ROWS[kind])(), own, found)
+    for below in (*each_of(plan.children()), *each_of(plan.subqueries())):
+        _collect(below, own, found)
+
+
+def _place(plan: Any) -> tuple[int, int] | None:
+    first, last = plan.origin().startIndex(), plan.origin().stopIndex()
+    return (int(first.get()), int(last.get()) + 1) if first.isDefined() and last.isDefined() else None
+
+
 def _kind(plan: Any) -> str:
     return str(plan.getClass().getSimpleName())
 

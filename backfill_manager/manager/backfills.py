@@ -30,7 +30,7 @@ from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.batches import next_batch
 from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.time_window import TimeWindow
-from backfill_manager.planning.timeline import timeline_key
+from backfill_manager.planning.timeline import preview_run_type, timeline_key
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
@@ -234,8 +234,11 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
     first = min(items, key=lambda item: item.interval_start or EPOCH)  # with run_backwards the last one is the oldest
     ends = [item.interval_end for item in items if item.interval_end is not None]
     place = timeline_key(first.logical_date, first.partition_key)
+    is_preview = live.row.is_preview
+    run_type = s.PREVIEW_RUN if is_preview else s.BACKFILL_RUN
+    run_id = live.timeline.next_run_id(preview_run_type(live.row.backfill_id) if is_preview else run_type, place)
     row = DagRun(
-        dag_id=live.row.dag_id, run_id=live.timeline.next_run_id(s.BACKFILL_RUN, place), run_type=s.BACKFILL_RUN,
+        dag_id=live.row.dag_id, run_id=run_id, run_type=run_type,
         state=s.QUEUED, dag_version=live.row.dag_version, run_seq=tick.next_seq(1), created_at=tick.now,
         logical_date=first.logical_date, interval_start=first.interval_start, interval_end=max(ends, default=None),
         partition_key=first.partition_key, backfill_id=live.row.backfill_id, ordinal=items[0].ordinal,

@@ -39,6 +39,7 @@ def create_backfills(
         full = replace(request, backfill_id=backfill_id, command=part.command)  # with the ends of its range filled in
         parents = [ids[dag_id] for dag_id in part.parents]
         row = backfill_row(full, part.dag, part.dag_version, items.num_rows, first + items.num_rows, now, parents)
+        row = row.evolve(preview_id=request.backfill_id if request.command.preview else None)
         changes.put(row)
         counted = items.column("state").value_counts().to_pylist()
         counts = Counter({one["values"]: one["counts"] for one in counted})

@@ -39,18 +39,9 @@ def make_run(
 ) -> ActiveRun:  # fmt: skip
     """`timeline` is the timeline around its date; empty for an external run, which is outside of it. `overrides` are finished
     runs that it replaces. Only `selected` tasks are to run (None: all); the others are skipped, and the run is partial."""
-    for current in overrides:
-        gone = c.run_overridden(current, row.run_id)
-        state.put(gone)
-        timeline.remember(gone)
-    previous, successor = timeline.previous(row.logical_date), timeline.successor(row.logical_date)
-    if successor is not None:
-        state.put(c.run_follows(successor, row.run_id))
+    row = put_in_timeline(state, row, timeline, overrides)
     chosen, is_external = frozenset(spec.by_id if selected is None else selected), row.run_type == s.EXTERNAL_RUN
-    row = row.evolve(
-        previous_run_id=previous.run_id if previous else None,
-        is_partial=None if is_external else any(task.task_id not in chosen for task in spec.work),
-    )
+    row = row.evolve(is_partial=None if is_external else any(task.task_id not in chosen for task in spec.work))
     run = ActiveRun(row=row, spec=spec, tasks={}, selected=chosen)
     state.runs[run.key] = run
     for held in state.timelines(row.dag_id):
@@ -65,3 +56,19 @@ def make_run(
         )  # fmt: skip
         state.put(ti if task.task_id in chosen else c.skipped(ti, row.created_at, NOT_SELECTED))
     return run
+
+
+def put_in_timeline(
+    state: ManagerState, row: DagRun, timeline: TimelineWindow, overrides: Iterable[DagRun] = ()
+) -> DagRun:
+    """The run with its predecessor; its neighbours and what it overrides are changed. It is not put itself."""
+    for current in overrides:
+        gone = c.run_overridden(current, row.run_id)
+        state.put(gone)
+        timeline.remember(gone)
+    previous, successor = timeline.previous(row.logical_date), timeline.successor(row.logical_date)
+    if successor is not None:
+        follows = c.run_follows(successor, row.run_id)
+        state.put(follows)
+        timeline.remember(follows)
+    return row.evolve(previous_run_id=previous.run_id if previous else None)

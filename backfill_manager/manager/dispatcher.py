@@ -92,5 +92,13 @@ def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpe
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
         timeout_s=task.timeout, priority=ti.priority, memory_mb=memory_of(task.memory, limits),
         nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),
-        ended=ended_of(run, task) if task.is_callback else None,
+        ended=ended_of(run, task) if task.is_callback else None, preview_id=_preview_of(state, run),
     )  # fmt: skip
+
+
+def _preview_of(state: ManagerState, run: ActiveRun) -> str | None:
+    """Whose clones its tasks read and write in place of the tables. Never None for a preview's run."""
+    if run.row.run_type != s.PREVIEW_RUN:
+        return None
+    owner = state.owner_of(run.row)
+    return (owner.row.preview_id if owner else None) or run.row.backfill_id

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from backfill_manager.execution.messages import Event, TaskEnded
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.planner import PlanResult
+from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 
-ManagerEvent = Event | PlanResult | ParseResult | AllBundlesParsed
+ManagerEvent = Event | PlanResult | ParseResult | AllBundlesParsed | PreviewResult | PreviewsExpired
 
 
 class EventQueue:
@@ -27,7 +28,9 @@ class EventQueue:
         with self._changed:
             self._events.append(event)
             self._ended += isinstance(event, TaskEnded)
-            if isinstance(event, PlanResult) or (isinstance(event, ParseResult) and event.request is not None):
+            if isinstance(event, PlanResult | PreviewResult) or (
+                isinstance(event, ParseResult) and event.request is not None
+            ):
                 self._is_urgent = True
             self.wake()
 

@@ -30,6 +30,7 @@ from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
+from backfill_manager.manager.preview_work import PreviewWork
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.shutdown import Shutdown
 from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
@@ -154,12 +155,16 @@ class Manager:
             spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=events.put,
             on_spark_gone=executor.report_spark_gone,
         )  # fmt: skip
+        previews = PreviewWork(
+            spark, store, clock, state_id=identity_of(store, leader.row).state_id, keep_s=settings.retention.previews,
+            on_event=events.put, on_spark_gone=executor.report_spark_gone,
+        )  # fmt: skip
         bundles = BundleWatcher(
             settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
         )  # fmt: skip
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services: list[Service | BundleWatcher] = [planner, bundles, poller, monitor, CoreAffinity()]
+        self._services: list[Service | BundleWatcher] = [planner, previews, bundles, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
@@ -169,6 +174,7 @@ class Manager:
             self._services.append(self._lineage)
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
+            previews=previews,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
             snapshots=own_snapshots(settings, store.root), on_commit=self._send_lineage,
         )  # fmt: skip

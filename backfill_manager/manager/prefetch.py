@@ -19,7 +19,7 @@ from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey,
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
-from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
+from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
 from backfill_manager.planning.written_intervals import WrittenIntervals
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.value_rules import table_key, table_keys
@@ -120,14 +120,21 @@ def refill(live: ActiveBackfill, store: Store) -> None:
 def _timeline_of(live: ActiveBackfill, store: Store) -> TimelineWindow:
     keys = [item.partition_key for item in live.pending if item.partition_key is not None]
     dates = [item.logical_date for item in live.pending if item.logical_date is not None]
-    return TimelineWindow.of(timeline_around(live.row.dag_id, dates or live.timeline.edges, keys, store))
+    preview = live.row.backfill_id if live.row.is_preview else None
+    runs = timeline_around(live.row.dag_id, dates or live.timeline.edges, keys, store, preview)
+    return TimelineWindow.of(runs, preview)
 
 
-def timeline_around(dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store) -> list[DagRun]:
+def timeline_around(
+    dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store, preview: str | None = None
+) -> list[DagRun]:
     """Runs of the timeline on these dates or keys, between them, the nearest one on either side, and earlier batches that reach
-    into them; also overridden ones, whose ids are taken."""
-    of_dag = Condition("dag_id", "=", dag_id)
-    base, current = [of_dag, NOT_EXTERNAL], [of_dag, *CURRENT_RUNS]
+    into them; also overridden ones, whose ids are taken. `preview`: those of this backfill alone, see `TimelineWindow`."""
+    of_dag = matching(dag_id=dag_id)
+    base, current = [*of_dag, OF_TIMELINE], [*of_dag, *CURRENT_RUNS]
+    if preview is not None:
+        base = [*of_dag, *matching(backfill_id=preview, run_type=s.PREVIEW_RUN)]
+        current = [*base, Condition("state", "!=", s.OVERRIDDEN)]
     runs: list[DagRun] = []
     if keys:
         runs += store.read(DagRun, [*base, Condition("partition_key", "in", keys)])

@@ -18,6 +18,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, RunKey, TaskInstance
+from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
 
 READ_BATCH: Final = 500  # runs per query
@@ -71,6 +72,9 @@ def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
 
 def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRun:
     """Makes a finished run active again. `Refused` if it was overridden: another run has its place."""
+    if row.run_type == s.PREVIEW_RUN:
+        for of in loaded.store.read(Backfill, matching(backfill_id=row.backfill_id)):
+            refuse_ended_preview(state.changes.latest(of))
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     version_spec(state, loaded.store, row.dag_id, row.dag_version)
@@ -78,6 +82,12 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRu
     state.runs[run.key] = run
     state.put(c.run_reopened(row))
     return run
+
+
+def refuse_ended_preview(row: Backfill) -> None:
+    """Its clones are gone: what ran now would begin with new ones."""
+    if row.is_preview and row.preview_outcome is not None:
+        raise errors.PREVIEW_IS_OVER(backfill_id=row.preview_id, outcome=row.preview_outcome)
 
 
 def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveBackfill | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError, LostLease, NotFound, Refused, StateError, nearest, shorten
 from backfill_manager.humanise import plural, window
+from backfill_manager.manager import previews
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -50,8 +51,10 @@ class RequestHandler:
             commands.DeactivateDag: self._deactivate_dag, commands.DeactivateInBundle: self._deactivate_in_bundle,
             commands.ParseBundle: self._parse, commands.CompactState: self._compact, commands.PruneState: self._prune,
             commands.StandBy: self._stand_by, commands.StopManager: self._stop,
-            **self._run_operations.handlers,
+            commands.DiffBackfill: self._preview, commands.PromoteBackfill: self._preview,
+            commands.DiscardBackfill: self._discard, **self._run_operations.handlers,
         }  # fmt: skip
+        self._reading = self._of_runs | {kinds.BACKFILL_DIFF, kinds.BACKFILL_PROMOTE, kinds.BACKFILL_DISCARD}
 
     @property
     def is_planning(self) -> bool:
@@ -63,7 +66,7 @@ class RequestHandler:
         for request in requests:
             if request.request_id in self._planning or request.key in answered:
                 continue
-            if request.kind in self._of_runs and not self._run_operations.may_read():
+            if request.kind in self._reading and not self._run_operations.may_read():
                 self.is_waiting = True  # it reads the tables, which must agree with memory
                 continue
             try:
@@ -126,6 +129,17 @@ class RequestHandler:
         self._planning[call.id] = backfill_id
         call.tick.plans.append(PlanRequest(call.id, call.request.kind, backfill_id, command, call.by))
         return None
+
+    def _preview(self, command: commands.DiffBackfill | commands.PromoteBackfill, call: Call) -> None:
+        """The response comes with the result of the job."""
+        call.tick.previews.append(previews.job_of(self._state, self._store, command, call))
+        self._planning[call.id] = command.backfill_id
+
+    def _discard(self, command: commands.DiscardBackfill, call: Call) -> Answer:
+        preview_id = previews.job_of(self._state, self._store, command, call).preview_id
+        previews.end(self._state, self._store, preview_id, s.DISCARDED, by=call.id)
+        call.tick.discarded.append(preview_id)
+        return preview_id, f"preview {preview_id} is discarded; its clones are deleted"
 
     def _pause(self, command: commands.PauseBackfill, call: Call) -> Answer:
         live = self._active(command.backfill_id, "paused")

@@ -36,7 +36,7 @@ from backfill_manager.model.records import (
     TaskTry,
 )
 from backfill_manager.planning.recent_runs import with_partial_marked
-from backfill_manager.planning.timeline import NOT_EXTERNAL, advances_schedule, number_of, timeline_key
+from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Condition, Leader, Store, matching
 
@@ -95,7 +95,7 @@ class Sweep:
         """Yields after each step."""
         if "runs" in self._cutoffs:
             yield from self._runs(matching(state=s.OVERRIDDEN))
-            yield from self._runs(matching(run_type=s.EXTERNAL_RUN, state=sorted(s.RUN_FINISHED)))
+            yield from self._runs(matching(run_type=(s.EXTERNAL_RUN, s.PREVIEW_RUN), state=sorted(s.RUN_FINISHED)))
             yield from self._backfills()
         if "tries" in self._cutoffs:
             yield from self._rows(TaskTry, "ended_at", "tries")
@@ -300,11 +300,11 @@ class Sweep:
 
 
 def _superseded(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
-    """Of finished runs that are overridden or external, those that nothing depends on. On an overridden one depend: the number of
-    the next run of its date or partition, if it has the highest; and the schedule, if it had reached this date and the run that
-    overrode it has not. (No run has an overridden one as the one before.)"""
+    """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one
+    depend: the number of the next run of its date or partition, if it has the highest; and the schedule, if it had reached
+    this date and the run that overrode it has not. (No run has an overridden one as the one before.)"""
     overridden = [run for run in runs if run.state == s.OVERRIDDEN]
-    of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), NOT_EXTERNAL]
+    of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), OF_TIMELINE]
     dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})
     keys = tuple({run.partition_key for run in overridden if run.partition_key is not None})
     same: list[DagRun] = []

@@ -13,7 +13,7 @@ from collections import defaultdict
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.humanise import plural
 from backfill_manager.manager.items import reopen_failed
-from backfill_manager.manager.reopen import load_backfill, version_spec
+from backfill_manager.manager.reopen import load_backfill, refuse_ended_preview, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
 from backfill_manager.model import states as s
@@ -37,6 +37,7 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     rows = store.read(Backfill, matching(backfill_id=backfill_id))
     if not rows:
         raise NotFound("backfill", backfill_id, state.backfills)
+    refuse_ended_preview(rows[0])
     below = [live for row in _failed_below(store, backfill_id) if _has_failed(live := load_backfill(state, store, row))]
     retried = [load_backfill(state, store, rows[0]), *(below if command.downstream else [])]
     if not _has_failed(retried[0]):

@@ -25,18 +25,20 @@ from typing import Any, Final, Protocol
 from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import SubmissionResult
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.execution.messages import LaunchKey, TaskLaunch
+from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
+from backfill_manager.manager import previews
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.planner import PlanResult
+from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.resources import why_no_commit
 from backfill_manager.manager.state import ManagerState
-from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, Tick
+from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
@@ -90,6 +92,13 @@ class TaskRunner(Protocol):
     def load(self) -> Counter[str]: ...
 
 
+class PreviewRunner(Protocol):
+    """What a tick needs of `preview_work.PreviewWork`."""
+
+    def work(self, job: PreviewJob) -> None: ...
+    def delete(self, preview_id: str) -> None: ...
+
+
 class TickLoop:
     """Runs in the manager's own thread. `plan` and `parse` take requests; `on_stop(drain)` is called for `manager.stop`.
     `snapshots`: the folder of snapshots if it is this state's alone, where `retention` applies to it."""
@@ -97,13 +106,14 @@ class TickLoop:
     def __init__(
         self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
         plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
-        parse: Callable[[ParseRequest], None] = lambda _: None,
+        parse: Callable[[ParseRequest], None] = lambda _: None, previews: PreviewRunner | None = None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
         retention: RetentionSettings | None = None, snapshots: Path | None = None,
         on_commit: Callable[[Changes], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader, on_commit)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
+        self._previews = previews
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
         self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots)
@@ -155,16 +165,18 @@ class TickLoop:
         """Gather, decide, commit, act; True if anything was committed."""
         events, now = self._events.take(), self._clock.now()
         self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
+        ended = self._take_previews([one for one in events if isinstance(one, PreviewResult | PreviewsExpired)], now)
         self.decisions.prefetch(now)
         for event in events:
             if isinstance(event, ParseResult):
                 self._take_parse_result(event, now)
-        of_tasks = [event for event in events if not isinstance(event, PlanResult | ParseResult | AllBundlesParsed)]
+        of_tasks = [event for event in events if isinstance(event, TaskStarted | TaskEnded | TaskLogged)]
         free = {name: self._executor.free(name) for name in self.state.pools}
         tick = self.decisions.decide(of_tasks, self._unanswered(), free, now)
         began = self._clock.monotonic()
         has_changed = self.decisions.commit(tick)
         self._commit_s = self._clock.monotonic() - began if has_changed else None
+        tick.discarded += ended
         self._act(tick)
         self.has_parsed_all |= any(isinstance(event, AllBundlesParsed) for event in events)
         return has_changed
@@ -200,6 +212,29 @@ class TickLoop:
             else:
                 message = self._create_backfill(request, plan, now)
                 self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
+
+    def _take_previews(self, results: list[PreviewResult | PreviewsExpired], now: datetime) -> list[str]:
+        """Returns the previews whose clones can go when this is committed."""
+        ended: list[str] = []
+        for result in results:
+            if isinstance(result, PreviewsExpired):
+                for preview_id in result.preview_ids:
+                    previews.end(self.state, self._store, preview_id, s.EXPIRED)
+                    log.info("preview expired", backfill=preview_id)
+                ended += result.preview_ids
+                continue
+            job, self._events.has_requests = result.job, True  # one for the same backfill may have waited for it
+            if result.refusal:
+                self._requests.refuse(job.request_id, job.kind, now, result.refusal)
+                continue
+            message = f"preview {job.preview_id}: compared"
+            if job.kind == kinds.BACKFILL_PROMOTE:
+                message = previews.promote(
+                    self.state, self._store, job.preview_id, result.promoted, now, by=job.request_id
+                )
+                ended.append(job.preview_id)
+            self._requests.accept(job.request_id, job.kind, now, job.preview_id, message, result.document)
+        return ended
 
     def _create_backfill(self, request: PlanRequest, plan: BackfillPlan, now: datetime) -> str:
         leader, new_id = self.decisions.leader, self._clock.new_id
@@ -248,6 +283,11 @@ class TickLoop:
             }
             dag_id = plan.command.dag_id
             self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)
+        if self._previews is not None:
+            for job in tick.previews:
+                self._previews.work(job)
+            for preview_id in tick.discarded:
+                self._previews.delete(preview_id)
         for parse in tick.parses:
             self._parse(parse)
         for request_id in tick.compactions:

@@ -32,6 +32,19 @@ class ParseRequest:
     deactivate_removed: bool
 
 
+@dataclass(frozen=True)
+class PreviewJob:
+    """What is done with the clones of a preview, outside of the tick."""
+
+    request_id: str
+    kind: str
+    preview_id: str
+    pool: str
+    rebase: bool = False  # of promote
+    key: tuple[str, ...] = ()  # of diff, as is the next
+    table: str | None = None
+
+
 class MoveItems(NamedTuple):
     """All items of a backfill in the state `was` get this state: one statement, however many they are. Done as part of the
     commit, before the rows of the tick."""
@@ -54,6 +67,8 @@ class Tick:
     moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanRequest] = field(default_factory=list)
     parses: list[ParseRequest] = field(default_factory=list)
+    previews: list[PreviewJob] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)  # previews whose clones are to be deleted
     compactions: list[str] = field(default_factory=list)  # ids of requests to compact the whole state
     prunes: list[str] = field(default_factory=list)  # ... to delete what is older than its age now
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed

@@ -29,7 +29,8 @@ from typing import Any, ClassVar, Final, TypeVar
 # 7: backfill.waits_until. It may be null.
 # 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 # 9: the table table_access.
-# 10: the table check_result; table_access.columns_json, table_id and interval_column, which may be null.
+# 10: the table check_result; table_access.columns_json, table_id and interval_column, and backfill.preview_id and
+#     preview_outcome, which may be null.
 SCHEMA_VERSION: Final = 10
 
 # Since this version; states of an older one get them when a manager starts.
@@ -128,6 +129,13 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
     waits_until: datetime | None = None  # its pending items wait for its `window`, which opens then
     batch_target: float | None = None  # seconds that a run should take at most where `batch` is 0; None: as configured
+    preview_id: str | None = None  # of a preview: the backfill at the top of its tree, whose clones all of them share
+    preview_outcome: str | None = None  # promoted, discarded, expired; None: its clones are there
+
+    @property
+    def is_preview(self) -> bool:
+        """Whether its runs write clones. Once promoted, it is as if it had never been one."""
+        return self.preview_id is not None and self.preview_outcome != "promoted"
 
 
 @dataclass(frozen=True)

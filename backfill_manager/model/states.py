@@ -30,6 +30,11 @@ REMOVED: Final = "removed"  # a newer version of the DAG no longer has it
 # -- only runs, backfills, items --------------------------------------------------------------------------------------
 OVERRIDDEN: Final = "overridden"  # its date was run again; a newer run is current
 PAUSED: Final = "paused"  # starts no new runs
+PROMOTED: Final = (
+    "promoted"  # of a preview, as are the next two: its rows are in the tables, and its runs in the timeline
+)
+DISCARDED: Final = "discarded"
+EXPIRED: Final = "expired"
 PENDING: Final = "pending"  # has no run yet
 # -- managers ---------------------------------------------------------------------------------------------------------
 LEADING: Final = "leading"
@@ -53,7 +58,9 @@ SCHEDULED_RUN: Final = "scheduled"
 BACKFILL_RUN: Final = "backfill"
 MANUAL_RUN: Final = "manual"
 EXTERNAL_RUN: Final = "external"
-RUN_TYPES: Final = (SCHEDULED_RUN, BACKFILL_RUN, MANUAL_RUN, EXTERNAL_RUN)
+PREVIEW_RUN: Final = "preview"  # of a backfill whose tables are clones; `backfill` once it is promoted
+RUN_TYPES: Final = (SCHEDULED_RUN, BACKFILL_RUN, MANUAL_RUN, EXTERNAL_RUN, PREVIEW_RUN)
+TIMELINE_RUN_TYPES: Final = (SCHEDULED_RUN, BACKFILL_RUN, MANUAL_RUN)
 
 
 _MOVES: Final[dict[str, dict[str, str]]] = {

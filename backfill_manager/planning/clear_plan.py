@@ -24,7 +24,7 @@ from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.timeline import NOT_EXTERNAL
+from backfill_manager.planning.timeline import OF_TIMELINE
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.regex import searcher
@@ -212,7 +212,7 @@ def _read_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> lis
         if end is not None:
             where.append(Condition("logical_date", "<=", end))
         if not command.run_ids:
-            where.append(NOT_EXTERNAL)
+            where.append(OF_TIMELINE)
         runs += store.read(DagRun, where, limit=MAX_RUNS + 1 - len(runs))
     if len(runs) > MAX_RUNS:
         raise errors.TOO_MANY_RUNS(max=f"{MAX_RUNS:,}")

@@ -27,7 +27,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.interval_overlap import Spans, micros_of
-from backfill_manager.planning.timeline import NOT_EXTERNAL
+from backfill_manager.planning.timeline import OF_TIMELINE
 from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def with_estimates(plan: BackfillPlan, store: Store, files_of: FilesOf, now: dat
 def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
     """The DAG's last successful runs, newest first, without external and partial ones."""
     where = [
-        *matching(dag_id=plan.dag.dag_id, state=states.SUCCESS), NOT_EXTERNAL, Condition("started_at", "not_null"),
+        *matching(dag_id=plan.dag.dag_id, state=states.SUCCESS), OF_TIMELINE, Condition("started_at", "not_null"),
         Condition("ended_at", "not_null"),
     ]  # fmt: skip
     found = store.read(DagRun, where, order_by=("-ended_at",), limit=MAX_PAST_RUNS)

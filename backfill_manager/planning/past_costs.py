@@ -11,7 +11,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.batch_size import MAX_PAST, PastRun
-from backfill_manager.planning.timeline import NOT_EXTERNAL
+from backfill_manager.planning.timeline import OF_TIMELINE
 from backfill_manager.store.base import Condition, Store, matching
 
 _NOT_NEEDED: Final = ("conf_json", "reason")
@@ -36,7 +36,7 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
 def read_past(store: Store, spec: DagSpec, backfill_id: str | None = None) -> list[PastRun]:
     """The DAG's newest runs that have ended, the oldest first, and after them those of the backfill. Partial ones count only
     where they are the backfill's own, as do those that succeeded without running a task."""
-    ended = [*matching(dag_id=spec.dag_id, state=(s.SUCCESS, s.FAILED)), NOT_EXTERNAL]
+    ended = [*matching(dag_id=spec.dag_id, state=(s.SUCCESS, s.FAILED)), OF_TIMELINE]
     ended.append(Condition("started_at", "not_null"))
     newest = store.read(DagRun, ended, order_by=("-run_seq",), limit=MAX_PAST, without=_NOT_NEEDED)
     runs = {run.key: run for run in newest if not run.is_partial}

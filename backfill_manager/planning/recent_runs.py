@@ -16,7 +16,7 @@ from typing import Final
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, RunKey
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.timeline import CURRENT_RUNS, NOT_EXTERNAL, TimelineWindow
+from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
 from backfill_manager.store.base import Condition, Store, matching
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all
@@ -36,7 +36,7 @@ def recent_timelines(counts: Mapping[str, int], store: Store, now: datetime) -> 
         missing = [dag_id for dag_id in counts if dag_id not in found]
         if not missing:
             break
-        of_these = [Condition("dag_id", "in", missing), NOT_EXTERNAL]
+        of_these = [Condition("dag_id", "in", missing), OF_TIMELINE]
         since = None if horizon is None else _back_from_newest(of_these, horizon, store, now)
         dated = Condition("logical_date", "not_null") if since is None else Condition("logical_date", ">=", since)
         runs = defaultdict[str, list[DagRun]](list)

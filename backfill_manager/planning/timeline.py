@@ -1,6 +1,6 @@
 """A window of one DAG's timeline: which run is current at each date, and which run comes before and after it.
 
-The timeline is every run with a logical date that is neither overridden nor external, in logical-date order
+The timeline is every run with a logical date that is neither overridden, external nor a preview's, in logical-date order
 (docs/semantics.md, "Timeline"). Whoever creates runs holds the window they will be in (read once for many runs), asks for
 `previous` and `successor`, and puts each new run in. Runs by partition key have no date: they are kept by their key only.
 """
@@ -19,14 +19,14 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.base import Condition
 
-# The rule of what is in the timeline: of the runs of a date the one that was not overridden, and no external run.
-NOT_EXTERNAL: Final = Condition("run_type", "!=", s.EXTERNAL_RUN)
-CURRENT_RUNS: Final = (Condition("state", "!=", s.OVERRIDDEN), NOT_EXTERNAL)
+# The rule of what is in the timeline: of the runs of a date the one that was not overridden, none of a preview, none external.
+OF_TIMELINE: Final = Condition("run_type", "in", s.TIMELINE_RUN_TYPES)
+CURRENT_RUNS: Final = (Condition("state", "!=", s.OVERRIDDEN), OF_TIMELINE)
 
 
 def is_current(run: DagRun) -> bool:
     """`CURRENT_RUNS` for a row that has been read."""
-    return run.state != s.OVERRIDDEN and run.run_type != s.EXTERNAL_RUN
+    return run.state != s.OVERRIDDEN and run.run_type in s.TIMELINE_RUN_TYPES
 
 
 def timeline_of(dag_id: str) -> list[Condition]:
@@ -51,9 +51,18 @@ def run_id_for(run_type: str, key: TimelineKey, before: int = 0) -> str:
     return f"{base}__{before + 1}" if before else base
 
 
+def preview_run_type(backfill_id: str) -> str:
+    """How ids of its runs begin: two previews of one date must not meet."""
+    return f"{s.PREVIEW_RUN}__{backfill_id}"
+
+
 def number_of(run: DagRun) -> int:
     """1 for the first run of its key, 2 for the one that overrode it, ..."""
-    again = run.run_id.removeprefix(run_id_for(run.run_type, timeline_key(run.logical_date, run.partition_key)))
+    of_preview = (
+        run.run_id.startswith(f"{s.PREVIEW_RUN}__") and run.backfill_id is not None
+    )  # also one that was promoted
+    kind = preview_run_type(run.backfill_id or "") if of_preview else run.run_type
+    again = run.run_id.removeprefix(run_id_for(kind, timeline_key(run.logical_date, run.partition_key)))
     return int(again[2:]) if again[2:].isdecimal() else 1
 
 
@@ -86,10 +95,11 @@ class TimelineWindow:
     _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
+    preview: str | None = None  # a backfill: this is a timeline of its own, with nothing but its runs in it
 
     @classmethod
-    def of(cls, runs: Iterable[DagRun]) -> TimelineWindow:
-        window = cls()
+    def of(cls, runs: Iterable[DagRun], preview: str | None = None) -> TimelineWindow:
+        window = cls(preview=preview)
         for run in runs:
             window.put(run)
         window.edges = (window._dates[0], window._dates[-1]) if window._dates else ()
@@ -161,7 +171,7 @@ class TimelineWindow:
 
     def put(self, run: DagRun) -> None:
         """Takes a new run (the one it overrode is replaced), or a changed row. Of an overridden run only the number is kept."""
-        if run.run_type == s.EXTERNAL_RUN:
+        if not self._takes(run):
             return
         key = timeline_key(run.logical_date, run.partition_key)
         if run.items > 1 and run.state != s.OVERRIDDEN and (self.floor is None or _end_of(run) > self.floor):
@@ -199,6 +209,11 @@ class TimelineWindow:
             del self._dates[bisect_left(self._dates, run.logical_date)]
             if run.logical_date in self.edges:
                 self._gaps.add(run.logical_date)
+
+    def _takes(self, run: DagRun) -> bool:
+        if self.preview is None:
+            return run.run_type in s.TIMELINE_RUN_TYPES
+        return run.run_type == s.PREVIEW_RUN and run.backfill_id == self.preview
 
     def _note_advanced(self, overridden: DagRun) -> None:
         if overridden.logical_date is not None and advances_schedule(overridden):

@@ -234,6 +234,7 @@ def requested_view(request: Request) -> dict[str, Any]:
         **columns_of({**options, "max_active_runs": 0}), backfill_id=payload["backfill_id"], state=states.QUEUED,
         config_json=json.dumps(command.config()), is_paused=False, run_seq=0, created_at=request.requested_at,
         created_by=request.requested_by, request_id=request.request_id, reason=WAITING,
+        preview_id=payload["backfill_id"] if command.preview else None,
     )  # fmt: skip
     asked = {"max_active_runs": command.max_active_runs, "batch": command.batch}
     return _view(row, {}, dag_version=None, **asked)

@@ -84,6 +84,10 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     if command.window is not None:
         TimeWindow.parse(command.window)
     _check_failed_tasks(command, command.reprocess, command.dag_id)
+    if command.preview and command.reprocess == "failed_tasks":
+        raise errors.PREVIEW_WITH(field="reprocess", value=" failed_tasks")
+    if command.preview and command.mark_success:
+        raise errors.PREVIEW_WITH(field="mark_success", value="")
     check_conf(command.conf, dag)
     dag = with_overrides(dag, command.overrides)
     _check_with_dag(command, dag, runs_backwards=command.run_backwards)

@@ -95,6 +95,18 @@ def check_not_ended(backfill: Mapping[str, Any], action: str) -> Payload:
     return {"backfill_id": backfill_id}
 
 
+def previewed_backfill(backfill: Mapping[str, Any]) -> Payload:
+    """Of diff, promote and discard: `Refused` for what is no preview, or none any more."""
+    backfill_id, preview_id, outcome = (backfill.get(name) for name in ("backfill_id", "preview_id", "preview_outcome"))
+    if preview_id is None:
+        raise errors.NOT_A_PREVIEW(backfill_id=backfill_id)
+    if preview_id != backfill_id:
+        raise errors.PREVIEW_BELOW(backfill_id=backfill_id, preview_id=preview_id)
+    if outcome is not None:
+        raise errors.PREVIEW_IS_OVER(backfill_id=backfill_id, outcome=outcome)
+    return {"backfill_id": backfill_id}
+
+
 def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Payload:
     backfill_id, state = backfill["backfill_id"], backfill["state"]
     if latest_version and state not in states.BACKFILL_FINISHED:

@@ -291,6 +291,11 @@ class PlanOptions(Command, Generic[Date]):
         "Also run intervals that have not ended yet, up to the end of the range. Otherwise they are skipped: not complete "
         "yet.",
     )
+    preview: bool = option(
+        False,
+        "Write into clones of the tables, which only this backfill and those downstream of it see: to be compared (`backfill "
+        "diff`), then promoted or discarded. Dates that have a run are done, too.",
+    )
     ignore_first_depends_on_past: bool = option(
         True, "The first item does not wait for the run before it; the others wait for theirs.",
         "--ignore-first-depends-on-past", "-I", label="Ignore first depends_on_past",
@@ -346,6 +351,8 @@ class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
         if self.reprocess == "failed_tasks":  # of `missing`, too: what failed goes on where it failed
             return self.reprocess
         by_kind: dict[str, Reprocess] = {"missing": "failed", "stale": "completed"}
+        if self.preview and self.reprocess == "none":  # it changes no run that is there
+            return by_kind.get(self.kind, "completed")
         return by_kind.get(self.kind, self.reprocess)
 
     def config(self) -> JsonObject:
@@ -419,6 +426,33 @@ class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     downstream: bool = option(
         False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
     )
+
+
+class DiffBackfill(_OfBackfill, kind=kinds.BACKFILL_DIFF):
+    """How the tables would change if this preview was promoted now."""
+
+    key: tuple[Text, ...] = option(
+        (),
+        "Columns that identify a row, by which rows are compared.",
+        metavar="COLUMN",
+        none="those of ctx.merge, else whole rows",
+        strict=False,
+    )
+    table: Text | None = option(None, "Only this table.", metavar="TABLE", none="all that it has written")
+
+
+class PromoteBackfill(_OfBackfill, kind=kinds.BACKFILL_PROMOTE):
+    """Swaps what a preview has written into the tables."""
+
+    partial: bool = option(False, "Although some of its items failed or were cancelled: promote those that succeeded.")
+    rebase: bool = option(
+        False,
+        "Although others have written the same intervals since, or the table has got other columns: swap its rows in.",
+    )
+
+
+class DiscardBackfill(_OfBackfill, kind=kinds.BACKFILL_DISCARD):
+    """Deletes the clones of a preview."""
 
 
 class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
@@ -633,7 +667,20 @@ class PruneState(Command, kind=kinds.STATE_PRUNE): ...
 
 # Of a payload: fields that older releases don't write.
 MAY_BE_LEFT_OUT: Final = frozenset(
-    {"was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream", "conf"}
+    {
+        "was",
+        "allow_future",
+        "memory_mb",
+        "nice",
+        "partition_key",
+        "latest_version",
+        "downstream",
+        "conf",
+        "key",
+        "table",
+        "partial",
+        "rebase",
+    }
 )
 
 

@@ -167,6 +167,21 @@ RETRY_IN_PLACE = _refused(
     "Backfill {backfill_id} runs the failed tasks of runs again, which keep their version; clear these tasks with "
     "[latest_version] instead."
 )
+PREVIEW_WITH = _error("[field]{value} does not go with [preview], whose runs are new ones, which write into clones")
+NOT_A_PREVIEW = _refused("Backfill {backfill_id} is no preview: it was created without [preview].")
+PREVIEW_IS_OVER = _refused("The preview {backfill_id} is {outcome}: its clones are gone. Create another one.")
+PREVIEW_STILL_RUNS = _refused(
+    "Backfill {backfill_id} is {state}; what it has written is {action} when it has ended, or is cancelled."
+)
+PREVIEW_BELOW = _refused(
+    "Backfill {backfill_id} is downstream of the preview {preview_id}; name that one, which stands for all of them."
+)
+PREVIEW_HAS_FAILED = _refused(
+    "Of preview {backfill_id} {failed} did not succeed: retry them, or promote the others with [partial]."
+)
+PREVIEW_MEETS_RUN = _refused(
+    "Run {run_id} of DAG {dag_id} is {state} on a date of this preview; promote it when that has ended."
+)
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")

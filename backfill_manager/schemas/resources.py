@@ -103,6 +103,13 @@ class Backfill(Resource, UpdatableOptions):
     created_by: str = Field(description="Who requested it.")
     request_id: str = Field(description="The request that created it.")
     hidden_at: Instant | None = Field(description="When it was deleted: lists leave it out since then.")
+    preview_id: str | None = Field(
+        None,
+        description="Of a preview: the backfill that was created with `preview`, whose clones those downstream share.",
+    )
+    preview_outcome: str | None = Field(
+        None, description="`promoted`, `discarded` or `expired`; null while its clones are there."
+    )
 
     @property
     def has_ended(self) -> bool:

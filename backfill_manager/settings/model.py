@@ -336,6 +336,12 @@ class RetentionSettings(_Section):
         Age | None, _doc("Versions of DAGs that were replaced and that no run names any more, and their files.")
     ] = None
     import_errors: Annotated[Age | None, _doc("Import errors of files that were read, or gone, since.")] = None
+    previews: Annotated[
+        Age | None,
+        _doc(
+            "Clones of previews that have ended and were not promoted or discarded. A table's VACUUM must keep files longer."
+        ),
+    ] = 604_800.0
 
 
 class TokenSettings(_Section):

@@ -44,6 +44,7 @@ PAGES = {
     "backfill-running": "/backfills/{wide}",
     "backfill-of-partitions": "/backfills/{regions}",
     "backfill-settings": "/backfills/{wide}/settings",
+    "backfill-diff": "/backfills/{wide}/diff",
     "backfill-new": "/backfills/new",
     "backfill-new-of-a-dag": "/backfills/new?dag=shop",
     "run": RUN,

@@ -99,6 +99,7 @@ def fill(state: FilledState) -> None:
     state.backfill("b1", {"success": 3, "failed": 1, "running": 2, "skipped": 1, "pending": 5})
     state.clock.at += DAY
     state.backfill("b2", {"failed": 2}, state="failed", dag_id="hourly", reason="2 items failed")
+    state.backfill("p1", {"skipped": 2}, state="success", preview_id="p1")
     state.run(on="2024-05-10", tasks={"clean": "success", "delays": "success"})
     state.run(on="2024-05-11", state="overridden", run_id="old", overridden_by="scheduled__2024-05-11T04:00:00Z")
     state.run(on="2024-05-11", tasks={"clean": "failed"}, state="failed", reason="failed: clean")
@@ -227,6 +228,8 @@ def _lines(result: BfmResult) -> list[str]:
         ("backfill", "create", "flights", "--date", "2013-01-05", "--pool", "swimming"),
         ("backfill", "pause", "b2"),
         ("backfill", "retry", "b1"),
+        ("backfill", "promote", "b2"),
+        ("backfill", "discard", "b2"),
         ("backfill", "set", "b2", "--batch", "7"),
         ("runs", "show", "nothing"),
         ("runs", "cancel", "2024-05-10", "--dag", "flights"),
@@ -271,6 +274,8 @@ ASKING = [
     (("backfill", "cancel", "b1", "--let-running-finish"), "backfill.cancel"),
     (("backfill", "retry", "b2"), "backfill.retry"),
     (("backfill", "retry", "b2", "--latest-version", "--downstream"), "backfill.retry"),
+    (("backfill", "promote", "p1", "--partial"), "backfill.promote"),
+    (("backfill", "discard", "p1"), "backfill.discard"),
     (("backfill", "set", "b1", "--max-active-runs", "4", "--set", "retries=3"), "backfill.set"),
     (("dags", "pause", "flights"), "dag.pause"),
     (("dags", "unpause", "hourly"), "dag.unpause"),
@@ -574,6 +579,7 @@ def test_of_each_command_it_is_known_how_it_goes_over_a_server() -> None:
     of_their_own = [
         ("backfill", "create"),
         ("backfill", "watch"),
+        ("backfill", "diff"),
         ("dags", "schema"),
     ]  # the schema is the same anywhere
     known = {args[:1] if args[0] in COMMANDS else args[:2] for args in (*compared, *of_their_own)}

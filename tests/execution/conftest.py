@@ -15,6 +15,8 @@ from backfill_manager.execution.write_context import StateIdentity
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from backfill_manager.execution.preview import Clones
+
 _seq = itertools.count(1)
 
 
@@ -43,3 +45,29 @@ def table(spark: SparkSession) -> Iterator[str]:
     name = f"output_{next(_seq)}"
     yield name
     spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def schema(spark: SparkSession) -> Iterator[str]:
+    name = f"preview_{next(_seq)}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def clones(spark: SparkSession, schema: str) -> Iterator[Clones]:
+    from backfill_manager.execution.preview import Clones
+
+    of = Clones(spark, schema)
+    yield of
+    of.discard()
+
+
+@pytest.fixture
+def events(spark: SparkSession, schema: str) -> str:
+    """A table with two rows on each of the first three days of January 2013."""
+    name = f"{schema}.events"
+    spark.sql(f"CREATE TABLE {name} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
+    spark.sql(f"INSERT INTO {name} SELECT make_timestamp(2013, 1, d, 12, 0, 0), d * 10 + id, id FROM range(2) JOIN (SELECT explode(array(1, 2, 3)) d)")  # fmt: skip  # noqa: E501
+    return name

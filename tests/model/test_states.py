@@ -41,7 +41,7 @@ def test_states_and_kinds_of_run_are_those_that_people_are_told_of() -> None:
     assert set(s.RUN_STATES) == {"queued", "running", "success", "failed", "cancelled", "overridden"}
     assert set(s.BACKFILL_STATES) == {"queued", "running", "paused", "success", "failed", "cancelled"}
     assert set(s.ITEM_STATES) == {"pending", "running", "success", "failed", "cancelled", "skipped"}
-    assert set(s.RUN_TYPES) == {"scheduled", "backfill", "manual", "external"}
+    assert set(s.RUN_TYPES) == {"scheduled", "backfill", "manual", "external", "preview"}
 
 
 def test_an_illegal_change_raises_with_the_things_story() -> None:

@@ -899,6 +899,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
             "batch_target": None,
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
         "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
+        "preview": False,
         "allow_future": True, "ignore_first_depends_on_past": False, "with_upstream": True, "with_downstream": True,
     }  # fmt: skip
 
@@ -1129,3 +1130,55 @@ def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_second
     assert (time_left(), readings()) == ("1 min 20 s", {"backfill_item": 2}), "eight, at the pace that is known"
     ground.clock.advance(seconds=6)
     assert (time_left(), readings()) == ("1 min 4 s", {"dag_run": 1}), "two in 16 s"
+
+
+# -- previews ---------------------------------------------------------------------------------------------------------
+
+
+def a_preview(ground: InMemoryManager, **changed: Any) -> str:
+    preview_id = ground.backfill("flights", days("2013-01-01", 2))
+    ground.state.put(ground.row(preview_id).evolve(preview_id=preview_id, **changed))
+    ground.commit()
+    return preview_id
+
+
+def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestClient, ground: InMemoryManager) -> None:
+    preview_id = a_preview(ground, state="success", completed_at=ground.clock.now())
+    page = page_of(browser, f"/backfills/{preview_id}")
+    assert "This is a preview" in page.root.whole_text
+    forms = [form.attributes["action"] for form in page.forms]
+    assert {f"/backfills/{preview_id}/{what}" for what in ("promote", "discard")} <= set(forms)
+
+    page = page_of(browser, f"/backfills/{preview_id}/diff")
+    assert "Not compared yet" in page.root.whole_text
+    browser.post(f"/backfills/{preview_id}/diff", data={"key": "id, region"})
+    browser.post(f"/backfills/{preview_id}/promote")
+    asked = {one.kind: json.loads(one.payload_json) for one in ground.store.unanswered()}
+    assert asked == {
+        "backfill.diff": {"backfill_id": preview_id, "key": ["id", "region"], "table": None},
+        "backfill.promote": {"backfill_id": preview_id, "partial": False, "rebase": False},
+    }
+
+    (request,) = (one for one in ground.store.unanswered() if one.kind == "backfill.diff")
+    example = {"key": {"id": 3}, "new": "<b>"}
+    table = {
+        "table": "silver.t", "key": ["id"], "added": 1, "removed": 0, "changed": 2, "same": 3,
+        "schema_changes": [{"column": "w", "old": None, "new": "int"}],
+        "columns": [{"name": "v", "rows": 2, "examples": [example]}],
+        "intervals": [{"interval": "2013-01-01 – 2013-01-02", "added": 1, "removed": 0, "changed": 2}],
+    }  # fmt: skip
+    changes, payload = Changes(), json.dumps({"tables": [table]})
+    changes.put(Response(request.request_id, request.kind, "accepted", preview_id, "", payload, ground.clock.now(), 1))
+    ground.leader.commit(changes)
+    page = page_of(browser, f"/backfills/{preview_id}/diff")
+    for text in ("silver.t", "2013-01-01 – 2013-01-02", "none in the table, int in the preview", '{"id": 3}'):
+        assert text in page.root.whole_text
+
+
+def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient, ground: InMemoryManager) -> None:
+    over = a_preview(ground, state="success", completed_at=ground.clock.now(), preview_outcome="promoted")
+    page = page_of(browser, f"/backfills/{over}")
+    assert "This preview is promoted." in page.root.whole_text and f"/backfills/{over}/promote" not in str(page.forms)
+    running = a_preview(ground)
+    page = page_of(browser, f"/backfills/{running}")
+    assert "This is a preview" in page.root.whole_text and f"/backfills/{running}/promote" not in str(page.forms)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
-from backfill_manager.api.bodies import BackfillChanges, Cancel, NewBackfill, Retry
+from backfill_manager.api.bodies import BackfillChanges, Cancel, Diff, NewBackfill, Promote, Retry
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
@@ -25,7 +25,7 @@ from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.submit import id_from
-from backfill_manager.requests.validation import check_not_ended, retried_backfill
+from backfill_manager.requests.validation import check_not_ended, previewed_backfill, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import Kind
@@ -162,6 +162,29 @@ def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> P
     """Runs its failed items again, with the version of the DAG that it has or the current one."""
     how, row = body or Retry(), find_backfill(submitter.store, backfill_id)
     return {**retried_backfill(row, latest_version=how.latest_version), **how.model_dump()}
+
+
+@router.post("/{backfill_id}/diff", operation_id="diff_backfill", **CHANGE)
+@submits(kinds.BACKFILL_DIFF)
+def compare(backfill_id: Id, submitter: ApiSubmit, body: Diff | None = None) -> Payload:
+    """Compares what a preview has written with the tables as they are now. The request's `result` has the `tables`."""
+    payload = previewed_backfill(find_backfill(submitter.store, backfill_id))
+    return {**payload, **(body or Diff()).model_dump(mode="json")}
+
+
+@router.post("/{backfill_id}/promote", operation_id="promote_backfill", **CHANGE)
+@submits(kinds.BACKFILL_PROMOTE)
+def promote(backfill_id: Id, submitter: ApiSubmit, body: Promote | None = None) -> Payload:
+    """Swaps what a preview has written into the tables, one commit for each. The request's `result` has their versions."""
+    payload = previewed_backfill(find_backfill(submitter.store, backfill_id))
+    return {**payload, **(body or Promote()).model_dump()}
+
+
+@router.post("/{backfill_id}/discard", operation_id="discard_backfill", **CHANGE)
+@submits(kinds.BACKFILL_DISCARD)
+def discard(backfill_id: Id, submitter: ApiSubmit) -> Payload:
+    """Deletes the clones of a preview that has ended."""
+    return previewed_backfill(find_backfill(submitter.store, backfill_id))
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

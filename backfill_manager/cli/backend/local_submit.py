@@ -16,7 +16,7 @@ from backfill_manager.queries import dags
 from backfill_manager.requests import submit, validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import BackfillInput, ClearTasks, CreateBackfill
+from backfill_manager.schemas.commands import COMMANDS, BackfillInput, ClearTasks, CreateBackfill
 from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             return {**values, **validation.retried_backfill(backfill, latest_version=values["latest_version"])}
         case kinds.BACKFILL_SET:
             return validation.changed_backfill(store, settings, backfill, values["changes"])
+        case kinds.BACKFILL_DIFF | kinds.BACKFILL_PROMOTE | kinds.BACKFILL_DISCARD:
+            return COMMANDS[kind].parse({**values, **validation.previewed_backfill(backfill)}).to_payload()
         case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
             return {**values, **validation.check_not_ended(backfill, kind.removeprefix("backfill."))}
         case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:

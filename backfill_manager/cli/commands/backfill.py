@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
 from backfill_manager import humanise
 from backfill_manager.cli import options as o
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
-from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.backfill_gaps import gaps
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, why
-from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, submit
-from backfill_manager.errors import InvalidInput
+from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, RESPONSE_TIMEOUT_S, submit
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NoActiveManager
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
 from backfill_manager.schemas import kinds
 
+RESULT_TIMEOUT_S: Final = 3600.0  # of what takes Spark jobs
 group = Group("backfill", "Backfills: create, watch, change, pause and cancel them.")
 
 
@@ -54,6 +56,8 @@ def create(
 
     [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-01-31 -t '^delays$' --ignore-dependencies[/]
 
+    [cyan]bfm backfill create flights -s 2013-01-01 -e 2013-03-31 --preview --wait[/]
+
     [cyan]bfm backfill create billing --partition emea --partition apac --conf '{"full": true}'[/]
     """
     if ignore_dependencies:
@@ -79,6 +83,10 @@ def create(
     if not context.out.is_table:  # the request does not say it
         backfill["timezone"] = context.backend.dag(dag)["timezone"]
     context.out.print_result(backfill, f"{text} Submitted; watch it: `bfm backfill watch {backfill_id}`")
+    if backfill["preview_id"]:
+        context.out.note(
+            f"A preview: when it has ended, `bfm backfill diff {backfill_id}`, then promote or discard it."
+        )
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
     return 0
@@ -200,6 +208,39 @@ def cancel(context: CliContext, values: Document, id: o.Backfill) -> None:
     _submit(context, kinds.BACKFILL_CANCEL, "Cancel", id, **{"let_running_finish": False, **values})
 
 
+@group.command("diff", schema="DiffBackfill", without=("backfill_id",))
+def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
+    """Show how the tables would change if a preview was promoted now: rows added, removed and changed, by table and interval, and
+    in how many rows each column differs. Without --key, the one of ctx.merge is used, or whole rows are compared.
+
+    Examples:
+
+    [cyan]bfm backfill diff latest --key flight_id[/]
+
+    [cyan]bfm backfill diff latest --table silver.flights --output json[/]
+    """
+    from backfill_manager.cli.render.diff import print_diff
+
+    print_diff(context.out, _result(context, kinds.BACKFILL_DIFF, id, **values))
+
+
+@group.command("promote", schema="PromoteBackfill", without=("backfill_id",))
+def promote(context: CliContext, values: Document, id: o.Backfill) -> None:
+    """Swap what a preview has written into the tables: the intervals of all its successful runs, one commit for each table. Its
+    runs then count as if they had run on the tables. Refused where others have written these intervals since.
+
+    Examples:
+
+    [cyan]bfm backfill promote latest[/]
+
+    [cyan]bfm backfill promote latest --partial --rebase[/]
+    """
+    _submit(context, kinds.BACKFILL_PROMOTE, "Promote", id, timeout_s=RESULT_TIMEOUT_S, **values)
+
+
+_add("discard", kinds.BACKFILL_DISCARD, "Delete what a preview has written; the tables stay as they are.")
+
+
 @group.command("set", schema="BackfillSettings", show_defaults=False)
 def set_(
     context: CliContext,
@@ -236,5 +277,20 @@ def set_(
     _submit(context, kinds.BACKFILL_SET, "Change", id, changes=values)
 
 
-def _submit(context: CliContext, kind: str, verb: str, id: str, **values: Any) -> None:
-    submit(context, kind, {"backfill_id": id, **values}, f"{verb} backfill {{backfill_id}}", "backfill_id")
+def _submit(
+    context: CliContext, kind: str, verb: str, id: str, *, timeout_s: float = RESPONSE_TIMEOUT_S, **values: Any
+) -> None:
+    action, fields = f"{verb} backfill {{backfill_id}}", {"backfill_id": id, **values}
+    submit(context, kind, fields, action, "backfill_id", timeout_s=timeout_s)
+
+
+def _result(context: CliContext, kind: str, id: str, **values: Any) -> Document:
+    """What the manager answers; without one there is no answer."""
+    if not context.backend.has_active_manager():
+        raise NoActiveManager("A manager compares the tables, and none is running.", hint="start_manager")
+    request = context.backend.submit(kind, {"backfill_id": id, **values})
+    response = context.backend.wait(request, RESULT_TIMEOUT_S)
+    if response is None:
+        raise BackfillManagerError(f"No answer yet; it will be in `bfm requests show {request.request_id}`.")
+    result: Document = json.loads(accepted(response).payload_json or "{}")
+    return result

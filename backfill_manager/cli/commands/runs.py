@@ -58,7 +58,7 @@ def list_(
     dag: str | None = o.DAG_FILTER,
     backfill: str | None = o.option("--backfill", "Only of this backfill (its id or a prefix of it).", metavar="ID"),
     state: list[str] | None = o.RUN_STATE,
-    run_type: Literal["scheduled", "backfill", "manual", "external"] | None = o.option(
+    run_type: Literal["scheduled", "backfill", "manual", "external", "preview"] | None = o.option(
         "--type", "Only of this type.", show_default=False
     ),
     limit: int | None = o.LIMIT,

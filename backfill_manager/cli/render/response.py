@@ -36,17 +36,22 @@ def payload_of(request: Request) -> dict[str, Any]:
     return payload
 
 
-def submit(context: CliContext, kind: str, values: Mapping[str, Any], action: str, *names: str) -> None:
+def submit(
+    context: CliContext, kind: str, values: Mapping[str, Any], action: str, *names: str, timeout_s: float = RESPONSE_TIMEOUT_S
+) -> None:  # fmt: skip
     """Submits a command and prints what became of it. `action` is filled with the payload; the document has its fields of
     these `names` (none: all)."""
     request = context.backend.submit(kind, values)
     payload = payload_of(request)
-    print_response(context, request, action.format(**payload), {name: payload[name] for name in names or payload})
+    fields = {name: payload[name] for name in names or payload}
+    print_response(context, request, action.format(**payload), fields, timeout_s)
 
 
-def print_response(context: CliContext, request: Request, action: str, fields: Mapping[str, Any]) -> None:
+def print_response(
+    context: CliContext, request: Request, action: str, fields: Mapping[str, Any], timeout_s: float = RESPONSE_TIMEOUT_S
+) -> None:  # fmt: skip
     """Prints the outcome; `Refused` with the manager's reason. `action` is printed when the manager says nothing itself."""
-    response = wait_for_response(context, request)
+    response = wait_for_response(context, request, timeout_s)
     text = f"{action}: submitted (request {request.request_id})."
     if response is not None:
         text = response.message or f"{action}: done."

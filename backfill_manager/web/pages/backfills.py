@@ -21,6 +21,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Backfill, DagRow, DagRun, DagVersion
+from backfill_manager.model.records import Response as Answer
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
 from backfill_manager.queries.backfill_items import find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of
@@ -35,7 +36,7 @@ from backfill_manager.queries.backfills import (
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.requests.validation import check_not_ended, retried_backfill
+from backfill_manager.requests.validation import check_not_ended, previewed_backfill, retried_backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.backfill_row import AUTO
 from backfill_manager.store.base import Condition, Store, matching
@@ -283,6 +284,43 @@ async def retry(
         return retried_backfill(row, latest_version=latest_version) | how
 
     return await _act(context, backfill_id, kinds.BACKFILL_RETRY, payload, back)
+
+
+@router.get("/backfills/{backfill_id}/diff")
+def compared(context: ViewerContext, backfill_id: PathId) -> Response:
+    """How the tables would change, by the last comparison of this preview."""
+    row = known_backfill(context.app, backfill_id)
+    where = matching(kind=kinds.BACKFILL_DIFF, object_id=row["backfill_id"], outcome=kinds.ACCEPTED)
+    answer = context.store.first(Answer, where, ["-answered_at"])
+    tables = json.loads(answer.payload_json or "{}").get("tables", []) if answer else []
+    return context.page(
+        "backfills/diff.html", backfill_id=row["backfill_id"], answer=answer, tables=tables,
+        key=", ".join(tables[0]["key"]) if tables else "", is_over=row["preview_outcome"] is not None or not row["preview_id"],
+    )  # fmt: skip
+
+
+@router.post("/backfills/{backfill_id}/diff")
+async def compare(
+    context: OperatorContext, backfill_id: PathId, key: Annotated[str, Form(max_length=2000)] = ""
+) -> Response:
+    def payload(row: dict[str, Any]) -> dict[str, Any]:
+        columns = [part.strip() for part in key.split(",") if part.strip()]
+        return previewed_backfill(row) | {"key": columns, "table": None}
+
+    return await _act(context, backfill_id, kinds.BACKFILL_DIFF, payload, to("backfills", backfill_id, "diff"))
+
+
+@router.post("/backfills/{backfill_id}/promote")
+async def promote(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
+    def payload(row: dict[str, Any]) -> dict[str, Any]:
+        return previewed_backfill(row) | {"partial": False, "rebase": False}
+
+    return await _act(context, backfill_id, kinds.BACKFILL_PROMOTE, payload, back)
+
+
+@router.post("/backfills/{backfill_id}/discard")
+async def discard(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
+    return await _act(context, backfill_id, kinds.BACKFILL_DISCARD, previewed_backfill, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:

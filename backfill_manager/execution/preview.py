@@ -1,0 +1,384 @@
+"""The clones of a preview: what its tasks write in place of the tables, and read where there is one.
+
+    <warehouse>/_previews/<preview>/<table>/source.json   which table, at which version
+    <warehouse>/_previews/<preview>/<table>/clone/        Delta's shallow clone: the files of the table, until it is written
+
+A clone is made at the first write of a table: `source.json` is written once and never changed, and the clone is of the version
+that is named there, however many tries make it at the same time, or are killed between the two. A table that does not exist is
+not cloned: the first write makes it in place of the clone.
+
+Tasks name tables as always. Names and paths are replaced in what goes through `ctx`, SQL tasks and reads of PySpark (`redirect`).
+What can't be replaced is refused: the plan of each query is looked through for tables that have a clone (`refuse_tables_in`), and
+a Python task writes by `ctx` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.catalog import hadoop_path, name_parts, warehouse
+from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.sql_lexer import identifier
+from backfill_manager.execution.table_access import tables_in
+from backfill_manager.execution.table_turns import Turns
+from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOLDER: Final = "_previews"  # of the warehouse
+SOURCE_FILE: Final = "source.json"
+_CLONE: Final = "clone"
+# Statements that write tables by a name that can be replaced.
+_REPLACEABLE: Final = re.compile(
+    r"InsertIntoStatement|MergeIntoTable|UpdateTable|DeleteFromTable|Overwrite\w+|(Create|Replace)Table(AsSelect)?|TruncateTable"
+    r"|(Add|Alter|Rename|Drop)Columns?|SetTableProperties|UnsetTableProperties"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table that a preview has written, as it was when its clone was made; the content of `source.json`."""
+
+    table: str  # its name, or its path
+    identity: str  # see `OutputTable.identity`
+    path: str | None  # None: it did not exist, as with the next two
+    version: int | None
+    table_id: str | None
+
+
+@dataclass(frozen=True)
+class ClonedTable:
+    source: Source
+    path: str  # of the clone
+
+
+class Clones:
+    """Those of one preview."""
+
+    def __init__(self, spark: SparkSession, preview_id: str) -> None:
+        self._spark, self.preview_id = spark, preview_id
+        self.folder = f"{warehouse(spark)}/{FOLDER}/{preview_id}"
+        self._known: dict[str, ClonedTable] = {}  # by folder: what is written there does not change
+
+    def all(self) -> list[ClonedTable]:
+        """Those that exist, by the names of their tables."""
+        where, files = hadoop_path(self._spark, self.folder)
+        if not files.exists(where):
+            return []
+        for status in files.listStatus(where):
+            folder = str(status.getPath().toString())
+            path = f"{folder}/{_CLONE}"
+            if folder not in self._known and (source := self._read(folder)) is not None and self._is_table(path):
+                self._known[folder] = ClonedTable(source, path)
+        return sorted(self._known.values(), key=lambda one: one.source.table)
+
+    def of(self, table: OutputTable) -> ClonedTable | None:
+        return self._find(self.all(), table)
+
+    def make(self, table: OutputTable, turns: Turns) -> OutputTable:
+        """The clone of a table that is to be written; of one that does not exist, where it is to be."""
+        if (existing := self.of(table)) is not None:
+            return OutputTable(self._spark, existing.path)
+        path = table.read().path if table.exists() else None
+        folder = f"{self.folder}/{_key(path or table.identity)}"
+        with turns.acquire(folder):
+            source = self._read(folder)
+            if source is None:
+                state = None if path is None else table.read()
+                source = _source(table, state)
+                self._write(folder, source)
+            self._clone(source, f"{folder}/{_CLONE}")
+        return OutputTable(self._spark, f"{folder}/{_CLONE}")
+
+    def discard(self) -> int:
+        """Deletes all of them; returns how many there were. The tables and their files stay."""
+        where, files = hadoop_path(self._spark, self.folder)
+        number = len(self.all())
+        self._known.clear()
+        files.delete(where, True)
+        return number
+
+    def _clone(self, source: Source, path: str) -> None:
+        if source.version is None or self._is_table(path):
+            return
+        target = OutputTable(self._spark, path)
+        target.remove_unfinished_log()
+        self._spark.sql(
+            f"CREATE TABLE {_at(path)} SHALLOW CLONE {_at(source.path or '')} VERSION AS OF {source.version}"
+        )
+
+    def _find(self, clones: list[ClonedTable], table: OutputTable) -> ClonedTable | None:
+        from pyspark.errors import PySparkException
+
+        by_name = {one.source.identity: one for one in clones} | {_plain(one.source.path): one for one in clones}
+        if (found := by_name.get(_plain(table.identity))) is not None or table.is_path or not clones:
+            return found
+        try:
+            path = table.read().path if table.exists() else None
+        except (PySparkException, InvalidInput):  # a view, or not a table of Delta
+            return None
+        return by_name.get(_plain(path))
+
+    def _is_table(self, path: str) -> bool:
+        from delta.tables import DeltaTable
+
+        return bool(DeltaTable.isDeltaTable(self._spark, path))
+
+    def _read(self, folder: str) -> Source | None:
+        where, files = hadoop_path(self._spark, f"{folder}/{SOURCE_FILE}")
+        if not files.exists(where):
+            return None
+        stream = files.open(where)
+        try:
+            text = str(self._spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+        return Source(**json.loads(text))
+
+    def _write(self, folder: str, source: Source) -> None:
+        """Whole or not at all: under another name first, which Hadoop's rename never lays over a file that is there."""
+        where, files = hadoop_path(self._spark, f"{folder}/{SOURCE_FILE}")
+        unfinished, _ = hadoop_path(self._spark, f"{folder}/{SOURCE_FILE}.tmp")
+        stream = files.create(unfinished, True)
+        try:
+            stream.write(bytearray(json.dumps(asdict(source)).encode()))
+        finally:
+            stream.close()
+        files.rename(unfinished, where)
+
+
+def remaining(spark: SparkSession) -> list[str]:
+    """Ids of previews that have clones, of whichever state."""
+    where, files = hadoop_path(spark, f"{warehouse(spark)}/{FOLDER}")
+    return sorted(str(one.getPath().getName()) for one in files.listStatus(where)) if files.exists(where) else []
+
+
+class Preview:
+    """A preview, as one of its tries has it."""
+
+    def __init__(self, session: Callable[[], SparkSession], preview_id: str, turns: Turns) -> None:
+        self._session, self.preview_id, self._turns = session, preview_id, turns
+        self._own = threading.local()
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._session()
+
+    @functools.cached_property
+    def clones(self) -> Clones:
+        return Clones(self.spark, self.preview_id)
+
+    @contextlib.contextmanager
+    def itself(self) -> Iterator[None]:
+        """What this thread does with tables meanwhile, it does with clones, and it may write them."""
+        before, self._own.now = getattr(self._own, "now", False), True
+        try:
+            yield
+        finally:
+            self._own.now = before
+
+    def is_itself(self) -> bool:
+        return bool(getattr(self._own, "now", False))
+
+    def table_to_write(self, table: OutputTable) -> OutputTable:
+        with self.itself():
+            return self.clones.make(table, self._turns)
+
+    def name(self, name: str) -> str:
+        """What a table of this name, or the one at this path, is in the preview."""
+        from pyspark.errors import PySparkException
+
+        with self.itself():
+            try:
+                found = None if self._is_temporary(name) else self.clones.of(_table(self.spark, name))
+            except (PySparkException, InvalidInput, Py4JJavaError):  # no name that Spark understands: it says why
+                found = None
+        return name if found is None else _at(found.path)
+
+    def path(self, path: str) -> str:
+        with self.itself():
+            found = self.clones.of(OutputTable(self.spark, path)) if "/" in path else None
+        return path if found is None else found.path
+
+    def read_text(self, text: str) -> str:
+        """A query with clones in it; `InvalidInput` for what writes a table."""
+        with self.itself():
+            parsed = re.sub(r"\{(\w+)\}", r"_\1_", text)  # as long as `spark.sql(..., name=df)` has it, and a name
+            written = written_by(self.spark, parsed, lambda _: "")
+            if written is not None and written.names:
+                raise InvalidInput(f"spark.sql({text[:60]!r}...) writes a table: {_ONLY_BY_CTX}")
+            return text if written is None else self._replaced(text, parsed=parsed)
+
+    def statement(self, text: str, evaluate: Callable[[str], str], *, writes: bool) -> str:
+        """A statement of a SQL task, with clones in place of tables; `writes`: these are made for the tables that it writes."""
+        written = written_by(self.spark, text, evaluate)
+        if written is None:
+            return text
+        kind = statement_kind(self.spark, text)
+        if (written.names and not _REPLACEABLE.fullmatch(kind)) or written.is_script or "ExecuteImmediate" in kind:
+            begins = f"a statement that begins with {text.strip()[:40]!r}"
+            raise InvalidInput(f"{begins} can't be directed to the clones of a preview; nothing was run")
+        tables = {name: OutputTable.named(self.spark, name) for name in written.names}
+        if not writes:
+            return self._replaced(text)
+        return self._replaced(text, {name: self.clones.make(one, self._turns).name for name, one in tables.items()})
+
+    def refuse_tables_in(self, df: DataFrame) -> None:
+        """`InvalidInput` for a query that reads a table of which there is a clone: by a view, a version, a computed name."""
+        if self.is_itself():
+            return
+        with self.itself():
+            originals = {_plain(one.source.path): one for one in self.clones.all()}
+            for access in tables_in(df):
+                if (clone := originals.get(_plain(access.path))) is not None:
+                    name = clone.source.table
+                    raise InvalidInput(
+                        f"a query reads {name} as it is outside of this preview, which has written it: by a view, a version, or "
+                        "a name that can't be replaced; name the table itself"
+                    )
+
+    def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
+        """`clones`: the paths of those that the text must name in place of these tables; others are looked for. `parsed`: what
+        Spark's parser gets in place of the text, with the same names at the same places."""
+        places, left = dict[tuple[int, int], str](), set(clones or ())
+        for name, place in relations_in(self.spark, parsed or text):
+            path = (clones or {}).get(name) or self._path_of(name)
+            if path is None:
+                continue
+            if place is None:
+                left.add(name)
+            else:
+                places[place] = _at(path)
+                left.discard(name)
+        if left:
+            raise InvalidInput(
+                f"{'.'.join(min(left))} in {text.strip()[:40]!r} can't be replaced by its clone in a preview"
+            )
+        for (start, end), replacement in sorted(places.items(), reverse=True):
+            text = text[:start] + replacement + text[end:]
+        return text
+
+    def _path_of(self, name: Name) -> str | None:
+        if len(name) == 1 and self._is_temporary(identifier(name[0])):
+            return None
+        found = self.clones.of(OutputTable.named(self.spark, name))
+        return None if found is None else found.path
+
+    def _is_temporary(self, name: str) -> bool:
+        if "/" in name or len(parts := name_parts(self.spark, name)) > 1:
+            return False
+        return bool(self.spark._jsparkSession.sessionState().catalog().getTempView(parts[0]).isDefined())
+
+
+_ONLY_BY_CTX: Final = (
+    "in a preview only ctx.write, ctx.merge and SQL tasks do, which write clones; nothing was written. Change the task, or leave "
+    "it out with --tasks."
+)
+_WRITES: Final = {
+    "DataFrameWriter": (
+        "save", "saveAsTable", "insertInto", "parquet", "orc", "csv", "json", "text", "jdbc", "xml",
+    ),
+    "DataFrameWriterV2": ("create", "replace", "createOrReplace", "append", "overwrite", "overwritePartitions"),
+    "DeltaTable": ("delete", "update", "vacuum", "optimize", "restoreToVersion", "restoreToTimestamp"),
+    "DeltaMergeBuilder": ("execute",),
+}  # fmt: skip
+
+
+def redirect(preview: Preview) -> None:
+    """From here on this process reads clones, and writes by `ctx` alone. Only in a task process: it changes PySpark's classes."""
+    from delta.tables import DeltaMergeBuilder, DeltaTable
+    from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2, SparkSession
+
+    for owner, names, change in (
+        (SparkSession, ("table",), preview.name), (DataFrameReader, ("table",), preview.name),
+        (SparkSession, ("sql",), preview.read_text),
+        (DataFrameReader, ("load", "parquet", "orc", "csv", "json", "text"), preview.path),
+    ):  # fmt: skip
+        for name in names:
+            setattr(owner, name, _read(getattr(owner, name), change, preview))
+    DeltaTable.toDF = _read(DeltaTable.toDF, None, preview)
+    DeltaTable.forName = classmethod(_delta(DeltaTable.forName.__func__, DeltaTable.forPath.__func__, preview))
+    DeltaTable.forPath = classmethod(_delta(DeltaTable.forPath.__func__, DeltaTable.forPath.__func__, preview))
+    for owner in (DataFrameWriter, DataFrameWriterV2, DeltaTable, DeltaMergeBuilder):
+        for name in _WRITES[owner.__name__]:
+            if hasattr(owner, name):
+                setattr(owner, name, _refused(getattr(owner, name), f"{owner.__name__}.{name}", preview))
+
+
+def _read(
+    method: Callable[..., DataFrame], change: Callable[[str], str] | None, preview: Preview
+) -> Callable[..., DataFrame]:
+    @functools.wraps(method)
+    def read(self: Any, *args: Any, **options: Any) -> DataFrame:
+        if preview.is_itself():
+            return method(self, *args, **options)
+        if change is not None and args and isinstance(args[0], str):
+            args = (change(args[0]), *args[1:])
+        for key in ("tableName", "sqlQuery", "path"):
+            if change is not None and isinstance(options.get(key), str):
+                options[key] = change(options[key])
+        df = method(self, *args, **options)
+        preview.refuse_tables_in(df)
+        return df
+
+    return read
+
+
+def _delta(method: Callable[..., Any], by_path: Callable[..., Any], preview: Preview) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def found(cls: Any, spark: SparkSession, name: str, *args: Any, **options: Any) -> Any:
+        if preview.is_itself():
+            return method(cls, spark, name, *args, **options)
+        with preview.itself():
+            clone = preview.clones.of(OutputTable(spark, name))
+            return method(cls, spark, name, *args, **options) if clone is None else by_path(cls, spark, clone.path)
+
+    return found
+
+
+def _refused(method: Callable[..., Any], call: str, preview: Preview) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def write(*args: Any, **options: Any) -> Any:
+        if not preview.is_itself():
+            raise InvalidInput(f"{call} writes: {_ONLY_BY_CTX}")
+        return method(*args, **options)
+
+    return write
+
+
+def _table(spark: SparkSession, name: str) -> OutputTable:
+    """Of a name as `spark.table` takes it."""
+    return OutputTable.named(spark, name_parts(spark, name))
+
+
+def _source(table: OutputTable, state: TableState | None) -> Source:
+    if state is None:
+        return Source(table.name, table.identity, None, None, None)
+    return Source(table.name, table.identity, state.path, state.version, state.table_id)
+
+
+def _key(text: str) -> str:
+    """The name of a folder: readable, and of this table alone."""
+    last = re.split(r"[/.]", text.rstrip("/"))[-1]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', last)[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _plain(path: str | None) -> str:
+    """Of the ways in which Hadoop writes a URI, one."""
+    return re.sub(r"^file:/+", "file:/", (path or "").rstrip("/"))
+
+
+def _at(path: str) -> str:
+    return f"delta.{identifier(path)}"

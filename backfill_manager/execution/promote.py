@@ -1,0 +1,217 @@
+"""Promotes a preview: in each table the parts that it has written are replaced by the rows of the clone, by one commit.
+
+The commit carries an application transaction, `bfm/<state>/promote/<preview>/<digest of the parts>`: however often the manager is
+killed in the middle, a table has its old rows or the new ones, and the next attempt leaves out those that have them.
+
+A table is refused that is not what the clone was made of: dropped, made anew, with other columns, or with commits in these parts
+since then. Commits count by the statistics of their files; where these leave it open, the rows of then and now are compared. With
+`rebase` the rows are swapped in although others have changed the same parts, or the table has got other columns that fit. A
+table of which the preview may have changed any row (by `append`, `merge`, `overwrite`, or SQL) is replaced as a whole, and so
+never when others have written it since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.preview import ClonedTable
+from backfill_manager.execution.preview_parts import Parts, WriteOfTry
+from backfill_manager.execution.table_diff import same_rows
+from backfill_manager.execution.table_turns import Turns
+from backfill_manager.humanise import plural
+from backfill_manager.model.records import RunKey
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROMOTES: Final = "promotes"  # in the user metadata of its commits
+MAX_NAMED: Final = 5  # versions in a message
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """One table, after it."""
+
+    table: str
+    name: str | None  # in the catalog
+    path: str
+    version: int | None  # None: an attempt before has done it, and its commit is not in the log any more
+    parts: int  # 0: it was replaced as a whole
+    writes: tuple[WriteOfTry, ...]
+    table_id: str | None = None
+
+
+class Promotion:
+    """Of the successful runs of one preview."""
+
+    def __init__(
+        self, spark: SparkSession, preview_id: str, state_id: str, runs: Collection[RunKey], turns: Turns, *, rebase: bool
+    ) -> None:  # fmt: skip
+        self._spark, self._preview_id, self._state_id, self._turns = spark, preview_id, state_id, turns
+        self._runs, self._rebase = runs, rebase
+
+    def run(self, clones: Iterable[ClonedTable]) -> list[Promoted]:
+        """`Refused` with all reasons, before the first table is changed, if one of them can't be promoted."""
+        tables = [one for one in (_Table(self._spark, clone, self._runs) for clone in clones) if one.writes]
+        if reasons := [reason for one in tables for reason in self._reasons(one, self._transaction(one))]:
+            raise Refused(f"nothing was promoted: {'; '.join(reasons)}")
+        return [self._promote(one) for one in tables]
+
+    def _transaction(self, table: _Table) -> str:
+        digest = hashlib.sha256(table.parts.condition.encode()).hexdigest()[:12]
+        return f"bfm/{self._state_id}/promote/{self._preview_id}/{digest}"
+
+    def _promote(self, table: _Table) -> Promoted:
+        with self._turns.acquire(table.output.identity):
+            version = retry_on_conflict(_log, table.name)(self._commit, table)
+        output = table.output
+        name = None if output.is_path else output.identity.removeprefix("spark_catalog.")
+        state = output.read()
+        return Promoted(
+            table.name, name, state.path, version, len(table.parts.parts), tuple(table.writes), state.table_id
+        )
+
+    def _commit(self, table: _Table) -> int | None:
+        transaction, rows = self._transaction(table), table.rows()
+        if reasons := list(self._reasons(table, transaction)):
+            raise Refused("; ".join(reasons))
+        if table.clone.source.version is None and not table.output.exists():
+            table.output.create(rows.schema)
+        before = table.output.read()
+        metadata = json.dumps({PROMOTES: self._preview_id, "state": self._state_id, "transaction": transaction})
+        if before.recorded(transaction) is None:
+            writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
+            writer = writer.options(txnAppId=transaction, txnVersion="0", userMetadata=metadata)
+            if not table.parts.is_whole:
+                writer = writer.option("replaceWhere", table.parts.condition)
+            table.output.save(writer)
+        since = -1 if table.clone.source.version is None else table.clone.source.version
+        commit = table.output.read().find(metadata, since=since)
+        return None if commit is None else commit.version
+
+    def _reasons(self, table: _Table, transaction: str) -> Iterator[str]:
+        """Why this table can't be promoted."""
+        source, name = table.clone.source, table.name
+        if table.has_failed_writes and table.parts.is_whole:
+            yield f"{name}: runs that did not succeed have written it, and it can only be replaced as a whole; retry them"
+            return
+        if not table.output.exists():
+            if source.version is not None:
+                yield f"{name} was dropped since the preview began"
+            return
+        now = table.output.read()
+        if now.recorded(transaction) is not None:
+            return
+        if source.table_id is not None and now.table_id != source.table_id:
+            yield f"{name} was replaced by another table of this name since the preview began"
+            return
+        yield from self._of_columns(table, now)
+        yield from self._of_commits(table, now)
+
+    def _of_columns(self, table: _Table, now: TableState) -> Iterator[str]:
+        try:
+            now.refuse_misfits(table.name, table.rows(), adds_columns=True)
+        except InvalidInput as error:
+            yield str(error)
+            return
+        then = table.columns_then()
+        if then is not None and not self._rebase and not now.definition.has_columns(then):
+            yield f"{table.name} has other columns than when the preview began; --rebase swaps the rows in all the same"
+
+    def _of_commits(self, table: _Table, now: TableState) -> Iterator[str]:
+        since = -1 if table.clone.source.version is None else table.clone.source.version
+        try:
+            touching = [version for version, actions in now.commits(since) if self._touches(table.parts, actions)]
+        except Py4JJavaError as error:
+            yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
+            return
+        if not touching or (since >= 0 and not table.has_changed_since(since)):
+            return
+        named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")
+        commits = f"{plural(len(touching), 'commit')} since version {since} ({named})"
+        if table.parts.is_whole:
+            yield f"{table.name} has {commits}, and the preview can only replace it as a whole: create another preview"
+        elif not self._rebase:
+            yield f"{table.name} has {commits} in the same intervals; --rebase swaps the preview's rows in all the same"
+
+    def _touches(self, parts: Parts, actions: Sequence[Mapping[str, Any]]) -> bool:
+        if _read(_metadata_of(actions)).get(PROMOTES) == self._preview_id:
+            return False
+        for action in actions:
+            file = action.get("add") or action.get("remove")
+            if file and file.get("dataChange") and parts.may_hold(file):
+                return True
+        return False
+
+
+class _Table:
+    """A clone with the writes that are to be promoted, and its table."""
+
+    def __init__(self, spark: SparkSession, clone: ClonedTable, runs: Collection[RunKey]) -> None:
+        self.clone, self._spark = clone, spark
+        self.name = clone.source.table
+        self.output = OutputTable(spark, self.name)
+        every = writes_to(spark, clone)
+        self.writes = [one for one in every if (one.dag_id, one.run_id) in runs]
+        self.has_failed_writes = len(self.writes) < len(every)
+        self.parts = Parts.of(self.writes) if all(one.replaced is not None for one in every) else Parts()
+
+    def rows(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self.clone.path).where(self.parts.condition)
+
+    def columns_then(self) -> dict[str, Any] | None:
+        """The columns of the table when the clone was made; None if there was no table."""
+        if self.clone.source.version is None:
+            return None
+        reader = self._spark.read.format("delta").option("versionAsOf", 0)
+        columns: dict[str, Any] = json.loads(reader.load(self.clone.path)._jdf.schema().json())
+        return columns
+
+    def has_changed_since(self, version: int) -> bool:
+        """Whether the rows of the parts are others than then; also if that can't be known any more."""
+        try:
+            then = self._spark.read.format("delta").option("versionAsOf", version).load(self.clone.source.path or "")
+            now = self._spark.read.format("delta").load(self.clone.source.path or "")
+            return not same_rows(then.where(self.parts.condition), now.where(self.parts.condition))
+        except (PySparkException, Py4JJavaError) as error:
+            _log.info("%s: version %d can't be compared: %s", self.name, version, one_line(error))
+            return True
+
+
+def writes_to(spark: SparkSession, clone: ClonedTable) -> list[WriteOfTry]:
+    """What tries have written into a clone, by its log. A commit of which nobody knows the run is a write without one."""
+    state = OutputTable(spark, clone.path).read()
+    writes: list[WriteOfTry] = []
+    for version, actions in state.commits(0 if clone.source.version is not None else -1):
+        if not any((action.get("add") or action.get("remove") or {}).get("dataChange") for action in actions):
+            continue
+        about = _read(_metadata_of(actions))
+        unknown = WriteOfTry(version, "", "", "", 0)
+        writes += [WriteOfTry.of(version, one) if "run" in one else unknown for one in about.get("writes", [about])]
+    return writes
+
+
+def _metadata_of(actions: Iterable[Mapping[str, Any]]) -> str:
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    return str(infos[0].get("userMetadata") or "{}") if infos else "{}"
+
+
+def _read(metadata: str) -> dict[str, Any]:
+    try:
+        about = json.loads(metadata)
+    except ValueError:  # of another writer
+        return {}
+    return about if isinstance(about, dict) else {}

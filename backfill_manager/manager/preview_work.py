@@ -1,0 +1,198 @@
+"""Works with the clones of previews, in a thread of its own: compares them, promotes them, deletes them.
+
+    request ─► job ─► `PreviewResult` ─► the tick commits the outcome with the response ─► clones that are not needed any more go
+
+A manager that is killed anywhere in it is followed by one that gets the same request again: what has been done is left out. Once
+an hour, and at its start, it looks for previews that have expired, and for clones that a crash has left behind.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.clock import Clock
+from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.preview import ClonedTable, Clones, remaining
+from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each
+from backfill_manager.execution.promote import Promoted, Promotion, writes_to
+from backfill_manager.execution.spark_health import spark_gone_reason
+from backfill_manager.execution.table_diff import MAX_PARTS, diff, schema_changes
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.logging import get_logger
+from backfill_manager.manager.previews import expired, successful_runs
+from backfill_manager.manager.tick_context import PreviewJob
+from backfill_manager.model.records import Backfill
+from backfill_manager.schemas import kinds
+from backfill_manager.service import Service
+from backfill_manager.store.base import Store, matching
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SWEEP_INTERVAL: Final = timedelta(hours=1)
+TAG: Final = "bfm/previews"
+log = get_logger("previews")
+
+
+@dataclass(frozen=True)
+class PreviewResult:
+    """What has become of a job."""
+
+    job: PreviewJob
+    document: dict[str, Any] = field(default_factory=dict)
+    promoted: tuple[Promoted, ...] = ()
+    refusal: BackfillManagerError | str = ""
+
+
+@dataclass(frozen=True)
+class PreviewsExpired:
+    preview_ids: tuple[str, ...]
+
+
+class PreviewWork(Service):
+    def __init__(
+        self, spark: SparkSession, store: Store, clock: Clock, *, state_id: str, keep_s: float | None,
+        on_event: Callable[[PreviewResult | PreviewsExpired], None], on_spark_gone: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        super().__init__("previews")
+        self._spark, self._store, self._clock, self._state_id, self._keep_s = spark, store, clock, state_id, keep_s
+        self._on_event, self._on_spark_gone = on_event, on_spark_gone
+        self._jobs: queue.SimpleQueue[PreviewJob | str] = queue.SimpleQueue()
+        self._next_sweep: datetime | None = None
+        self._turns = TurnHolder(PROCESS_TURNS)
+
+    def work(self, job: PreviewJob) -> None:
+        """`on_event` gets the result, in this service's thread."""
+        self._jobs.put(job)
+        self.wake()
+
+    def delete(self, preview_id: str) -> None:
+        """The clones of a preview whose outcome is committed."""
+        self._jobs.put(preview_id)
+        self.wake()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._turns.stop_waiting()
+        if spark_gone_reason(self._spark) is None:
+            self._spark.sparkContext.cancelJobsWithTag(TAG)
+        super().stop()
+        self._turns.release_all()
+
+    def set_up(self) -> None:
+        self._session = self._spark.newSession()
+        context = self._spark.sparkContext
+        context.addJobTag(TAG)
+        context.setJobDescription("previews")
+
+    def run_once(self) -> float | None:
+        try:
+            job = self._jobs.get_nowait()
+        except queue.Empty:
+            return self._sweep()
+        if isinstance(job, str):
+            self._delete([job])
+        elif (result := self._result(job)) is not None:
+            self._on_event(result)
+        return 0
+
+    def _result(self, job: PreviewJob) -> PreviewResult | None:
+        """None for no answer: this manager is stopping, or Spark is gone."""
+        try:
+            self._session.conf.set("spark.scheduler.pool", job.pool)
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.pool)
+            return self._done(job)
+        except Exception as error:
+            if self._stopping.is_set():
+                return None
+            if reason := spark_gone_reason(self._spark):
+                self._on_spark_gone(reason)
+                return None
+            if isinstance(error, BackfillManagerError):
+                return PreviewResult(job, refusal=error)
+            log.error("preview failed", backfill=job.preview_id, exc_info=error)
+            return PreviewResult(job, refusal=f"It failed: {one_line(error)}")
+
+    def _done(self, job: PreviewJob) -> PreviewResult:
+        clones = Clones(self._session, job.preview_id)
+        runs = {run.key for run in successful_runs(self._store, job.preview_id)}
+        if job.kind == kinds.BACKFILL_PROMOTE:
+            promotion = Promotion(
+                self._session, job.preview_id, self._state_id, runs, self._turns, rebase=job.rebase
+            )  # fmt: skip
+            promoted = tuple(promotion.run(clones.all()))
+            return PreviewResult(job, {"tables": [_promoted(one) for one in promoted]}, promoted)
+        found = clones.all()
+        if job.table is not None:
+            found = _named(self._session, found, job.table)
+        tables = [_diff_of(self._session, clone, runs, job.key) for clone in found]
+        return PreviewResult(job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]})
+
+    def _sweep(self) -> float | None:
+        now = self._clock.now()
+        if self._next_sweep is not None and now < self._next_sweep:
+            return (self._next_sweep - now).total_seconds()
+        self._next_sweep = now + SWEEP_INTERVAL
+        try:
+            if self._keep_s is not None and (ids := expired(self._store, now - timedelta(seconds=self._keep_s))):
+                self._on_event(PreviewsExpired(tuple(ids)))
+            left = remaining(self._session)
+            rows = self._store.read(Backfill, matching(preview_id=left)) if left else []
+            self._delete(sorted({row.preview_id or "" for row in rows if row.preview_outcome is not None}))
+        except Exception as error:  # noqa: BLE001 - logged; the next sweep does it
+            if not self._stopping.is_set() and spark_gone_reason(self._spark) is None:
+                log.warning("could not look for clones of previews", reason=one_line(error))
+        return SWEEP_INTERVAL.total_seconds()
+
+    def _delete(self, preview_ids: Sequence[str]) -> None:
+        for preview_id in preview_ids:
+            try:
+                Clones(self._session, preview_id).discard()
+            except Exception as error:  # noqa: BLE001 - logged; the next sweep does it
+                if not self._stopping.is_set() and spark_gone_reason(self._spark) is None:
+                    log.warning("could not delete the clones of a preview", backfill=preview_id, reason=one_line(error))
+
+
+def _promoted(one: Promoted) -> dict[str, Any]:
+    return {"table": one.table, "version": one.version, "parts": one.parts or None, "writes": len(one.writes)}
+
+
+def _named(spark: SparkSession, clones: Sequence[ClonedTable], name: str) -> list[ClonedTable]:
+    identity = OutputTable(spark, name).identity
+    found = [one for one in clones if identity in (one.source.identity, one.source.path)]
+    if not found:
+        written = ", ".join(one.source.table for one in clones) or "none"
+        raise InvalidInput(f"the preview has not written a table {name!r}; it has written {written}")
+    return found
+
+
+def _diff_of(
+    spark: SparkSession, clone: ClonedTable, runs: set[tuple[str, str]], key: Sequence[str]
+) -> dict[str, Any] | None:  # fmt: skip
+    """None for a table that no successful run has written."""
+    every = writes_to(spark, clone)
+    writes = [one for one in every if (one.dag_id, one.run_id) in runs]
+    if not writes:
+        return None
+    parts = Parts.of(writes) if all(one.replaced is not None for one in every) else Parts()
+    new = spark.read.format("delta").load(clone.path).where(parts.condition)
+    table = OutputTable(spark, clone.source.table)
+    state = table.read() if table.exists() else None
+    old = new.limit(0) if state is None else spark.read.format("delta").load(state.path).where(parts.condition)
+    found = diff(old, new, list(key) or _merge_key(writes), [] if parts.is_whole else each(writes, MAX_PARTS))
+    return {
+        "table": clone.source.table, "version": state.version if state else None, "cloned_version": clone.source.version,
+        "schema_changes": schema_changes(old.schema, new.schema), **asdict(found),
+    }  # fmt: skip
+
+
+def _merge_key(writes: Sequence[WriteOfTry]) -> list[str]:
+    """The columns by which all of them were merged."""
+    keys = {one.key for one in writes}
+    return list(next(iter(keys))) if len(keys) == 1 else []

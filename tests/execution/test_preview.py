@@ -1,0 +1,92 @@
+"""Tasks of a preview write clones, and read them in place of the tables; the tables stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+from support.executor_fixture import Stage, a_launch
+from support.previews import in_preview, played, values
+
+from backfill_manager.execution.messages import Failed
+from backfill_manager.execution.preview import Clones
+
+
+def test_a_table_is_written_and_read_as_its_clone(
+    stage: Stage, spark: SparkSession, events: str, clones: Clones
+) -> None:
+    path = spark.sql(f"DESCRIBE DETAIL {events}").first()["location"]
+
+    def write(ctx: Any) -> None:
+        rows = ctx.spark.table(events).where(ctx.in_interval("at")).selectExpr("at", "id", "v + 100 AS v")
+        ctx.write(rows, events, time_column="at")
+
+    def read(ctx: Any) -> list[float]:
+        from delta.tables import DeltaTable
+
+        ways = (
+            ctx.spark.table(events), ctx.spark.read.table(events), ctx.spark.read.format("delta").load(path),
+            ctx.spark.sql(f"SELECT * FROM (SELECT * FROM {events} AS e) WHERE id IN (SELECT id FROM {events})"),
+            ctx.spark.sql(f"WITH e AS (TABLE {events}) SELECT e.* FROM e JOIN {{x}} USING (id)", x=ctx.spark.table(events)),
+            DeltaTable.forName(ctx.spark, events).toDF(),
+        )  # fmt: skip
+        return [one.agg({"v": "sum"}).first()[0] for one in ways]
+
+    played(stage, in_preview(clones, 1), write)
+    played(stage, in_preview(clones, 2), write)
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1]
+    (clone,) = clones.all()
+    assert values(spark, f"delta.`{clone.path}`") == [0, 1, 100, 100, 101, 101]
+    assert (clone.source.table, clone.source.version) == (events, 1)
+    assert played(stage, in_preview(clones), read) == "[403.0, 403.0, 403.0, 403.0, 403.0, 403.0]"
+    assert played(stage, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
+
+
+def test_what_would_reach_the_table_itself_is_refused(
+    stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
+) -> None:
+    spark.sql(f"CREATE VIEW {schema}.seen AS SELECT * FROM {events}")
+
+    def write(ctx: Any) -> None:
+        ctx.write(ctx.spark.table(events).where(ctx.in_interval("at")), events, time_column="at")
+
+    played(stage, in_preview(clones), write)
+
+    def merge(ctx: Any) -> None:
+        from delta.tables import DeltaTable
+
+        DeltaTable.forName(ctx.spark, events).delete()
+
+    refused: list[tuple[Callable[[Any], Any], str]] = [
+        (lambda ctx: ctx.spark.table(f"{schema}.seen").count(), f"a query reads {events}"),
+        (lambda ctx: ctx.spark.sql(f"SELECT * FROM {events} VERSION AS OF 0").count(), f"a query reads {events}"),
+        (lambda ctx: ctx.spark.table(events).write.mode("append").saveAsTable(events), "DataFrameWriter.saveAsTable"),
+        (lambda ctx: ctx.spark.sql(f"DELETE FROM {events}"), "spark.sql('DELETE FROM"),
+        (merge, "DeltaTable.delete writes"),
+    ]
+    for function, text in refused:
+        outcome = stage.play(in_preview(clones), function)
+        assert isinstance(outcome, Failed) and text in outcome.error and not outcome.retryable, outcome
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1]
+
+
+def test_statements_of_sql(stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str) -> None:
+    sql = f"""
+        CREATE TABLE IF NOT EXISTS {schema}.made (id BIGINT, v DOUBLE) USING delta;
+        INSERT INTO {schema}.made SELECT id, v FROM {events} WHERE at >= :interval_start AND at < :interval_end;
+        MERGE INTO {events} t USING {schema}.made s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v + 10;
+        DELETE FROM {events} WHERE id = 20
+    """
+    played(stage, in_preview(clones, kind="sql", sql=sql))
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1]
+    assert not spark.catalog.tableExists(f"{schema}.made")
+    made, changed = (values(spark, f"delta.`{one.path}`") for one in reversed(clones.all()))
+    assert (made, changed) == ([0, 1], [0, 1, 1, 10, 11])
+    into = in_preview(
+        clones, kind="sql", sql=f"SELECT at, id, -v AS v FROM {events} WHERE id = 11", into=events, time_column="at"
+    )
+    played(stage, into)
+    assert values(spark, f"delta.`{clones.all()[0].path}`") == [-11, 0, 1, 1]
+    optimize = stage.play(in_preview(clones, kind="sql", sql=f"OPTIMIZE {events}"))
+    assert isinstance(optimize, Failed) and "can't be directed to the clones" in optimize.error

@@ -1,0 +1,202 @@
+"""Rows of a preview are compared with those of the table, and swapped in: once, and not over what others have written since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.executor_fixture import Stage
+from support.previews import in_preview, played, values
+
+from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.preview import Clones
+from backfill_manager.execution.promote import Promoted, Promotion
+from backfill_manager.execution.table_diff import diff
+from backfill_manager.execution.table_turns import TableTurns, TurnHolder
+from backfill_manager.manager.preview_work import _diff_of
+
+STATE = "0123456789ab"
+
+
+class Previewed:
+    """A table of which a preview has written anew the second day, with `v + 100`, and without one of its two rows."""
+
+    def __init__(self, stage: Stage, clones: Clones, table: str) -> None:
+        self.stage, self.clones, self.table, self.spark = stage, clones, table, stage.spark
+        self.runs: set[tuple[str, str]] = set()
+        self.run(lambda rows: rows.where("id != 21").selectExpr("at", "id", "v + 100 AS v"), 2)
+
+    def run(self, change: Callable[[Any], Any], n: int, **how: Any) -> None:
+        table = self.table
+
+        def write(ctx: Any) -> None:
+            ctx.write(change(ctx.spark.table(table).where(ctx.in_interval("at"))), table, time_column="at", **how)
+
+        launch = in_preview(self.clones, n)
+        played(self.stage, launch, write)
+        self.runs.add((launch.ti.dag_id, launch.ti.run_id))
+
+    def promote(self, *, rebase: bool = False) -> list[Promoted]:
+        turns = TurnHolder(TableTurns())
+        promotion = Promotion(self.spark, self.clones.preview_id, STATE, self.runs, turns, rebase=rebase)
+        return promotion.run(Clones(self.spark, self.clones.preview_id).all())
+
+    def refusal(self, *, rebase: bool = False) -> str:
+        with pytest.raises(Refused) as refused:
+            self.promote(rebase=rebase)
+        return str(refused.value)
+
+    def diff(self, *key: str) -> dict[str, Any]:
+        (clone,) = self.clones.all()
+        return _diff_of(self.spark, clone, self.runs, key) or {}
+
+    def versions(self) -> int:
+        return OutputTable(self.spark, self.table).read().version
+
+
+@pytest.fixture
+def previewed(stage: Stage, clones: Clones, events: str) -> Iterator[Previewed]:
+    return Previewed(stage, clones, events)
+
+
+FEATURES = "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name'"
+KINDS = {
+    "plain": "",
+    "partitioned, with deletion vectors and column mapping": f"PARTITIONED BY (id) TBLPROPERTIES ({FEATURES})",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clones: Clones, schema: str) -> None:
+    spark, table = stage.spark, f"{schema}.kinds"
+    spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE, old INT) USING delta {KINDS[kind]}")
+    rows = (
+        "make_timestamp(2013, 1, d, 12, 0, 0), d * 10 + id, id, 0 FROM range(2) JOIN (SELECT explode(array(1, 2, 3)) d)"
+    )
+    spark.sql(f"INSERT INTO {table} SELECT {rows}")
+    if kind != "plain":
+        spark.sql(f"DELETE FROM {table} WHERE v = 1 AND id > 30")
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN v TO x")
+        spark.sql(f"ALTER TABLE {table} RENAME COLUMN x TO v")
+    one = Previewed(stage, clones, table)
+    one.run(lambda rows: rows.selectExpr("at", "id + 1 AS id", "v", "old"), 1)
+    before = values(spark, table)
+    found = one.diff("id")
+    assert [found[name] for name in ("added", "removed", "changed", "same", "key")] == [1, 2, 2, 0, ["id"]]
+    assert [(column["name"], column["rows"]) for column in found["columns"]] == [("v", 2), ("old", 1)]
+    first, again = one.promote(), one.promote()
+    assert [(done.table, done.parts) for done in first] == [(table, 1)] and again == first
+    assert sorted(spark.table(table).where("at < TIMESTAMP'2013-01-03'").select("id", "v").collect()) == [
+        (11, 0.0), (12, 1.0), (20, 100.0)
+    ]  # fmt: skip
+    assert len(values(spark, table)) == len(before) - 1
+    assert one.diff()["added"] == one.diff()["removed"] == 0
+
+
+def test_tables_that_have_moved_on(previewed: Previewed) -> None:
+    spark, table = previewed.spark, previewed.table
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-03 10:00:00', 99, 9)")
+    spark.sql(f"UPDATE {table} SET v = v WHERE id = 20")  # it touches the day, and changes nothing
+    (done,) = previewed.promote()
+    assert done.version == previewed.versions() and len(values(spark, table)) == 6
+    previewed.run(lambda rows: rows.selectExpr("at", "id", "v + 1 AS v"), 1)
+    spark.sql(f"UPDATE {table} SET v = 7 WHERE id = 11")
+    message = previewed.refusal()
+    assert message.startswith("nothing was promoted: ") and "in the same intervals; --rebase swaps" in message
+    assert values(spark, table)[-1] == 100 and 7 in values(spark, table)
+    previewed.promote(rebase=True)
+    assert 7 not in values(spark, table) and 2 in values(spark, table)
+
+
+def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
+    spark, table = previewed.spark, previewed.table
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (w INT)")
+    assert "has other columns than when the preview began" in previewed.refusal()
+    assert previewed.diff()["schema_changes"] == [{"column": "w", "old": "int", "new": None}]
+    previewed.promote(rebase=True)
+    previewed.run(lambda rows: rows.selectExpr("at", "id", "v"), 3)
+    spark.sql(f"DROP TABLE {table}")
+    assert f"{table} was dropped since the preview began" in previewed.refusal(rebase=True)
+    spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
+    assert "was replaced by another table" in previewed.refusal(rebase=True)
+
+
+def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: Clones, events: str) -> None:
+    one = Previewed(stage, clones, events)
+
+    def merge(ctx: Any) -> None:
+        ctx.merge(ctx.spark.sql(f"SELECT at, id, -5D AS v FROM {events} WHERE id = 30"), events, on="id")
+
+    launch = in_preview(clones, 3)
+    played(stage, launch, merge)
+    assert "runs that did not succeed have written it" in one.refusal()
+    one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    one.spark.sql(f"INSERT INTO {events} VALUES (TIMESTAMP'2013-01-09', 90, 9)")
+    assert "can only replace it as a whole" in one.refusal(rebase=True)
+    one.spark.sql(f"DELETE FROM {events} WHERE id = 90")
+    (done,) = one.promote()
+    assert done.parts == 0 and values(one.spark, events) == [-5, 0, 1, 1, 100]
+
+
+def test_a_table_that_the_preview_has_made(stage: Stage, clones: Clones, schema: str) -> None:
+    table, launch = f"{schema}.made", in_preview(clones)
+
+    def write(ctx: Any) -> None:
+        ctx.write(ctx.spark.sql("SELECT TIMESTAMP'2013-01-01 05:00:00' AS at, 1D AS v"), table, time_column="at")
+
+    played(stage, launch, write)
+    assert not stage.spark.catalog.tableExists(table)
+    promotion = Promotion(
+        stage.spark, clones.preview_id, STATE, {launch.key[:2]}, TurnHolder(TableTurns()), rebase=False
+    )
+    promotion.run(clones.all())
+    assert values(stage.spark, table) == [1]
+    assert clones.discard() == 1 and clones.all() == []
+
+
+def test_rows_are_compared(spark: SparkSession) -> None:
+    columns = "k INT, f DOUBLE, m MAP<STRING, INT>, n STRUCT<x: MAP<INT, INT>>, s STRING"
+    old = [(1, float("nan"), {"a": 1, "b": 2}, ({1: 2},), None), (2, 0.0, {}, None, "x"), (3, 1.0, None, None, "y")]
+    new = [(1, float("nan"), {"b": 2, "a": 1}, ({1: 2},), None), (2, -0.0, {}, None, "z"), (4, 1.0, None, None, "y")]
+    before, after = (spark.createDataFrame(rows, columns) for rows in (old, new))
+    found = diff(before, after, ["K"], [])
+    assert (found.added, found.removed, found.changed, found.same) == (1, 1, 1, 1)
+    assert found.columns == [{"name": "s", "rows": 1, "examples": [{"key": {"k": 2}, "old": "x", "new": "z"}]}]
+    assert found.examples == {"added": [{"k": 4}], "removed": [{"k": 3}]}
+    whole = diff(before.union(before), after, [], [])
+    assert (whole.added, whole.removed, whole.changed, whole.same) == (2, 5, 0, 1)
+    with pytest.raises(InvalidInput, match=r"the key k is not unique: 3 of its values .* such as \{\"k\":\d\}"):
+        diff(before.union(before), after, ["k"], [])
+    with pytest.raises(InvalidInput, match="the key 'kk' is no column of both sides"):
+        diff(before, after, ["kk"], [])
+    assert json.dumps(found.examples)
+
+
+def test_broken_off_between_two_tables_it_goes_on(
+    previewed: Previewed, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, second = previewed.spark, f"{schema}.second"
+    spark.sql(f"CREATE TABLE {second} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
+    first, previewed.table = previewed.table, second
+    previewed.run(lambda rows: rows.sparkSession.sql("SELECT TIMESTAMP'2013-01-02' AS at, 1L AS id, 5D AS v"), 2)
+    commits = [0]
+
+    def dies_before_the_second(table: OutputTable, writer: Any) -> None:
+        if commits:
+            commits.pop()
+            return original(table, writer)
+        raise KeyboardInterrupt
+
+    original = OutputTable.save
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(OutputTable, "save", dies_before_the_second)
+        previewed.promote()
+    done = {name: OutputTable(spark, name).read().version for name in (first, second)}
+    assert (len(values(spark, first)), values(spark, second)) == (5, []), "one has the new rows, the other the old"
+    again = {one.table: one.version for one in previewed.promote()}
+    assert again == {first: done[first], second: done[second] + 1}
+    assert (len(values(spark, first)), values(spark, second)) == (5, [5])

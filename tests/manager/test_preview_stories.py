@@ -1,0 +1,205 @@
+"""Previews beside real work: their runs stand apart until they are promoted. Without Spark: what is done with clones is given."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from support.scenarios import Killed, Mortal, accepted, refused
+
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.preview_parts import WriteOfTry
+from backfill_manager.execution.promote import Promoted
+from backfill_manager.manager.prefetch import refill
+from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
+from backfill_manager.manager.previews import expired
+from backfill_manager.manager.tick_context import PreviewJob
+from backfill_manager.model.records import DagRun, Response, TableAccess
+from backfill_manager.schemas import kinds
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+SPEC = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"a": {"depends_on_past": True}})
+
+
+class FakeClones:
+    """Does at once what `PreviewWork` does with tables: nothing, and says so. Remembers what it was asked for."""
+
+    def __init__(self, ground: InMemoryManager) -> None:
+        self.ground, self.promoted, self.deleted = ground, list[PreviewJob](), list[str]()
+        self.refusal = ""
+        ground._loop._previews = self
+
+    def work(self, job: PreviewJob) -> None:
+        runs = [run for run in self.ground.store.read(DagRun) if run.run_type in ("preview", "backfill")]
+        writes = tuple(
+            WriteOfTry(1, run.dag_id, run.run_id, "a", 1) for run in runs if run.run_id.startswith("preview__")
+        )
+        table = Promoted("silver.t", "silver.t", "file:/w/t", 7, 1, writes)
+        tables = (table,) if job.kind == kinds.BACKFILL_PROMOTE else ()
+        self.promoted.append(job)
+        self.ground.events.put(PreviewResult(job, {"tables": len(tables)}, tables, self.refusal))
+
+    def delete(self, preview_id: str) -> None:
+        self.deleted.append(preview_id)
+
+
+def a_preview(ground: InMemoryManager, n: int = 3, **fields: object) -> str:
+    preview_id = ground.backfill("d", days("2023-01-01", n), reprocess="completed", **fields)
+    live = ground.state.backfills[preview_id]
+    ground.state.put(live.row.evolve(preview_id=preview_id))
+    ground.commit()
+    refill(live, ground.store)
+    return preview_id
+
+
+def previewed(script: Callable[[TaskLaunch], Outcome | None] | None = None) -> tuple[InMemoryManager, FakeClones, str]:
+    """Two days that have real runs, and a preview of three that has ended."""
+    ground = InMemoryManager(SPEC)
+    clones = FakeClones(ground)
+    ground.backfill("d", days("2023-01-01", 2))
+    ground.drain()
+    if script is not None:
+        ground.script = script
+    preview_id = a_preview(ground)
+    ground.drain()
+    return ground, clones, preview_id
+
+
+def standing(ground: InMemoryManager) -> list[tuple[str, str, str | None]]:
+    return [(run.run_id, run.state, run.previous_run_id) for run in ground.runs("d") if run.run_type == "backfill"]
+
+
+REAL = [
+    ("backfill__2023-01-01T00:00:00Z", "success", None),
+    ("backfill__2023-01-02T00:00:00Z", "success", "backfill__2023-01-01T00:00:00Z"),
+]
+
+
+def test_runs_of_a_preview_stand_apart() -> None:
+    ground, _, preview_id = previewed()
+    assert standing(ground) == REAL
+    runs = [run for run in ground.runs("d") if run.run_type == "preview"]
+    ids = [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3)]
+    assert [(run.run_id, run.previous_run_id) for run in runs] == list(zip(ids, [None, *ids], strict=False))
+    of_previews = {launch.preview_id for launch in ground.launched if launch.run.run_type == "preview"}
+    assert of_previews == {preview_id}
+    assert {launch.preview_id for launch in ground.launched if launch.run.run_type == "backfill"} == {None}
+    ground.backfill("d", days("2023-01-03", 1))
+    ground.drain()
+    assert standing(ground)[-1] == ("backfill__2023-01-03T00:00:00Z", "success", REAL[-1][0]), "as if there was none"
+
+
+def test_a_date_that_failed_and_is_retried_gets_another_run() -> None:
+    fails = [True]
+
+    def script(launch: TaskLaunch) -> Outcome | None:
+        return Failed("boom") if fails[0] and launch.run.run_type == "preview" else Succeeded()
+
+    ground, _, preview_id = previewed(script)
+    for _ in range(2):
+        accepted(ground, kinds.BACKFILL_RETRY, backfill_id=preview_id)
+    fails[0] = False
+    accepted(ground, kinds.BACKFILL_RETRY, backfill_id=preview_id)
+    first = [run.run_id for run in ground.runs("d") if run.run_id.startswith(f"preview__{preview_id}__2023-01-01")]
+    assert [run_id.partition("Z")[2] for run_id in first] == ["", "__2", "__3", "__4"]
+    assert standing(ground) == REAL
+
+
+def test_promoted_runs_take_the_places_of_those_before() -> None:
+    ground, clones, preview_id = previewed()
+    answer = accepted(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert answer.message == f"preview {preview_id} is promoted: 1 table, 3 runs"
+    check_promoted(ground, preview_id)
+    assert clones.deleted == [preview_id]
+    assert "is promoted: its clones are gone" in refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    ground.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    ground.drain()
+    assert [run for run in standing(ground) if run[0] == "backfill__2023-01-02T00:00:00Z__2"], standing(ground)
+
+
+def check_promoted(ground: InMemoryManager, preview_id: str) -> None:
+    new = [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3)]
+    current = [run for run in standing(ground) if run[1] != "overridden"]
+    assert current == list(zip(new, ["success"] * 3, [None, *new], strict=False))
+    assert [run.overridden_by for run in ground.runs("d") if run.state == "overridden"] == new[:2]
+    assert ground.row(preview_id).preview_outcome == "promoted"
+    writes = [(row.run_id, row.table_name, row.version) for row in ground.store.read(TableAccess)]
+    assert writes == [(run_id, "silver.t", 7) for run_id in new]
+
+
+@pytest.mark.parametrize("commits", range(8))
+def test_killed_after_any_table_of_the_commit_that_promotes(commits: int) -> None:
+    ground, clones, preview_id = previewed()
+    ground.ask(kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    ground.tick()
+    assert clones.promoted
+    ground.leader = Mortal(ground.leader, commits)  # type: ignore[assignment]
+    with contextlib.suppress(Killed):
+        ground.drain()
+    ground.crash()
+    clones = FakeClones(ground)
+    ground.drain()
+    check_promoted(ground, preview_id)
+    (answer,) = [row for row in ground.store.read(Response) if row.kind == kinds.BACKFILL_PROMOTE]
+    assert answer.outcome == "accepted"
+
+
+def test_what_can_not_be_promoted() -> None:
+    def script(launch: TaskLaunch) -> Outcome | None:
+        is_third = launch.run.logical_date is not None and launch.run.logical_date.day == 3
+        return Failed("boom") if is_third and launch.run.run_type == "preview" else Succeeded()
+
+    ground, clones, preview_id = previewed(script)
+    assert "1 item did not succeed" in refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    real = ground.backfill("d", days("2023-06-01", 1))
+    ground.drain()
+    assert "is no preview" in refused(ground, kinds.BACKFILL_DISCARD, backfill_id=real)
+    clones.refusal = "silver.t has moved on"
+    message = refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    assert message == "silver.t has moved on" and clones.deleted == []
+    assert ground.row(preview_id).preview_outcome is None
+    clones.refusal = ""
+    ground.script = lambda _: None
+    ground.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    ground.drain()
+    meets = refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    assert meets.startswith("Run backfill__2023-01-02T00:00:00Z__2 of DAG d is running")
+    for key in list(ground.running):
+        ground.finish(key, Succeeded())
+    ground.script = lambda _: Succeeded()
+    ground.drain()
+    accepted(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    current = [run for run, state, _ in standing(ground) if state == "success" and run.startswith("preview")]
+    assert current == [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2)]
+
+
+def test_a_preview_that_runs_is_not_promoted_or_discarded() -> None:
+    ground = InMemoryManager(SPEC, script=lambda _: None)
+    FakeClones(ground)
+    preview_id = a_preview(ground)
+    for kind in (kinds.BACKFILL_PROMOTE, kinds.BACKFILL_DISCARD):
+        assert "when it has ended, or is cancelled" in refused(ground, kind, backfill_id=preview_id)
+    accepted(ground, kinds.BACKFILL_DIFF, backfill_id=preview_id)
+
+
+def test_discarded_or_expired_nothing_of_it_runs_again() -> None:
+    ground, clones, preview_id = previewed(lambda launch: Failed("boom"))
+    assert expired(ground.store, ground.clock.now()) == []
+    ground.clock.advance(days=8)
+    assert expired(ground.store, ground.clock.now()) == [preview_id]
+    accepted(ground, kinds.BACKFILL_DISCARD, backfill_id=preview_id)
+    assert clones.deleted == [preview_id] and ground.row(preview_id).preview_outcome == "discarded"
+    assert expired(ground.store, ground.clock.now()) == []
+    run_id = next(run.run_id for run in ground.runs("d") if run.run_type == "preview")
+    for kind, payload in (
+        (kinds.BACKFILL_RETRY, {"backfill_id": preview_id, "latest_version": False, "downstream": False}),
+        (kinds.BACKFILL_DIFF, {"backfill_id": preview_id}),
+        (kinds.RUN_MARK, {"dag_id": "d", "run_id": run_id, "state": "success"}),
+    ):
+        assert "is discarded: its clones are gone" in refused(ground, kind, **payload)
+    other = a_preview(ground)
+    ground.drain()
+    ground.events.put(PreviewsExpired((other,)))
+    ground.drain()
+    assert clones.deleted == [preview_id, other] and ground.row(other).preview_outcome == "expired"
