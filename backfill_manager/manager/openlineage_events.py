@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
 from openlineage.client.facet_v2 import (
     DatasetFacet,
     RunFacet,
@@ -39,7 +39,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, R, RunKey, TableAccess, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
 
-PRODUCER: Final = f"backfill_manager/{__version__}"
+PRODUCER: Final = f"urn:backfill-manager:{__version__}"  # a URI, as the specification wants it
 INTEGRATION: Final = "BACKFILL_MANAGER"
 _ENDS: Final = {
     s.SUCCESS: RunState.COMPLETE,
@@ -69,6 +69,7 @@ class LineageEvents:
     """Makes the events of one manager. `namespace` is that of its jobs, `state_id` the identity of its state."""
 
     def __init__(self, namespace: str, state_id: str, spark_version: str) -> None:
+        set_producer(PRODUCER)  # of facets
         self._namespace, self._state_id = namespace, state_id
         self._have_begun = set[tuple[Any, ...]]()  # and not ended: keys of runs and tries whose start was sent
         self._engine = processing_engine_run.ProcessingEngineRunFacet(spark_version, "spark", __version__)

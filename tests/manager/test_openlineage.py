@@ -16,7 +16,7 @@ from openlineage.client.serde import Serde
 
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
-from backfill_manager.manager.openlineage_events import LineageEvents
+from backfill_manager.manager.openlineage_events import PRODUCER, LineageEvents
 from backfill_manager.manager.openlineage_sender import OpenLineageSender, make_client
 from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.settings.model import OpenLineageSettings
@@ -161,11 +161,12 @@ def test_every_event_says_where_its_schema_is_published(sink: Sink, sender: Open
     published = re.compile(r"https://openlineage\.io/spec/facets/\d+-\d+-\d+/(\w+)\.json#/\$defs/\1")
     for event in sink.wait_for(4):
         assert event["schemaURL"].startswith("https://openlineage.io/spec/")
+        assert event["producer"] == PRODUCER
         assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
         datasets = event["inputs"] + event["outputs"]
         facets = [facet for holder in (event["run"], event["job"], *datasets) for facet in holder["facets"].values()]
         facets += [facet for one in event["outputs"] for facet in one["outputFacets"].values()]
-        assert all(published.fullmatch(facet["_schemaURL"]) and facet["_producer"] for facet in facets)
+        assert all(published.fullmatch(facet["_schemaURL"]) and facet["_producer"] == PRODUCER for facet in facets)
 
 
 def test_what_begins_and_ends_in_one_tick_has_a_start(sink: Sink, sender: OpenLineageSender) -> None:
