@@ -78,7 +78,9 @@ class OpenLineageSender(Service):
                 self._left_out += 1
             if self._waiting:
                 self._is_empty.clear()
-        self.wake()
+            is_away = self._failures > 0
+        if not is_away:  # else the next attempt is due after its delay, however many commits there are meanwhile
+            self.wake()
 
     def run_once(self) -> float | None:
         while True:

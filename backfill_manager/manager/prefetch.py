@@ -65,7 +65,7 @@ def _read_writes(state: ManagerState, store: Store) -> None:
         table
         for run in state.runs.values()
         for task in run.spec.work
-        if task.waits_for and run.tasks.get(task.task_id, None) is not None
+        if task.waits_for and task.task_id in run.tasks
         for table in task.waits_for
     }
     missing = waited_for - state.written.keys()
