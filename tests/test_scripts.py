@@ -70,17 +70,36 @@ def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: t
     copy = tmp_path / "a copy"
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
     parts = f"""case "$*" in
-        "-m pytest --"*" -m spark") echo with Spark; exit {codes[0]};;
-        "-m pytest --"*" -m processes and not spark") echo processes; exit {codes[1]};;
-        "-m pytest --"*" -m not processes and not spark") echo others; exit {codes[2]};;
+        "-m pytest -o"*" -m spark") echo with Spark; exit {codes[0]};;
+        "-m pytest -o"*" -m processes and not spark") echo processes; exit {codes[1]};;
+        "-m pytest -o"*" -m not processes and not spark") echo others; exit {codes[2]};;
         "-m pytest"*) echo "alone: $*";;
     esac"""
     program(copy / ".venv" / "bin", "python", parts)
     done = run(copy / "tests" / "run")
-    expected = next((code for code in reversed(codes) if code), 0)
-    assert (done.returncode, done.stdout) == (expected, "with Spark\nprocesses\nothers\n")
+    assert (done.returncode, done.stdout) == (int(any(codes)), "with Spark\nprocesses\nothers\n")
     chosen = run(copy / "tests" / "run", "-k", "one story")
     assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
+
+
+@pytest.mark.parametrize(
+    ("failed", "passes_alone", "is_green"), [(1, True, True), (3, True, True), (4, True, False), (1, False, False)]
+)
+def test_a_few_failed_tests_run_again_alone(tmp_path: Path, failed: int, passes_alone: bool, is_green: bool) -> None:
+    in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
+    copy = tmp_path / "a copy"
+    shutil.copy(RUN_TESTS, copy / "tests" / "run")
+    lines = "\n".join(f'  "tests/test_a.py::test_{number}": true,' for number in range(failed))
+    parts = f"""case "$*" in
+        "-m pytest -o"*" --last-failed "*" -m processes and not spark") echo again; exit {int(not passes_alone)};;
+        "-m pytest -o"*" -m processes and not spark")
+            cache=${{4#cache_dir=}}/v/cache; mkdir -p "$cache"; echo '{{\n{lines}\n}}' >"$cache/lastfailed"; echo failed; exit 1;;
+    esac"""
+    program(copy / ".venv" / "bin", "python", parts)
+    done = run(copy / "tests" / "run")
+    unsteady = f"UNSTEADY: {failed} failed above, in part processes beside the others, and passed alone; they are to be mended\n"
+    output = "failed\n" + "again\n" * (failed <= 3) + unsteady * is_green
+    assert (done.returncode, done.stdout) == (int(not is_green), output)
 
 
 def test_a_run_of_the_suite_that_is_broken_off_shows_how_far_each_part_came(tmp_path: Path) -> None:
@@ -88,8 +107,8 @@ def test_a_run_of_the_suite_that_is_broken_off_shows_how_far_each_part_came(tmp_
     copy = tmp_path / "a copy"
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
     parts = """case "$*" in
-        "-m pytest --"*" -m spark") until [ -e half ] && [ -e ended ]; do sleep 0.01; done; kill "$PPID";;
-        "-m pytest --"*" -m processes and not spark") echo came to a half; touch half; exec sleep 600;;
+        "-m pytest -o"*" -m spark") until [ -e half ] && [ -e ended ]; do sleep 0.01; done; kill "$PPID";;
+        "-m pytest -o"*" -m processes and not spark") echo came to a half; touch half; exec sleep 600;;
         "-m pytest"*) echo others; touch ended;;
     esac"""
     program(copy / ".venv" / "bin", "python", parts)
