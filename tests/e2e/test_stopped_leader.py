@@ -3,8 +3,6 @@ leader wakes up."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.manager_process import TIMEOUT_S, wait_for
-from support.process_tree import processes_below
+from support.process_tree import signal_all
 from support.steady import Steady
 
 from backfill_manager.model import states as s
@@ -23,13 +21,6 @@ from backfill_manager.store.base import Condition
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path
-
-
-def _signal_all(process: subprocess.Popen[bytes], number: int) -> None:
-    """The manager, its JVM and its tasks' processes."""
-    for pid in (process.pid, *processes_below(process.pid)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +38,7 @@ def test_a_leader_that_wakes_up_too_late_ends_and_has_done_nothing_twice(
     standby = managers()
     wait_for(lambda: "standing by" in story.log(1))
     if of_all:
-        _signal_all(leader, signal.SIGSTOP)
+        signal_all(leader, signal.SIGSTOP)
     else:
         leader.send_signal(signal.SIGSTOP)
     story.when_led_by(standby.pid)
@@ -55,7 +46,7 @@ def test_a_leader_that_wakes_up_too_late_ends_and_has_done_nothing_twice(
     works = [Condition("term", "=", 2), Condition("state", "in", (s.RUNNING, s.SUCCESS))]
     wait_for(lambda: story.store.count("task_try", [], works)[()])
     if of_all:
-        _signal_all(leader, signal.SIGCONT)
+        signal_all(leader, signal.SIGCONT)
     else:
         leader.send_signal(signal.SIGCONT)
     assert leader.wait(TIMEOUT_S) == 1

@@ -96,11 +96,11 @@ def same_rows(actual: pd.DataFrame, expected: pd.DataFrame, key: list[str]) -> N
     pd.testing.assert_frame_equal(_plain(actual, key), _plain(expected, key), rtol=1e-9)
 
 
-def check_table(warehouse: Path, name: str, days: list[date], *, has_others: bool = False) -> None:
+def check_table(warehouse: Path | str, name: str, days: list[date], *, has_others: bool = False) -> None:
     """What a table of the demo holds is what is expected of these days; `has_others`: the table has more days."""
     expected, key = EXPECTED[name]
     where = f"WHERE day BETWEEN '{days[0]}' AND '{days[-1]}'" if has_others else ""
-    found = QueryBuilder().register(name, DeltaTable(str(warehouse / name)))
+    found = QueryBuilder().register(name, DeltaTable(f"{warehouse}/{name}"))
     rows = found.execute(f"SELECT * FROM {name} {where}").read_all()
     frame = pd.DataFrame({column: rows[column].to_pylist() for column in rows.schema.names})
     same_rows(frame, expected(days), key)

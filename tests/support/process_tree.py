@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 from pathlib import Path
+from typing import Any
+
+
+def signal_all(process: subprocess.Popen[Any], number: int) -> None:
+    """It and all processes below it: of a manager its JVM and its tasks."""
+    for pid in (process.pid, *processes_below(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def processes_below(pid: int) -> list[int]:

@@ -1,0 +1,77 @@
+"""State and warehouse in a bucket (moto's S3 on this machine): managers are killed, stand still and are replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from support import flights_in_pandas as by_pandas
+from support.manager_process import TIMEOUT_S, kill, wait_for
+from support.process_tree import signal_all
+from support.s3_server import BUCKET, has_connector, s3_in_environ
+from support.steady import Steady
+
+from backfill_manager.model.records import Manager, TaskTry
+from backfill_manager.store.base import Condition
+
+REPOSITORY = Path(__file__).parents[2]
+DEMO_TIMEOUT_S = 1800.0
+
+pytestmark = pytest.mark.skipif(
+    not has_connector(), reason="`python -m backfill_manager.execution.connectors s3a://` fetches the connector"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    with s3_in_environ():
+        yield f"s3://{BUCKET}"
+
+
+def test_a_leader_is_killed_the_next_stands_still_and_a_third_ends_the_work(
+    root: Path, bucket: str, managers: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    story = Steady(root, place=f"{bucket}/steady", lease={"seconds": 10})
+    first = managers()
+    story.begin(10)
+    story.when_done(1)
+    kill(first)
+    second = managers()
+    story.when_led_by(second.pid)
+    third = managers()
+    wait_for(lambda: "standing by" in story.log(2))
+    wait_for(lambda: story.store.count("task_try", [], [Condition("term", "=", 2)])[()])
+    signal_all(second, signal.SIGSTOP)
+    assert story.done() < story.days, "in the middle"
+    story.when_led_by(third.pid)
+    story.end()
+    signal_all(second, signal.SIGCONT)
+    assert second.wait(TIMEOUT_S) == 1
+    assert "stopping: the lease is lost" in story.log(1)
+    story.end()
+    assert [row.pid for row in story.store.read(Manager, order_by=["term"])] == [first.pid, second.pid, third.pid]
+    assert "lost" in {one.state for one in story.store.read(TaskTry)}, "something was running when the first was killed"
+
+
+@pytest.mark.slow
+def test_the_demo_leaves_the_tables_that_pandas_computes(tmp_path: Path, bucket: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+    environ |= {"BFM_STATE": f"{bucket}/demo/state", "BFM_WAREHOUSE": f"{bucket}/demo/warehouse".replace("s3:", "s3a:")}
+    with (tmp_path / "demo.log").open("wb") as log:
+        done = subprocess.run(
+            [REPOSITORY / "spark-submit.sh", "demo"], env=environ, stdout=log, stderr=subprocess.STDOUT,
+            timeout=DEMO_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, (tmp_path / "demo.log").read_text()
+    for table in by_pandas.EXPECTED:
+        by_pandas.check_table(f"{bucket}/demo/warehouse", table, by_pandas.days_of(date(2013, 1, 1), date(2013, 1, 31)))
