@@ -69,7 +69,12 @@ CONNECTORS: Final[Mapping[str, tuple[Jar, ...]]] = {"s3": S3, "s3a": S3, "abfs":
 
 def spark_jars(warehouse: str) -> list[str]:
     """Paths of the jars that Spark is started with: Delta's, and those of the connector that the warehouse needs."""
-    return jar_paths((*DELTA, *CONNECTORS.get(_scheme(warehouse), ())))
+    return jar_paths(_jars(warehouse))
+
+
+def missing_jars(warehouse: str) -> list[str]:
+    """The file names of those of them that are still to be fetched."""
+    return [jar.file_name for jar in _jars(warehouse) if not jar.path.exists()]
 
 
 def connector_conf(warehouse: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -85,6 +90,10 @@ def connector_conf(warehouse: str, environ: Mapping[str, str] = os.environ) -> d
     if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
         conf["spark.hadoop.fs.s3a.endpoint.region"] = region
     return conf
+
+
+def _jars(warehouse: str) -> tuple[Jar, ...]:
+    return (*DELTA, *CONNECTORS.get(_scheme(warehouse), ()))
 
 
 def _scheme(place: str) -> str:

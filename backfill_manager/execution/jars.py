@@ -34,6 +34,10 @@ class Jar(NamedTuple):
     def file_name(self) -> str:
         return f"{self.artifact}-{self.version}.jar"
 
+    @property
+    def path(self) -> Path:
+        return cache_folder() / "jars" / self.file_name
+
 
 DELTA: Final = (
     Jar("io.delta", "delta-spark_4.2_2.13", "4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
@@ -64,10 +68,9 @@ def java() -> str:
 
 def jar_paths(jars: Sequence[Jar]) -> list[str]:
     """Paths of these jars; those that are not in the cache yet are fetched now."""
-    folder = cache_folder() / "jars"
-    if missing := [jar for jar in jars if not (folder / jar.file_name).exists()]:
-        _fetch(missing, folder)
-    return [str(folder / jar.file_name) for jar in jars]
+    if missing := [jar for jar in jars if not jar.path.exists()]:
+        _fetch(missing, cache_folder() / "jars")
+    return [str(jar.path) for jar in jars]
 
 
 def _fetch(jars: Sequence[Jar], folder: Path) -> None:

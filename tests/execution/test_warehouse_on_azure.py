@@ -14,7 +14,6 @@ from deltalake import DeltaTable, QueryBuilder
 from support.azure_server import ACCOUNT, CONTAINER, KEY, WHERE_TO_GET_IT, azure_environ, azure_server, find_azurite
 
 from backfill_manager.execution.connectors import AZURE
-from backfill_manager.user_cache import cache_folder
 
 HOST = f"{ACCOUNT}.dfs.core.windows.net"
 WAREHOUSE = f"abfs://{CONTAINER}@{HOST}/warehouse"
@@ -36,7 +35,7 @@ spark.stop()
 @pytest.mark.slow
 @pytest.mark.skipif(find_azurite() is None, reason=WHERE_TO_GET_IT)
 @pytest.mark.skipif(
-    not all((cache_folder() / "jars" / jar.file_name).exists() for jar in AZURE),
+    not all(jar.path.exists() for jar in AZURE),
     reason="`python -m backfill_manager.execution.connectors abfss://` fetches the connector",
 )
 def test_a_table_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

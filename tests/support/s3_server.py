@@ -17,7 +17,6 @@ import httpx
 import pytest
 
 from backfill_manager.execution.connectors import S3
-from backfill_manager.user_cache import cache_folder
 
 BUCKET = "bucket"
 
@@ -62,7 +61,7 @@ def s3_in_environ() -> Iterator[str]:
 
 def has_connector() -> bool:
     """Whether Hadoop's connector has been fetched."""
-    return all((cache_folder() / "jars" / jar.file_name).exists() for jar in S3)
+    return all(jar.path.exists() for jar in S3)
 
 
 def in_turns(app: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,11 +30,11 @@ DEFAULT_LIMIT: Final = 50  # rows of a table; documents have all
 COLOURS: Final[Mapping[str, str]] = {
     "success": "green", "accepted": "green", "ok": "green", "leading": "green",
     "running": "cyan", "queued": "blue", "scheduled": "blue", "pending": "bright_black", "none": "bright_black",
-    "failed": "red", "refused": "red", "wrong": "red", "upstream_failed": "dark_orange", "up_for_retry": "yellow",
-    "paused": "yellow", "waiting": "yellow", "cancelled": "magenta", "skipped": "bright_black",
+    "failed": "red", "refused": "red", "wrong": "red", "error": "red", "upstream_failed": "dark_orange", "up_for_retry": "yellow",
+    "paused": "yellow", "waiting": "yellow", "warning": "yellow", "cancelled": "magenta", "skipped": "bright_black",
     "overridden": "bright_black", "removed": "bright_black", "stopped": "yellow",
 }  # fmt: skip
-_STATE_COLUMNS = frozenset({"state", "outcome"})
+_STATE_COLUMNS = frozenset({"state", "outcome", "status"})
 _NEVER_WRAPPED = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id", "object_id"}
 _MAX_TEXT_WIDTH = 60
 _INSTANT_SUFFIX = "_at"  # of fields that hold when something happened; dates and bounds of intervals have other names
