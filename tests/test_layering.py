@@ -35,6 +35,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
                 "masking",
                 "yaml_reader",
                 "user_cache",
+                "package_files",
             },
             {"value_rules", "logging"},
             {"settings"},

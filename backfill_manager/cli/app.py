@@ -27,7 +27,7 @@ from backfill_manager.store.one_look import one_look
 GROUPS: Final = (
     "manager", "dags", "bundles", "backfill", "runs", "tasks", "requests", "pools", "tables", "state", "config",
 )  # fmt: skip
-COMMANDS: Final = ("lineage", "serve", "doctor")  # those that define a single `command`
+COMMANDS: Final = ("init", "doctor", "lineage", "serve")  # those that define a single `command`
 INTRODUCTION: Final = """Spark-native backfills with their state in Delta tables.
 
 A manager runs in the background ([cyan]bfm manager start[/]); other commands submit requests to it, or read the state:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.responses import Response
 
-if TYPE_CHECKING:
-    from importlib.abc import Traversable
+from backfill_manager.package_files import package_files
 
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
@@ -26,15 +23,7 @@ _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/sv
 @cache
 def files() -> dict[str, bytes]:
     """Content by name (`vendor/htmx.min.js`)."""
-    return dict(_walk(resources.files("backfill_manager.web").joinpath("static"), ""))
-
-
-def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir():
-            yield from _walk(entry, f"{prefix}{entry.name}/")
-        elif not entry.name.startswith("."):
-            yield f"{prefix}{entry.name}", entry.read_bytes()
+    return package_files("backfill_manager.web", "static")
 
 
 @cache
