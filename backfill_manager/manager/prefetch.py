@@ -67,6 +67,7 @@ def _read_writes(state: ManagerState, store: Store) -> None:
         for task in run.spec.work
         if task.waits_for and task.task_id in run.tasks
         for table in task.waits_for
+        if isinstance(table, str)
     }
     missing = waited_for - state.written.keys()
     if not missing:

@@ -19,6 +19,7 @@ from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
+from backfill_manager.schemas.waits import label
 from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
         document(
             _TASK_FIELDS, task, upstream=list(task.upstream), downstream=list(spec.downstream(task.task_id)),
             trigger_rule=None if task.is_callback else task.trigger_rule, retry_delay_s=task.retry_delay,
-            timeout_s=task.timeout,
+            timeout_s=task.timeout, waits_for=[label(wait) for wait in task.waits_for],
         )
         for task in spec.in_order
     ]  # fmt: skip
