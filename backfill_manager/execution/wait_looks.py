@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,15 +22,18 @@ from backfill_manager.execution.interval_rows import axis_along, rows_counter
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.planning.data_gaps import rows_in
+from backfill_manager.planning.plan_waits import LookFor
 from backfill_manager.planning.wait_looks import Look
-from backfill_manager.schemas.waits import ConditionWait, RowsWait
+from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
 from backfill_manager.store.file_exists import file_exists
 from backfill_manager.store.table_log import TableLog, read_table_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NO_INTERVAL = "the run has no interval"
+NO_INTERVAL: Final = "the run has no interval"
+MAX_FILES_OF_PLAN: Final = 100
+_THREADS: Final = 8  # that look for files of a plan
 Found = dict[Look, bool | str]
 
 
@@ -42,8 +46,8 @@ def look_for_file(look: Look) -> bool | str:
         return one_line(error)
 
 
-def look_for_rows(spark: SparkSession, looks: Sequence[Look]) -> Found:
-    """Of one table and column. Only where its log does not tell enough, Spark counts."""
+def look_for_rows(spark: SparkSession, looks: Sequence[Look], *, may_count: bool = True) -> Found:
+    """Of one table and column. Only where its log does not tell enough, Spark counts; if it may not, these looks are left out."""
     first = looks[0].wait
     assert isinstance(first, RowsWait)
     table, column = first.rows, first.time_column
@@ -55,10 +59,31 @@ def look_for_rows(spark: SparkSession, looks: Sequence[Look]) -> Found:
     log = read_table_log(location, column, None, None)
     if problem := log.problem_of(column):
         return found | dict.fromkeys(of_intervals, "table not found" if log.is_gone else problem)
-    counter = _Counter(spark, location, log)
+    counter = _Counter(spark, location, log, may_count)
     for apart in _apart(of_intervals):
         found |= counter.of(apart)
     return found
+
+
+def looks_of_plan(spark: SparkSession) -> LookFor:
+    """What a dry run can look for in passing: rows that a table's log tells of, some files, and no condition."""
+
+    def look_for(looks: Sequence[Look]) -> Found:
+        found: Found = {}
+        by_table: dict[tuple[str, str], list[Look]] = defaultdict(list)
+        for look in looks:
+            if isinstance(look.wait, RowsWait):
+                by_table[look.wait.rows, look.wait.time_column].append(look)
+        for of_table in by_table.values():
+            try:
+                found |= look_for_rows(spark, of_table, may_count=False)
+            except Exception as error:  # noqa: BLE001 - the plan says so
+                found |= dict.fromkeys(of_table, one_line(error))
+        files = [look for look in looks if isinstance(look.wait, FileWait)][:MAX_FILES_OF_PLAN]
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return found | dict(zip(files, threads.map(look_for_file, files), strict=True))
+
+    return look_for
 
 
 def look_for_condition(spark: SparkSession, look: Look) -> bool | str:
@@ -95,6 +120,7 @@ class _Counter:
     spark: SparkSession
     path: str
     log: TableLog
+    may_count: bool
 
     def of(self, looks: Sequence[Look]) -> Found:
         """Of intervals in order, none of which overlaps another."""
@@ -104,6 +130,8 @@ class _Counter:
         n = np.where(self.log.why_unknown is None, rows.n, 0)
         found: Found = dict(zip(looks, (n >= wanted).tolist(), strict=True))
         open_ = [look for look, is_open in zip(looks, ((n < wanted) & ~is_known).tolist(), strict=True) if is_open]
+        if not self.may_count:
+            return {look: result for look, result in found.items() if look not in open_}
         if open_:
             axis = self._axis(open_)
             counted = rows_counter(self.spark)(self.path, self.log.column, self.log.kind, axis)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.wait_looks import look_for_condition, look_for_file, look_for_rows
+from backfill_manager.execution.wait_looks import look_for_condition, look_for_file, look_for_rows, looks_of_plan
 from backfill_manager.planning.wait_looks import Look
 from backfill_manager.testing import days
 
@@ -126,6 +126,16 @@ def test_files_and_folders(tmp_path: Path) -> None:
     assert look_for_file(Look(file("/in/{interval_start:%Y}"))) == "the run has no interval"
     assert "xyz" in str(found("xyz://bucket/x"))
     assert "characters" in str(found("s3://bucket/[x]"))
+
+
+def test_a_dry_run_looks_for_rows_by_logs_and_for_files(spark: SparkSession, orders: str, tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    half = Look(rows(orders, time_column="at"), DAY[0] + timedelta(hours=22), DAY[1])
+    files = [Look(file("/x"), path=str(tmp_path / name)) for name in ("here", "there")]
+    looks = [at(orders, 2), at(orders, 4), half, at("partner.nothing", 2), *files, Look(condition("SELECT true"), *DAY)]
+    assert looks_of_plan(spark)(looks) == {
+        looks[0]: True, looks[1]: False, looks[3]: "table not found", files[0]: True, files[1]: False
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from support.page_client import browser_of
 from support.scenarios import accepted, clear
 
 from backfill_manager import condition, file, rows
@@ -139,6 +140,14 @@ def test_many_runs_say_in_bounded_text_what_they_wait_for() -> None:
     ground.backfill("silver", DAY)
     ground.drain()
     assert ground.reason is not None and len(ground.reason) < 4000 and ground.reason.endswith(" and 20 more")
+
+
+def test_the_timeline_says_what_a_run_waits_for() -> None:
+    ground = Ground(SUCCESS)
+    ground.backfill("silver", DAY)
+    ground.drain()
+    text = browser_of(ground.store, ground.clock).get("/dags/silver/timeline").text
+    assert "waits for /in/2024-01-02/_SUCCESS" in text
 
 
 # -- lookers ----------------------------------------------------------------------------------------------------------
