@@ -26,7 +26,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.execution.interval_rows import axis_along
 from backfill_manager.model import states
-from backfill_manager.model.records import TableAccess
+from backfill_manager.model.records import DagRow, TableAccess
 from backfill_manager.planning.by_data import FindWanted, Wanted
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
 from backfill_manager.planning.interval_overlap import micros_of
@@ -114,6 +114,17 @@ def find_gaps(store: Store, dag: DagSpec, start: datetime, end: datetime, count:
     runs = grid.runs(store, dag.dag_id)
     search = _Search(store, dag, grid, own, runs, count)
     return GapReport(dag, grid.starts, grid.ends, runs, tuple(search.table(path) for path in search.outputs))
+
+
+def dags_with_tables(store: Store) -> list[str]:
+    """Ids of the active DAGs of which a task has ever written a table by interval."""
+    where = [
+        Condition("access", "=", "write"), Condition("succeeded", "=", True), Condition("interval_column", "not_null"),
+    ]  # fmt: skip
+    found = store.read_arrow(TableAccess.TABLE, ("dag_id",), where)
+    writers = set(found["dag_id"].cast(pa.string()).unique().to_pylist())
+    rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",)) if writers else []
+    return [row.dag_id for row in rows if row.dag_id in writers]
 
 
 def wanted_by_data(store: Store, count: CountRows | None) -> FindWanted:
