@@ -94,6 +94,11 @@ def gap_days(store: Store, dag_id: str, start_date: str | None, end_date: str | 
             problems.append(f"{row['table']}: {row['because']}")
         else:
             by_start[row["interval_start"]].findings[row["finding"]] += 1
+    if any(table.judged is None for table in report.tables) or not report.tables:
+        for day in days.values():
+            day.findings["unknown"] += day.intervals
+    if not report.tables:
+        problems.append("its present tasks have written no table by interval")
     return DagDays(dag_id, "; ".join(problems) or None, days)
 
 

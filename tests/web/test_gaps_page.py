@@ -76,6 +76,18 @@ def test_dags_and_days_by_what_was_found(browser: TestClient) -> None:
     assert [one.attributes["class"].split()[0] for one in labels] == ["s-success", "s-failed", "s-upstream", "s-retry"]
 
 
+def test_days_of_a_table_that_can_not_be_read_are_not_called_done(tmp_path: Path) -> None:
+    state = FilledState(tmp_path / "state", StandingClock())
+    lake = Lake(state, tmp_path / "lake")
+    lake.story()
+    (tmp_path / "lake" / "silver").rename(tmp_path / "lake" / "away")
+    (tmp_path / "lake" / "silver").mkdir()
+    (tmp_path / "lake" / "silver" / "a.csv").touch()
+    found = gap_days(state.store, "flights", "2024-05-01", "2024-05-04", state.clock.now())
+    assert found.problem is not None and "it is no Delta table" in found.problem
+    assert [day.worst for day in found.days.values()] == ["unknown"] * 4
+
+
 @pytest.mark.parametrize(
     ("days", "expected"),
     [
