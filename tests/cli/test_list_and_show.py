@@ -136,6 +136,9 @@ def test_what_the_next_intervals_will_wait_for(bfm: Bfm, state: FilledState) -> 
     days = ("2024-05-14", "2024-05-15")  # of New York
     assert [one["waits_for"] for one in shown] == [["bronze.events", f"/in/{day}/_SUCCESS"] for day in days]
     assert "bronze.events" in bfm("dags", "next", "flights").out
+    assert "bronze.events, /in/{interval_start:%Y-%m-%d}/_SUCCESS" in " ".join(
+        bfm("dags", "show", "flights").out.split()
+    )
     assert bfm("dags", "show", "flights", "--output", "json").document["tasks"][0]["waits_for"] == [
         "bronze.events", "/in/{interval_start:%Y-%m-%d}/_SUCCESS",
     ]  # fmt: skip

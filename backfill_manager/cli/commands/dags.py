@@ -41,9 +41,9 @@ def _format_schedule(dag: Document) -> str:
 
 
 def _waits_for(task: Document) -> str:
-    """The upstream tasks; of a callback, the event that it is called on."""
+    """The upstream tasks and the data; of a callback, the event that it is called on."""
     if task["calls_back"] is None:
-        return ", ".join(task["upstream"])
+        return ", ".join([*task["upstream"], *task.get("waits_for", ())])
     event = {"success": "success", "failed": "failure"}[task["calls_back"]]
     return f"callback: {event} of {task['watches'] or 'the run'}"
 
