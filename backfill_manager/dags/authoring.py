@@ -39,6 +39,10 @@ from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
 from backfill_manager.schemas.params import Param as Param
 from backfill_manager.schemas.params import split_params
+from backfill_manager.schemas.waits import Wait
+from backfill_manager.schemas.waits import condition as condition
+from backfill_manager.schemas.waits import file as file
+from backfill_manager.schemas.waits import rows as rows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -109,7 +113,7 @@ class _DagBuilder:
             self.callbacks.append(callback)
             self.functions[callback.task_id] = function
 
-    def specs(self, waits_for: tuple[str, ...]) -> tuple[TaskSpec, ...]:
+    def specs(self, waits_for: tuple[Wait, ...]) -> tuple[TaskSpec, ...]:
         """`waits_for`: of each task that waits for no other."""
         tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())
         waiting = (

@@ -17,10 +17,11 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from backfill_manager.clock import format_instant, parse_instant
-from backfill_manager.errors import InvalidDag, nearest
+from backfill_manager.errors import InvalidDag, nearest, shorten
 from backfill_manager.model.states import TRIGGER_RULES, WriteMode
 from backfill_manager.schemas.checks import Check
 from backfill_manager.schemas.params import ParamSpec
+from backfill_manager.schemas.waits import ConditionWait, Wait, of_json
 
 TaskKind = Literal["python", "executor", "sql"]
 CallsBack = Literal["success", "failed"]
@@ -48,7 +49,7 @@ class TaskSpec:
     wait_for_downstream: bool = (
         False  # ... and on what is directly downstream of it there: `depends_on_past` is true then
     )
-    waits_for: tuple[str, ...] = ()  # tables whose rows of the run's interval (or partition) must have been written
+    waits_for: tuple[Wait, ...] = ()  # what must be there for the run's interval (or partition)
     wait_limit: float | None = None  # seconds that it waits for them; None: for ever
     after_wait_limit: Literal["fail", "skip"] = "fail"  # what it does then
     pool: str | None = None  # None: the pool of the run's kind (`scheduled`, `backfill`) or of its backfill
@@ -198,6 +199,11 @@ class DagSpec:
             if task.trigger_rule not in TRIGGER_RULES:
                 hint = nearest(task.trigger_rule, TRIGGER_RULES) or "; one of " + ", ".join(TRIGGER_RULES)
                 raise InvalidDag(f"{who}: unknown trigger rule {task.trigger_rule!r}{hint}")
+            for wait in task.waits_for:
+                if isinstance(wait, ConditionWait) and not _is_query(wait.condition):
+                    shown = shorten(" ".join(wait.condition.split()), 100)
+                    example = "SELECT count(*) > 0 FROM t"
+                    raise InvalidDag(f"{who}: waits_for: a condition is one query, such as {example}, not {shown!r}")
             for up in task.upstream:
                 if up not in ids or self.is_callback(up):
                     why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
@@ -263,7 +269,8 @@ class DagSpec:
     def from_json(cls, text: str) -> DagSpec:
         plain = json.loads(text)
         for task in plain["tasks"]:
-            task |= {name: tuple(task[name]) for name in ("upstream", "waits_for") if name in task}
+            task["upstream"] = tuple(task["upstream"])
+            task["waits_for"] = tuple(of_json(wait) for wait in task.get("waits_for", ()))
             task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))
         plain["tasks"] = tuple(TaskSpec(**task) for task in plain["tasks"])
         plain["tags"] = tuple(plain["tags"])
@@ -276,6 +283,14 @@ class DagSpec:
         for name in ("start_date", "end_date"):
             plain[name] = parse_instant(plain[name]) if plain[name] else None
         return cls(**plain)
+
+
+def _is_query(text: str) -> bool:
+    """As far as the text tells; Spark's parser takes nothing else when it is run (execution/condition_query.py)."""
+    from backfill_manager.store.sql_guard import split_statements  # more than most DAG files need
+
+    found = split_statements(text, "spark")
+    return len(found) == 1 and found[0][0] in ("SELECT", "WITH", "VALUES")
 
 
 def _transitive(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:

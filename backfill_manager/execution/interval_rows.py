@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 
-from backfill_manager.clock import EPOCH
+from backfill_manager.clock import EPOCH, UTC, from_micros, micros
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.interval import Interval
+from backfill_manager.execution.interval import ends as interval_ends
 from backfill_manager.execution.sql_lexer import identifier
+from backfill_manager.planning.data_gaps import Axis
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.planning.data_gaps import Axis, Numbers
+    from backfill_manager.planning.data_gaps import Numbers
 
 MAX_BINS: Final = 200_000
 _DAY_US: Final = 86_400_000_000
@@ -42,6 +45,21 @@ def rows_counter(spark: SparkSession) -> Callable[[str, str, str, Axis], Numbers
             return None
 
     return count
+
+
+def axis_along(starts: Numbers, ends: Numbers, kind: str, timezone: str) -> Axis:
+    """Intervals, in epoch micros, along a column of this type: a date and a reading of a wall clock are those of this zone."""
+    if kind == "timestamp" or not kind:
+        return Axis(starts, ends)
+    pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+    texts = [interval_ends(Interval(from_micros(first), from_micros(last)), timezone)[kind] for first, last in pairs]
+    sides = np.array([[_reading(text) for text in pair] for pair in texts], np.int64).reshape(-1, 2)
+    return Axis(sides[:, 0], sides[:, 1])
+
+
+def _reading(text: str) -> int:
+    """An end of an interval in a column's own type, as micros of that reading."""
+    return micros(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
 def _counted(spark: SparkSession, path: str, column: str, kind: str, axis: Axis) -> Numbers:

@@ -43,6 +43,7 @@ class Decisions:
     ) -> Tick:
         """Changes the state, and returns what is to be done after the commit. `free`: unused slots by pool."""
         tick = Tick(self.state, now, self.leader.next_seq)
+        self.state.looks_wanted = {}
         apply_outcomes.apply_outcomes(self.state, events, self.leader.term)
         self.requests.handle(requests, tick)
         if not self.draining:
@@ -53,6 +54,7 @@ class Decisions:
         backfills.advance_backfills(tick)
         if set(self.state.runs) - before:
             runs.advance_runs(tick)  # new runs may start in this tick
+        self.state.forget_looks()
         if not self.draining:
             dispatcher.dispatch(tick, free)
         return tick

@@ -9,8 +9,9 @@ from backfill_manager.execution.messages import Event, TaskEnded
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
+from backfill_manager.manager.wait_lookers import Looked
 
-ManagerEvent = Event | PlanResult | ParseResult | AllBundlesParsed | PreviewResult | PreviewsExpired
+ManagerEvent = Event | PlanResult | ParseResult | AllBundlesParsed | PreviewResult | PreviewsExpired | Looked
 
 
 class EventQueue:

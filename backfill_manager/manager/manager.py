@@ -37,6 +37,7 @@ from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
+from backfill_manager.manager.wait_lookers import Lookers
 from backfill_manager.model.records import Pool
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
@@ -159,12 +160,17 @@ class Manager:
             spark, store, clock, state_id=identity_of(store, leader.row).state_id, keep_s=settings.retention.previews,
             on_event=events.put, on_spark_gone=executor.report_spark_gone,
         )  # fmt: skip
+        lookers = Lookers(
+            spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
+        )
         bundles = BundleWatcher(
             settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
         )  # fmt: skip
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services: list[Service | BundleWatcher] = [planner, previews, bundles, poller, monitor, CoreAffinity()]
+        self._services: list[Service | BundleWatcher] = [
+            planner, previews, *lookers.services, bundles, poller, monitor, CoreAffinity()
+        ]  # fmt: skip
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
@@ -174,7 +180,7 @@ class Manager:
             self._services.append(self._lineage)
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
-            previews=previews,
+            previews=previews, look_for=lookers.want,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
             snapshots=own_snapshots(settings, store.root), on_commit=self._send_lineage,
         )  # fmt: skip

@@ -15,14 +15,13 @@ from backfill_manager.manager.reopen import LoadedRows, version_spec
 from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey, TableAccess
+from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey
 from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
-from backfill_manager.planning.written_intervals import WrittenIntervals
+from backfill_manager.planning.written_intervals import read_written
 from backfill_manager.store.base import Condition, Store, matching
-from backfill_manager.value_rules import table_key, table_keys
 
 MAX_RECENT_RUNS = 1000  # of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items of one backfill in memory; more where batches are large
@@ -67,20 +66,10 @@ def _read_writes(state: ManagerState, store: Store) -> None:
         for task in run.spec.work
         if task.waits_for and task.task_id in run.tasks
         for table in task.waits_for
+        if isinstance(table, str)
     }
-    missing = waited_for - state.written.keys()
-    if not missing:
-        return
-    columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
-    where = [Condition("access", "=", "write"), Condition("succeeded", "=", True)]
-    rows = store.read_arrow(TableAccess.TABLE, columns, where)
-    keys = {name: table_keys(name) for name in missing}
-    state.written |= {name: WrittenIntervals() for name in missing}
-    for part in rows.group_by(list(columns)).aggregate([]).to_pylist():
-        of = {table_key(name) for name in (part["table_name"], part["table_path"]) if name is not None}
-        for name in missing:
-            if not of.isdisjoint(keys[name]):
-                state.written[name].add(part["interval_start"], part["interval_end"], part["partition_key"])
+    if missing := waited_for - state.written.keys():
+        state.written |= read_written(store, missing)
 
 
 def _read_failed_runs(state: ManagerState, store: Store) -> None:

@@ -11,10 +11,13 @@ first: an older run never waits for a newer one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import Final
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
 from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
@@ -24,7 +27,10 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate
+from backfill_manager.planning.wait_looks import MAX_OPEN, looks_of, open_looks
 
+MAX_SHOWN: Final = 10  # of what a run waits for
+MAX_SHOWN_LENGTH: Final = 300
 IN_PROGRESS = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
 
@@ -111,7 +117,7 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
         elif obstacle:
             blocked[task.task_id] = obstacle
         elif verdict == "start" and obstacle is None:
-            missing = _tables_missing(tick.state, run, task)
+            missing = _missing(tick.state, run, task)
             if not missing:
                 tick.put(c.scheduled(ti))
                 continue
@@ -119,25 +125,46 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
             if ends_at is None or tick.now < ends_at:
                 awaited |= dict.fromkeys(missing)
                 continue
-            why = f"waited {duration(task.wait_limit or 0)} for {', '.join(missing)}"
+            why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
             tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
     waiting = {task_id for task_id, ti in run.tasks.items() if ti.state == s.NONE}
     run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
-    now_waits = f"waits for {', '.join(awaited)}" if awaited else None
+    now_waits = f"waits for {_listed(awaited)}" if awaited else None
     if run.row.reason != now_waits:
         tick.put(run.row.evolve(reason=now_waits))
     return blocked
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:
-    """When the next task gives up waiting for a table."""
+    """When the next task gives up waiting for data."""
     return min((at for run in state.runs.values() for at in run.wait_ends.values()), default=None)
 
 
-def _tables_missing(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
-    """Those of `waits_for` that are not complete for the run; all, as long as they have not been read."""
+def _missing(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
+    """Those of `waits_for` that are not there for the run; all, as long as nobody has looked."""
     part = run.row.interval_start, run.row.interval_end, run.row.partition_key
-    return [name for name in task.waits_for if not ((known := state.written.get(name)) and known.covers(*part))]
+    missing = []
+    for wait in task.waits_for:
+        if isinstance(wait, str):
+            if not ((known := state.written.get(wait)) and known.covers(*part)):
+                missing.append(wait)
+            continue
+        if wait not in run.looks:
+            run.looks[wait] = looks_of(wait, run.spec, *part)
+        open_ = open_looks(run.looks[wait], state.looks_seen)
+        later = set(open_[MAX_OPEN:])
+        state.looks_wanted |= dict.fromkeys(look for look in run.looks[wait] if look not in later)
+        if open_:
+            seen = state.looks_seen.get(open_[0])
+            missing.append(open_[0].label + (seen.describe() if seen else ""))
+    return missing
+
+
+def _listed(missing: Collection[str]) -> str:
+    """As text of a bounded length: a run shows it."""
+    shown = list(missing)[:MAX_SHOWN]
+    more = f" and {len(missing) - MAX_SHOWN} more" if len(missing) > MAX_SHOWN else ""
+    return ", ".join(shorten(one, MAX_SHOWN_LENGTH) for one in shown) + more
 
 
 def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -39,11 +39,13 @@ from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.resources import why_no_commit
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, Tick
+from backfill_manager.manager.wait_lookers import Looked
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
+from backfill_manager.planning.wait_looks import Look
 from backfill_manager.schemas import kinds
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
@@ -100,20 +102,22 @@ class PreviewRunner(Protocol):
 
 
 class TickLoop:
-    """Runs in the manager's own thread. `plan` and `parse` take requests; `on_stop(drain)` is called for `manager.stop`.
+    """Runs in the manager's own thread. `plan` and `parse` take requests, `look_for` all that
+    tasks wait for; `on_stop(drain)` is called for `manager.stop`.
     `snapshots`: the folder of snapshots if it is this state's alone, where `retention` applies to it."""
 
     def __init__(
         self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
         plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
         parse: Callable[[ParseRequest], None] = lambda _: None, previews: PreviewRunner | None = None,
+        look_for: Callable[[Collection[Look]], None] = lambda _: None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
         retention: RetentionSettings | None = None, snapshots: Path | None = None,
         on_commit: Callable[[Changes], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader, on_commit)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
-        self._previews = previews
+        self._previews, self._look_for = previews, look_for
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
         self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots)
@@ -170,6 +174,8 @@ class TickLoop:
         for event in events:
             if isinstance(event, ParseResult):
                 self._take_parse_result(event, now)
+            elif isinstance(event, Looked):
+                self.state.looks_seen |= event.seen
         of_tasks = [event for event in events if isinstance(event, TaskStarted | TaskEnded | TaskLogged)]
         free = {name: self._executor.free(name) for name in self.state.pools}
         tick = self.decisions.decide(of_tasks, self._unanswered(), free, now)
@@ -290,6 +296,7 @@ class TickLoop:
                 self._previews.delete(preview_id)
         for parse in tick.parses:
             self._parse(parse)
+        self._look_for(self.state.open_looks)
         for request_id in tick.compactions:
             self.decisions.compact_state(request_id, self._clock.now())
             self._events.wake()  # the next tick commits the response

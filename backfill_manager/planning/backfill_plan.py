@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_manager.planning.estimates import Estimate
+    from backfill_manager.planning.plan_waits import ItemWaits
     from backfill_manager.planning.reruns import Rerun
     from backfill_manager.schemas.commands import CreateBackfill
 
@@ -73,6 +74,8 @@ class BackfillPlan:
     past: Sequence[PastRun] = ()  # of `batch=auto`, as is the next: see `batch_forecast`
     limits: BatchLimits | None = None
     reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
+    waits: Mapping[int, ItemWaits] = field(default_factory=dict)  # of a dry run whose tasks wait for data; by ordinal
+    wait_sums: Sequence[Mapping[str, Any]] = ()  # the same for each that is waited for
 
     @cached_property
     def batches(self) -> pa.ChunkedArray:
@@ -134,6 +137,7 @@ class BackfillPlan:
             **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
             **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits else {}),
+            **({"waits": self._waits_document()} if self.wait_sums else {}),
             **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }
@@ -183,6 +187,11 @@ class BackfillPlan:
         first = self.first_item()
         return {"items": self._items(), "summary": self.summary, "first_item": first, "downstream": below}
 
+    def _waits_document(self) -> dict[str, Any]:
+        """How many items would wait, how many may, and what for."""
+        would = sum(bool(one.missing) for one in self.waits.values())
+        return {"items": would, "unknown": len(self.waits) - would, "for": [dict(one) for one in self.wait_sums]}
+
     def _items(self) -> list[dict[str, Any]]:
         columns = {name: _for_json(self.items[name]) for name in self.items.column_names}
         found = [self.reruns.get(ordinal) for ordinal in columns["ordinal"]]
@@ -190,6 +199,10 @@ class BackfillPlan:
         columns["batch"] = [None] * self.items.num_rows if self.command.batch == 1 else self.batches.to_pylist()
         if self.reruns:
             columns["failed_tasks"] = [rerun and rerun.failed_tasks for rerun in found]
+        if self.wait_sums:
+            waits = [self.waits.get(ordinal) for ordinal in columns["ordinal"]]
+            columns["waits_for"] = [[] if one is None else [*one.missing] for one in waits]
+            columns["may_wait_for"] = [[] if one is None else [*one.unknown] for one in waits]
         if self.estimate is not None:
             columns |= self.estimate.items.to_pydict()
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

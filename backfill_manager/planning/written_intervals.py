@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Collection
 from datetime import datetime
+
+from backfill_manager.model.records import TableAccess
+from backfill_manager.store.base import Condition, Store
+from backfill_manager.value_rules import table_key, table_keys
 
 
 class WrittenIntervals:
@@ -33,3 +38,20 @@ class WrittenIntervals:
             return True
         at = bisect.bisect_right(self._starts, start) - 1
         return at >= 0 and max(start, end) <= self._ends[at]
+
+
+def read_written(store: Store, names: Collection[str]) -> dict[str, WrittenIntervals]:
+    """What the state's successful tries have written of these tables, by their names as given."""
+    found = {name: WrittenIntervals() for name in names}
+    if not found:
+        return found
+    columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
+    where = [Condition("access", "=", "write"), Condition("succeeded", "=", True)]
+    rows = store.read_arrow(TableAccess.TABLE, columns, where)
+    keys = {name: table_keys(name) for name in names}
+    for part in rows.group_by(list(columns)).aggregate([]).to_pylist():
+        of = {table_key(name) for name in (part["table_name"], part["table_path"]) if name is not None}
+        for name, written in found.items():
+            if not of.isdisjoint(keys[name]):
+                written.add(part["interval_start"], part["interval_end"], part["partition_key"])
+    return found

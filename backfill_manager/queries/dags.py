@@ -17,8 +17,10 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.wait_looks import looks_of
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
+from backfill_manager.schemas.waits import label
 from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
         document(
             _TASK_FIELDS, task, upstream=list(task.upstream), downstream=list(spec.downstream(task.task_id)),
             trigger_rule=None if task.is_callback else task.trigger_rule, retry_delay_s=task.retry_delay,
-            timeout_s=task.timeout,
+            timeout_s=task.timeout, waits_for=[label(wait) for wait in task.waits_for],
         )
         for task in spec.in_order
     ]  # fmt: skip
@@ -131,9 +133,22 @@ def next_intervals(
         latest, now = _made(spec, after - timedelta(microseconds=1), after, now), max(now, after)
     fields = resources.Interval.model_fields
     return [
-        document(fields, one, logical_date=one.start, interval_start=one.start, interval_end=one.end)
+        document(
+            fields, one, logical_date=one.start, interval_start=one.start, interval_end=one.end,
+            waits_for=waits_of(spec, one.start, one.end),
+        )
         for one in islice(_upcoming(spec, latest, now, reached.stands_for_schedule), n)
-    ]
+    ]  # fmt: skip
+
+
+def waits_of(spec: DagSpec, start: datetime, end: datetime) -> list[str]:
+    """What the tasks of a run will wait for, whether or not it is there by now."""
+    waits = dict.fromkeys(wait for task in spec.work for wait in task.waits_for)
+    names: dict[str, None] = {}
+    for wait in waits:
+        looks = () if isinstance(wait, str) else looks_of(wait, spec, start, end, None)
+        names |= dict.fromkeys([wait] if isinstance(wait, str) else [look.label for look in looks])
+    return list(names)
 
 
 def list_import_errors(store: Store) -> list[dict[str, Any]]:

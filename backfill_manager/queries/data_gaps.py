@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from backfill_manager.clock import EPOCH, format_instant, from_micros, micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.execution.interval import Interval, ends
+from backfill_manager.execution.interval_rows import axis_along
 from backfill_manager.model import states
-from backfill_manager.model.records import TableAccess
+from backfill_manager.model.records import DagRow, TableAccess
 from backfill_manager.planning.by_data import FindWanted, Wanted
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
 from backfill_manager.planning.interval_overlap import micros_of
@@ -116,6 +116,17 @@ def find_gaps(store: Store, dag: DagSpec, start: datetime, end: datetime, count:
     return GapReport(dag, grid.starts, grid.ends, runs, tuple(search.table(path) for path in search.outputs))
 
 
+def dags_with_tables(store: Store) -> list[str]:
+    """Ids of the active DAGs of which a task has ever written a table by interval."""
+    where = [
+        Condition("access", "=", "write"), Condition("succeeded", "=", True), Condition("interval_column", "not_null"),
+    ]  # fmt: skip
+    found = store.read_arrow(TableAccess.TABLE, ("dag_id",), where)
+    writers = set(found["dag_id"].cast(pa.string()).unique().to_pylist())
+    rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",)) if writers else []
+    return [row.dag_id for row in rows if row.dag_id in writers]
+
+
 def wanted_by_data(store: Store, count: CountRows | None) -> FindWanted:
     """For the plans that go by data. `InvalidInput` where an output table says nothing."""
 
@@ -168,15 +179,9 @@ class _Grid:
         return cls(dag, sides[:, 0], sides[:, 1])
 
     def axis(self, kind: str) -> Axis:
-        """The intervals along a column of this type: a date and a reading of a wall clock are those of the DAG's zone."""
-        if kind == "timestamp" or not kind:
-            return Axis(self.starts, self.ends)
+        """The intervals along a column of this type."""
         if kind not in self._axes:
-            pairs = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-            intervals = (Interval(from_micros(first), from_micros(last)) for first, last in pairs)
-            texts = [ends(one, self.dag.timezone)[kind] for one in intervals]
-            sides = np.array([[_reading(text) for text in pair] for pair in texts], np.int64).reshape(-1, 2)
-            self._axes[kind] = Axis(sides[:, 0], sides[:, 1])
+            self._axes[kind] = axis_along(self.starts, self.ends, kind, self.dag.timezone)
         return self._axes[kind]
 
     def runs(self, store: Store, dag_id: str) -> Runs:
@@ -264,7 +269,7 @@ class _Search:
         writes = self._of_table(self._own, path, "write")
         last = self._grid.last(writes)
         log = self._log(path, column, last.version)
-        problem = log.problem or _problem_of_column(log, column)
+        problem = log.problem_of(column)
         table = TableGaps(name, column, problem, run_ids=[last.run_ids[i] if i >= 0 else None for i in last.run_of])
         if problem is not None and not log.is_gone:
             return table
@@ -302,7 +307,7 @@ class _Search:
         named = declared.get(self._name(path).casefold()) or self._columns.get(path)
         log = self._log(path, named or column, version)
         if log.problem is None and log.kind not in TIME_TYPES:
-            return None if named is None else replace(log, problem=_problem_of_column(log, named))
+            return None if named is None else replace(log, problem=log.problem_of(named))
         return log
 
     def _log(self, path: str, column: str, versions: Numbers) -> TableLog:
@@ -340,15 +345,3 @@ def _with_column(store: Store, where: Sequence[Condition]) -> list[dict[str, Any
 
 def _names(accesses: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {one["table_path"]: one["table_name"] for one in accesses if one["table_path"] and one["table_name"]}
-
-
-def _problem_of_column(log: TableLog, column: str) -> str | None:
-    if log.problem is not None or log.kind in TIME_TYPES:
-        return None
-    kind = f"is {log.kind}" if log.kind else "is not there"
-    return f"its column {column!r} {kind}: intervals lie along a TIMESTAMP, TIMESTAMP_NTZ or DATE"
-
-
-def _reading(text: str) -> int:
-    """An end of an interval in a column's own type, as micros of that reading."""
-    return micros(datetime.fromisoformat(text).replace(tzinfo=timezone.utc))

@@ -23,6 +23,7 @@ from backfill_manager.errors import nearest
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule, WriteMode
 from backfill_manager.schemas.checks import Check, OnFailure, read_checks
 from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
+from backfill_manager.schemas.waits import Wait, read_waits
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
     MAX_NICE,
@@ -230,6 +231,24 @@ _CHECKS: Final = {
     "examples": [["rows > 0", "no nulls in id", {"condition": "delay < 1440", "on_failure": "warn"}]],
 }  # fmt: skip
 Checks = Annotated[list[str | Check] | tuple[str | Check, ...], PlainValidator(read_checks), WithJsonSchema(_CHECKS)]
+_TEXT: Final = {"type": "string", "pattern": "\\S"}
+_ROWS_WAIT: Final[dict[str, Any]] = {
+    "type": "object", "additionalProperties": False, "required": ["rows", "time_column"],
+    "properties": {"rows": _TEXT, "time_column": _TEXT, "at_least": {"type": "integer", "minimum": 1, "default": 1}},
+}  # fmt: skip
+_FILE_WAIT, _CONDITION_WAIT = (
+    {"type": "object", "additionalProperties": False, "required": [name], "properties": {name: _TEXT}}
+    for name in ("file", "condition")
+)
+_WAITS: Final = {
+    "type": "array", "items": {"anyOf": [_TEXT, _ROWS_WAIT, _FILE_WAIT, _CONDITION_WAIT]},
+    "examples": [[
+        "bronze.events", {"rows": "partner.orders", "time_column": "at"},
+        {"file": "s3://in/{interval_start:%Y-%m-%d}/_SUCCESS"},
+        {"condition": "SELECT count(*) > 0 FROM rates WHERE day = :interval_start"},
+    ]],
+}  # fmt: skip
+Waits = Annotated[list[Wait] | tuple[Wait, ...], PlainValidator(read_waits), WithJsonSchema(_WAITS)]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
@@ -247,6 +266,10 @@ _NICE_HELP: Final = (
 _CHECKS_HELP: Final = (
     "What must hold of the rows that it writes into a table, before they are committed: `rows > 0`, `no nulls in a, b`, "
     "`unique(a, b)`, `rows within 20 % of the 7 before`, or any condition in SQL. `on_failure: warn` commits all the same."
+)
+_WAITS_HELP: Final = (
+    "What must be there for the run's interval before it starts: tables that tasks write (for a partition, too), rows of "
+    "anyone's Delta table, a file, a query that says true."
 )
 _PARAMS_HELP: Final = (
     "Parameters of its runs: each a default value, or declared with type, default, choices and description (Param). A run may "
@@ -266,12 +289,8 @@ class _OfTask(TypedDict, total=False):
         _help("Waits for the same task of the run before, and for those directly downstream of it there."),
         _SET_OF_TASKS,
     ]
-    waits_for: Annotated[
-        Names, _help("Tables whose rows of the run's interval, or partition, must have been written before it starts.")
-    ]
-    wait_limit: Annotated[
-        PositiveSeconds | None, _help("Seconds that it waits for these tables; null: for ever."), _SET
-    ]
+    waits_for: Annotated[Waits, _help(_WAITS_HELP)]
+    wait_limit: Annotated[PositiveSeconds | None, _help("Seconds that it waits for these; null: for ever."), _SET]
     after_wait_limit: Annotated[Literal["fail", "skip"], _help("What it does then."), _SET]
     trigger_rule: Annotated[Rule, _help("How those it waits for must have ended."), _SET_OF_TASKS]
     pool: Annotated[Name | None, _help("Its pool; null: that of the run's kind."), _SET]
@@ -339,7 +358,7 @@ class _OfDag(TypedDict, total=False):
     writes: Annotated[Names, _help("Tables that it writes; DAGs that read them are downstream.")]
     depends_on_past: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
     wait_for_downstream: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
-    waits_for: Annotated[Names, _help("Of each task that waits for no other, and doesn't set it itself.")]
+    waits_for: Annotated[Waits, _help("Of each task that waits for no other, and doesn't set it itself.")]
     tags: Annotated[Tags, _help("Words to find it by.")]
     description: Annotated[str, _help("What it is for, in a line.")]
     owner: Annotated[str, _help("Who to ask about it.")]

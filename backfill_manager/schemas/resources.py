@@ -482,6 +482,7 @@ class Interval(Resource):
     interval_start: Instant = Field(description="Where it begins.")
     interval_end: Instant = Field(description="Where it ends (exclusive).")
     due_at: Instant = Field(description="When its run is created.")
+    waits_for: tuple[str, ...] = Field((), description="What its tasks will wait for before they start.")
 
 
 class ImportProblem(Resource):

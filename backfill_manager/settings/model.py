@@ -314,6 +314,10 @@ class LimitSettings(_Section):
     batch_target: Annotated[
         ParseInterval, _doc("That a run should take at most in a backfill whose batches size themselves.")
     ] = 600.0
+    wait_interval: Annotated[
+        ParseInterval,
+        _doc("Between two looks at the rows, file or condition that a task waits for; slow looks are fewer."),
+    ] = 30.0
 
 
 class LeaseSettings(_Section):

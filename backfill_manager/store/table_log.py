@@ -86,6 +86,13 @@ class TableLog:
     changes: Changes = field(default_factory=Changes)
     changes_from: int = 0  # commits from this version on are known
 
+    def problem_of(self, column: str) -> str | None:
+        """Why no interval lies along this column, which is the one that was asked for."""
+        if self.problem is not None or self.kind in TIME_TYPES:
+            return self.problem
+        kind = f"is {self.kind}" if self.kind else "is not there"
+        return f"its column {column!r} {kind}: intervals lie along a TIMESTAMP, TIMESTAMP_NTZ or DATE"
+
 
 def plain_location(path: str) -> str:
     """A path as delta-rs takes it: a local one without `file:`."""

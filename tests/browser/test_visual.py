@@ -34,6 +34,8 @@ PAGES = {
     "dag-calendar": "/dags/shop/calendar?year=2024",
     "dag-day": "/dags/shop/day/2024-01-12",
     "dag-gaps": "/dags/shop/gaps?start_date=2024-01-01&end_date=2024-01-19",
+    "gaps": "/gaps?start_date=2024-01-01&end_date=2024-01-19",
+    "gaps-selected": "/gaps/selected?cell=shop/2024-01-10&cell=wide/2024-01-12",
     "dag-versions": "/dags/shop/versions",
     "dag-code": "/dags/shop/code",
     "dag-render": "/dags/shop/render",

@@ -77,3 +77,22 @@ def test_rows_that_statistics_leave_open_are_counted_with_spark(
     open_ = bfm(*command)
     assert open_.out.count("unknown") == 2 and "--count counts them" in open_.err
     assert [row["finding"] for row in bfm(*command, "--count", "--output", "json").document] == ["no_run"]
+
+
+def test_several_dags_and_all_that_have_a_schedule(bfm: Bfm, lake: Lake, clock: StandingClock) -> None:
+    lake.state.dag("other")
+    lake.state.dag("manual", schedule=None)
+    one = bfm("backfill", "gaps", "flights", *RANGE, "--output", "json").document
+    every = ("backfill", "gaps", *RANGE, "--output", "json")
+    assert (
+        bfm(*every).document == bfm("backfill", "gaps", "other", "flights", *RANGE, "--output", "json").document == one
+    )
+    shown = bfm("backfill", "gaps", *RANGE)
+    assert "DAG" in shown.out and "flights" in shown.out and "bfm backfill create DAG --kind outdated" in shown.err
+    assert "2 DAGs hold what their runs" in bfm("backfill", "gaps", "--from", "2024-05-01", "--to", "2024-05-01").err
+    named = bfm("backfill", "gaps", "manual", "flights", *RANGE)
+    assert named.code == 0 and "manual: " in named.err, "the others are shown"
+    assert bfm("backfill", "gaps", "nothing", "flights", *RANGE).code != 0
+    settings = Settings(state=str(lake.state.root))
+    with served_beside(create_app(settings, lake.state.store, clock=clock), listen("127.0.0.1", 0)) as url:
+        assert bfm(*every, "--server", url).document == one

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
+from backfill_manager import file
 from backfill_manager.cli.render.output import cell
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
@@ -126,6 +127,21 @@ def test_the_next_intervals_of_a_dag_follow_its_clock(bfm: Bfm, state: FilledSta
     assert [one["interval_start"] for one in shown] == [f"2024-05-{day}T04:00:00Z" for day in (14, 15, 16)]
     assert shown[0]["interval_end"] == shown[0]["due_at"] == shown[1]["interval_start"]
     assert "2024-05-16 00:00:00-04:00" in bfm("dags", "next", "flights", "-n", "3").out
+
+
+def test_what_the_next_intervals_will_wait_for(bfm: Bfm, state: FilledState) -> None:
+    waits = ("bronze.events", file("/in/{interval_start:%Y-%m-%d}/_SUCCESS"))
+    state.dag(tasks=(TaskSpec("clean", waits_for=waits), TaskSpec("report", waits_for=waits[:1])))
+    shown = bfm("dags", "next", "flights", "-n", "2", "--output", "json").document
+    days = ("2024-05-14", "2024-05-15")  # of New York
+    assert [one["waits_for"] for one in shown] == [["bronze.events", f"/in/{day}/_SUCCESS"] for day in days]
+    assert "bronze.events" in bfm("dags", "next", "flights").out
+    assert "bronze.events, /in/{interval_start:%Y-%m-%d}/_SUCCESS" in " ".join(
+        bfm("dags", "show", "flights").out.split()
+    )
+    assert bfm("dags", "show", "flights", "--output", "json").document["tasks"][0]["waits_for"] == [
+        "bronze.events", "/in/{interval_start:%Y-%m-%d}/_SUCCESS",
+    ]  # fmt: skip
 
 
 def test_what_comes_next_goes_on_from_the_latest_backfill_run_and_not_from_runs_by_hand(

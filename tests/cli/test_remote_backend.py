@@ -145,6 +145,7 @@ READING = [
     ("tables", "show", "/w/gold", "--limit", "1"),
     ("lineage", "silver.flights"),
     ("backfill", "gaps", "flights", "--from", "2013-01-01", "--to", "2013-01-05"),
+    ("backfill", "gaps", "--from", "2013-01-01", "--to", "2013-01-05"),
     ("backfill", "gaps", "hourly", "--from", "2013-01-01", "--to", "2013-01-01", "--finding", "empty"),
     ("lineage", "flights"),
     ("bundles", "list"),

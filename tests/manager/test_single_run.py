@@ -21,7 +21,7 @@ DAG_FILE = """
 from backfill_manager import dag, task
 
 
-@dag(schedule="@daily", start_date="2024-01-01")
+@dag(schedule="@daily", start_date="2024-01-01", waits_for=["nobody.writes.this"])
 def counting():
     @task
     def count(ctx):
@@ -64,6 +64,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_run_is_tried_out_and_leaves_no_state(settings: Settings, spark: SparkSession) -> None:
+    """It does not wait for what its DAG waits for."""
     result = single_run.run_dag_once(settings, "counting", None, spark=spark)
     assert (result["run"]["state"], result["run"]["run_id"]) == ("success", "manual__2024-01-01T00:00:00Z")
     assert [(ti["task_id"], ti["state"]) for ti in result["tasks"]] == [("count", "success"), ("picky", "success")]

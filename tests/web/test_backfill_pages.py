@@ -816,6 +816,24 @@ def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
     assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
 
 
+def test_the_plan_names_what_its_items_would_wait_for(
+    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(ground, monkeypatch)
+    document = hand.plan()
+    document["items"][1].update(waits_for=["/in/02/_SUCCESS", "<b>"], may_wait_for=[])
+    waits = [("/in/{interval_start:%d}", 1, 0, None), ("a.b", 2, 0, "table not found"), ("condition x", 0, 30, None)]
+    names = ("waits_for", "missing", "unknown", "problem")
+    every = [dict(zip(names, one, strict=True)) for one in waits]
+    document["summary"]["waits"] = {"items": 2, "unknown": 28, "for": every}
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    assert "1 item would wait for /in/{interval_start:%d}." in result
+    assert "2 items would wait for a.b: table not found." in result
+    assert "Not looked for in a preview: condition x (30 items)." in result
+    assert result.count("waits for /in/02/_SUCCESS, <b>") == 1
+
+
 def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in_place(
     ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

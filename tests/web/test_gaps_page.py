@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,6 +12,12 @@ from support.lake import Lake
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 from support.sample_state import FilledState, StandingClock
+
+from backfill_manager.clock import UTC
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import TableAccess
+from backfill_manager.requests.data_gaps import backfill_of_days, gap_days
 
 ADDRESS = "/dags/flights/gaps?start_date=2024-05-01&end_date=2024-05-04"
 
@@ -50,3 +57,86 @@ def test_all_that_is_missing_or_outdated_becomes_a_backfill(browser: TestClient)
 
 def test_nothing_is_found(browser: TestClient) -> None:
     assert "No gaps" in browser.get("/dags/flights/gaps?start_date=2024-05-01&end_date=2024-05-01").text
+
+
+# -- of all DAGs ------------------------------------------------------------------------------------------------------
+MATRIX = "/gaps?start_date=2024-05-01&end_date=2024-05-04"
+
+
+def test_dags_and_days_by_what_was_found(browser: TestClient) -> None:
+    answer = browser.get(MATRIX)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    cells = [one for one in page.root.find("input") if one.attributes.get("name") == "cell"]
+    assert [one.attributes["value"] for one in cells] == [f"flights/2024-05-0{day}" for day in (1, 2, 3, 4)]
+    assert [one.attributes["aria-label"].partition(": ")[2] for one in cells] == [
+        "1 interval: 1 done", "1 interval: 1 done; 1 empty", "1 interval: 1 done; 1 rewritten", "1 interval: 1 done; 1 outdated",
+    ]  # fmt: skip
+    labels = [one for one in page.root.find("label") if "gap" in (one.attributes.get("class") or "").split()]
+    assert [one.attributes["class"].split()[0] for one in labels] == ["s-success", "s-failed", "s-upstream", "s-retry"]
+
+
+def test_days_of_a_table_that_can_not_be_read_are_not_called_done(tmp_path: Path) -> None:
+    state = FilledState(tmp_path / "state", StandingClock())
+    lake = Lake(state, tmp_path / "lake")
+    lake.story()
+    (tmp_path / "lake" / "silver").rename(tmp_path / "lake" / "away")
+    (tmp_path / "lake" / "silver").mkdir()
+    (tmp_path / "lake" / "silver" / "a.csv").touch()
+    found = gap_days(state.store, "flights", "2024-05-01", "2024-05-04", state.clock.now())
+    assert found.problem is not None and "it is no Delta table" in found.problem
+    assert [day.worst for day in found.days.values()] == ["unknown"] * 4
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ((2,), {"kind": ["schedule"], "start_date": ["2024-05-02"], "end_date": ["2024-05-02"]}),
+        ((4, 3), {"kind": ["schedule"], "start_date": ["2024-05-03"], "end_date": ["2024-05-04"]}),
+        ((2, 4), {"kind": ["dates"], "dates": ["2024-05-02T00:00:00Z\n2024-05-04T00:00:00Z"]}),
+    ],
+)
+def test_a_selection_becomes_the_form_of_a_backfill(
+    browser: TestClient, days: tuple[int, ...], expected: dict[str, list[str]]
+) -> None:
+    cells = "&".join(f"cell=flights/2024-05-0{day}" for day in days)
+    answer = browser.get(f"/gaps/selected?{cells}", follow_redirects=False)
+    assert answer.status_code == 303
+    asked = parse_qs(urlsplit(answer.headers["location"]).query)
+    assert asked == {"dag": ["flights"], "reprocess": ["completed"], **expected}
+    form = browser.get(answer.headers["location"])
+    assert form.status_code == 200 and all(text in form.text for text in expected.get("dates", [""])[0].split())
+
+
+def test_what_can_not_be_selected_is_said(browser: TestClient) -> None:
+    assert "is not a DAG and a day" in browser.get("/gaps/selected?cell=nonsense").text
+    assert "is not a DAG and a day" in browser.get("/gaps/selected?cell=flights/2024-13-01").text
+    assert browser.get("/gaps/selected?cell=nothing/2024-05-01").status_code == 404
+
+
+def test_hours_of_a_day_are_one_cell_in_the_zone_of_the_dag(tmp_path: Path) -> None:
+    """The 2nd of May of New York is from 04:00 in UTC; of its hours one is done, and rows of another lie there."""
+    state = FilledState(tmp_path / "state", StandingClock())
+    lake = Lake(state, tmp_path / "lake")
+    lake.dag()
+    state.dag("hourly", schedule="@hourly", tasks=(TaskSpec("clean"),))
+    hour = datetime(2024, 5, 2, 4, tzinfo=UTC)
+    run_id = state.run(dag_id="hourly", on="2024-05-02T04:00Z", interval_end=hour + timedelta(hours=1))
+    version = lake.rows("silver", 2)
+    state.put(
+        TableAccess(
+            dag_id="hourly", run_id=run_id, task_id="clean", launch=1, number=0, dag_version=1, run_seq=1, access="write",
+            succeeded=True, at=hour + timedelta(hours=1), table_name="silver", table_path=lake.path("silver"), version=version,
+            interval_start=hour, interval_end=hour + timedelta(hours=1), interval_column="at",
+        )
+    )  # fmt: skip
+    found = gap_days(state.store, "hourly", "2024-05-02", "2024-05-03", state.clock.now())
+    assert found.problem is None
+    first, second = (found.days[date(2024, 5, day)] for day in (2, 3))
+    assert (first.intervals, first.done, first.findings) == (24, 1, {"empty": 1, "no_run": 1})
+    assert (second.intervals, second.done, second.worst, second.is_done) == (24, 0, None, False)
+    assert first.describe() == "24 intervals: 1 done; 1 empty; 1 no_run"
+    with pytest.raises(InvalidInput, match="more than a list takes"):
+        backfill_of_days(state.store, "hourly", [date(2024, 5, day) for day in range(1, 31, 2)])
+    whole = backfill_of_days(state.store, "hourly", [date(2024, 5, day) for day in range(1, 31)])
+    assert (whole["kind"], whole["start_date"], whole["end_date"]) == ("schedule", "2024-05-01", "2024-05-30")

@@ -18,20 +18,21 @@ COLUMNS: Final = (
     Column("because", fold=True), Column("rows", right=True), Column("usual_rows", "usual", right=True, optional=True),
     Column("run_id", "run", optional=True),
 )  # fmt: skip
+DAGS: Final = o.argument("[DAG]...", "Ids of DAGs, see `bfm dags list`; none: all that have a schedule.", None)
 FINDING: Final = o.option("--finding", f"Only this ({', '.join(FINDINGS)}); may be repeated.", metavar="NAME")
 
 
 def gaps(
     context: CliContext,
-    dag: o.Dag,
+    dag: list[str] | None = DAGS,
     start_date: str | None = o.option("--from", "The first interval starts here or after.", metavar="T"),
     end_date: str | None = o.option("--to", "The last interval starts here or before (inclusive).", metavar="T"),
     finding: list[str] | None = FINDING,
     count: bool = o.flag("--count", "Count rows with Spark where the tables' statistics do not tell them."),
     limit: int | None = o.LIMIT,
 ) -> None:
-    """Compare the runs of a DAG with what lies in the tables that it writes, interval by interval, from the tables' logs; no data
-    are read. Findings:
+    """Compare the runs of DAGs with what lies in the tables that they write, interval by interval, from the tables' logs; no data
+    are read. Without a DAG: of all that are active and have a schedule. Findings:
 
     empty: a run has succeeded, and no row lies there. no_run: rows that no run has written. rewritten: somebody else has changed
     them since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual around it. unknown:
@@ -41,28 +42,44 @@ def gaps(
 
     [cyan]bfm backfill gaps flights --from 2013-01-01 --to 2013-12-31[/]
 
+    [cyan]bfm backfill gaps --from 2013-01-01 --to 2013-01-31[/]
+
     [cyan]bfm backfill gaps flights --finding empty --finding outdated --output json[/]
     """
     for name in finding or ():
         if name not in FINDINGS:
             raise InvalidInput(f"--finding {name!r}: there are {', '.join(FINDINGS)}{nearest(name, FINDINGS)}")
-    found = context.backend.gaps(dag, start_date=start_date, end_date=end_date, count=count)
+    dags = list(dict.fromkeys(dag or _with_a_schedule(context)))
+    found: list[Document] = []
+    for dag_id in dags:
+        try:
+            found += context.backend.gaps(dag_id, start_date=start_date, end_date=end_date, count=count)
+        except InvalidInput as error:  # of one among many: it has no interval in this range, say
+            if len(dags) == 1:
+                raise
+            if dag:
+                context.out.note(f"{dag_id}: {error}")
     rows = [one for one in found if not finding or one["finding"] in finding]
     limit = context.out.limit(limit)
-    context.out.print_rows(
-        rows[:limit], COLUMNS, empty=f"No gaps: the tables of {dag} hold what its runs have written."
-    )
+    columns = COLUMNS if dag and len(dags) == 1 else (Column("dag_id", "DAG"), *COLUMNS)
+    whose = f"{dags[0]} hold what its runs" if len(dags) == 1 else f"{plural(len(dags), 'DAG')} hold what their runs"
+    context.out.print_rows(rows[:limit], columns, empty=f"No gaps: the tables of {whose} have written.")
     if context.out.is_table:
-        _print_notes(context, dag, found, len(rows), limit, counted=count)
+        _print_notes(context, dags, found, len(rows), limit, counted=count)
+
+
+def _with_a_schedule(context: CliContext) -> list[str]:
+    return [one["dag_id"] for one in context.backend.dags(active=True) if one["schedule"] is not None]
 
 
 def _print_notes(
-    context: CliContext, dag: str, found: list[Document], shown: int, limit: int | None, *, counted: bool
+    context: CliContext, dags: list[str], found: list[Document], shown: int, limit: int | None, *, counted: bool
 ) -> None:  # fmt: skip
     counts = Counter(one["finding"] for one in found)
     if limit is not None and shown > limit:
         summary = ", ".join(f"{counts[name]:,} {name}" for name in FINDINGS if counts[name])
         context.out.note(f"{limit} of {plural(shown, 'finding')} ({summary}); --limit shows more.")
+    dag = dags[0] if len(dags) == 1 else "DAG"
     if counts["empty"]:
         context.out.note(f"To run what is missing: `bfm backfill create {dag} --kind missing --by data`")
     if counts["outdated"]:

@@ -41,13 +41,14 @@ def _format_schedule(dag: Document) -> str:
 
 
 def _waits_for(task: Document) -> str:
-    """The upstream tasks; of a callback, the event that it is called on."""
+    """The upstream tasks and the data; of a callback, the event that it is called on."""
     if task["calls_back"] is None:
-        return ", ".join(task["upstream"])
+        return ", ".join([*task["upstream"], *task.get("waits_for", ())])
     event = {"success": "success", "failed": "failure"}[task["calls_back"]]
     return f"callback: {event} of {task['watches'] or 'the run'}"
 
 
+NEXT_WAITS: Final = Column("waits_for", "waits for", ", ".join, fold=True)
 WAITS_FOR: Final = Column("waits_for", "waits for", of=_waits_for)
 
 
@@ -101,7 +102,7 @@ def next_(
 ) -> None:
     """Show the next intervals that the scheduler will create runs of, and when each is due: at its end. It continues from
     the latest scheduled or backfill run of the timeline; manual runs and runs of the future don't move it. Instants are
-    UTC; the last column is the start in the DAG's zone.
+    UTC; `start in` is the start in the DAG's zone. What its tasks will wait for before they start is named, too.
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
@@ -115,6 +116,7 @@ def next_(
     columns = (
         "interval_start", "interval_end", Column("due_at", "due"),
         Column("interval_start", f"start in {zone}", local),
+        *([NEXT_WAITS] if any(one.get("waits_for") for one in intervals) else ()),
     )  # fmt: skip
     empty = (
         f"{dag} is not active: {spec['inactive_reason']}."

@@ -159,7 +159,8 @@ def _timeline_rows(runs: Sequence[Document]) -> Iterator[Document]:
     for run in runs:
         previous = run["previous_run_id"]
         arrow = "╷" if previous is None else "↑" if previous == above else "⇡"
-        notes = [*_kind(run), *([f"after {previous}"] if arrow == "⇡" else ())]
+        waits = [run["reason"]] if run["state"] in s.RUN_LIVE and run["reason"] else []
+        notes = [*_kind(run), *waits, *([f"after {previous}"] if arrow == "⇡" else ())]
         yield {**run, "drawn": f"{arrow} {_GLYPHS[run['state']]}", "note": "; ".join(notes) or None}
         yield from _overridden_rows(run["overridden"], "  ")
         above = run["run_id"]

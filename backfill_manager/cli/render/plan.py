@@ -72,6 +72,8 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
     if (why := summary.get("batching")) and summary["pending"]:
         out.print_line(why)
+    for line in wait_lines(summary.get("waits")):
+        out.print_line(line)
     for line in estimate_lines(summary.get("estimate") or {}) if summary["pending"] else ():
         out.print_line(line)
     if plan.get("downstream"):
@@ -98,6 +100,8 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
 
 def _print_items(out: Output, items: Sequence[Mapping[str, Any]]) -> None:
     columns = [*item_columns(items), *(one for one in (_RERUNS, *_SIZES) if _has(items, one.field))]
+    if any(item.get("waits_for") or item.get("may_wait_for") for item in items):
+        columns.append(_WAITS)
     if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
         out.print_rows(items, columns, empty="Nothing would run.")
         return
@@ -114,6 +118,12 @@ def _format_rerun(item: Mapping[str, Any]) -> str | None:
     return f"{plural(item['failed_tasks'], 'failed task')} in run {item['run_id']}"
 
 
+def _format_waits(item: Mapping[str, Any]) -> str | None:
+    may = [f"{name} (not looked for)" for name in item.get("may_wait_for") or ()]
+    return ", ".join([*(item.get("waits_for") or ()), *may]) or None
+
+
+_WAITS: Final = Column("waits_for", "would wait for", fold=True, of=_format_waits)
 _RERUNS: Final = Column("failed_tasks", "re-runs", of=_format_rerun)
 
 
@@ -132,6 +142,25 @@ def plan_counts(summary: Mapping[str, Any]) -> str:
     parts = [f"{summary['pending']} would run{batched}{in_place}"]
     parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
     return f"{plural(summary['items'], 'item')}: {', '.join(parts)}"
+
+
+def wait_lines(waits: Mapping[str, Any] | None) -> Iterator[str]:
+    """How many items would wait for data, and for which."""
+    if waits is None:
+        return
+    names = [wait_words(one) for one in waits["for"] if one["missing"]]
+    if names:
+        yield f"{plural(waits['items'], 'item')} would wait for data: {'; '.join(names)}."
+    if not_looked := [one["waits_for"] for one in waits["for"] if one["unknown"]]:
+        yield f"Not looked for in a dry run: {', '.join(not_looked)}."
+    if not names and not not_looked:
+        yield "All data that its tasks wait for are there."
+
+
+def wait_words(one: Mapping[str, Any]) -> str:
+    """`partner.orders (12 items: table not found)`"""
+    why = f": {one['problem']}" if one["problem"] else ""
+    return f"{one['waits_for']} ({plural(one['missing'], 'item')}{why})"
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:

@@ -69,7 +69,7 @@ class BundleState:
         """`snapshots` is the folder that keeps files by content; clones and unpacked archives lie beside them."""
         self.settings, self.name = settings, settings.name
         self.limits: dict[str, int] = (limits or LimitSettings()).model_dump(
-            exclude={"batch_target"}
+            exclude={"batch_target", "wait_interval"}
         )  # defaults of its DAGs
         self.parser = settings.parser  # by name; the manifest's when that has been read
         self.options = ParserOptions()  # of the parser, from configuration and manifest

@@ -1,8 +1,9 @@
-"""*Gaps* of a DAG by data: its tables and the intervals of a range as a matrix, and each finding in words. A cell leads to the
-form that does its interval again."""
+"""*Gaps* by data. Of a DAG: its tables and the intervals of a range as a matrix, and each finding in words; a cell leads to the
+form that does its interval again. Of all DAGs: DAGs and days, of which a selection leads there."""
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import Query
@@ -10,10 +11,11 @@ from starlette.responses import Response
 
 from backfill_manager.clock import format_instant, from_micros
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.data_gaps import gap_report
+from backfill_manager.queries.data_gaps import dags_with_tables
+from backfill_manager.requests.data_gaps import DagDays, backfill_of_days, gap_days, gap_report
 from backfill_manager.schemas.findings import IN_WORDS
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
-from backfill_manager.web.page import PageContext, ViewerContext, message_of, page_router
+from backfill_manager.web.page import PageContext, ViewerContext, message_of, page_router, redirect
 from backfill_manager.web.pages.dag import dag_page
 
 router: Final = page_router()
@@ -21,6 +23,9 @@ READ_FROM: Final = ("dag", "dag_version", "dag_run", "table_access")
 TTL_S: Final = 60  # tables change without the state
 MAX_COLUMNS: Final = 60  # the newest intervals of the range, side by side
 PER_PAGE: Final = 100
+DAGS_PER_PAGE: Final = 20
+DAYS_BY_DEFAULT: Final = 30
+MAX_SELECTED: Final = MAX_COLUMNS * DAGS_PER_PAGE
 Typed = Annotated[str, Query(max_length=100)]
 
 
@@ -60,6 +65,62 @@ def _report(context: PageContext, dag_id: str, typed: dict[str, str]) -> dict[st
 
     versions = (*context.app.versions(READ_FROM), int(context.now.timestamp()) // TTL_S)
     found: dict[str, Any] = context.app.at_versions(versions, ("ui:gaps", dag_id, *typed.values()), compute)
+    return found
+
+
+@router.get("/gaps")
+def gaps_of_dags(
+    context: ViewerContext, start_date: Typed = "", end_date: Typed = "", q: Typed = "", page: PageNumber = 1
+) -> Response:
+    """Of the DAGs that write tables by interval, and whose id has `q` in it."""
+    typed = {"start_date": start_date.strip(), "end_date": end_date.strip()}
+    last = context.now.date()
+    dates = {"start_date": (last - timedelta(days=DAYS_BY_DEFAULT - 1)).isoformat(), "end_date": None} | {
+        name: text for name, text in typed.items() if text
+    }
+    every = context.app.cached_by_version(READ_FROM, "ui:gap-dags", lambda: dags_with_tables(context.store))
+    paged = paginate(
+        [dag_id for dag_id in every if q.strip().casefold() in dag_id.casefold()], page, DAGS_PER_PAGE, "gaps", **typed, q=q
+    )  # fmt: skip
+    dags = [_days(context, dag_id, dates["start_date"], dates["end_date"]) for dag_id in paged.rows]
+    days = sorted({day for dag in dags for day in dag.days})
+    found = {day.worst for dag in dags for day in dag.days.values()}
+    return context.page(
+        "gaps.html", paged=paged, dags=dags, days=days[-MAX_COLUMNS:], counted=len(days), typed=typed, q=q.strip(),
+        words=IN_WORDS, found=found, shown_start=dates["start_date"], has_any=bool(every),
+    )  # fmt: skip
+
+
+@router.get("/gaps/selected")
+def selected(context: ViewerContext, cell: Annotated[list[str], Query(max_length=MAX_SELECTED)] = []) -> Response:  # noqa: B006
+    """The form of a backfill for the days that were chosen; a page of links to several where they are of several DAGs."""
+    chosen: dict[str, set[date]] = {}
+    for text in cell:
+        dag_id, _, day = text.rpartition("/")
+        try:
+            chosen.setdefault(dag_id, set()).add(date.fromisoformat(day))
+        except ValueError:
+            raise InvalidInput(f"{text!r} is not a DAG and a day, such as flights/2013-01-01") from None
+    links: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for dag_id, days in sorted(chosen.items()):
+        try:
+            address = to("backfills", "new", **backfill_of_days(context.store, dag_id, days))
+        except InvalidInput as error:
+            problems.append(str(error))
+        else:
+            links.append({"dag_id": dag_id, "address": address, "days": sorted(days)})
+    if len(links) == 1 and not problems:
+        return redirect(links[0]["address"])
+    return context.page("gaps_selected.html", links=links, problems=problems)
+
+
+def _days(context: PageContext, dag_id: str, start: str | None, end: str | None) -> DagDays:
+    versions = (*context.app.versions(READ_FROM), int(context.now.timestamp()) // TTL_S)
+    key = ("ui:gap-days", dag_id, start, end)
+    found: DagDays = context.app.at_versions(
+        versions, key, lambda: gap_days(context.store, dag_id, start, end, context.now)
+    )
     return found
 
 

@@ -1,0 +1,257 @@
+"""Tasks that wait for what no run of ours writes: what the tick looks for, what it makes of what was seen, and the lookers."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from support.page_client import browser_of
+from support.scenarios import accepted, clear
+
+from backfill_manager import condition, file, rows
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.execution import messages as m
+from backfill_manager.execution.wait_looks import Found
+from backfill_manager.manager.wait_lookers import Looked, Looker, Lookers
+from backfill_manager.model import states as s
+from backfill_manager.planning.wait_looks import Look, Seen
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+DAY = days("2024-01-02", 1)
+ORDERS = rows("partner.orders", time_column="at")
+SUCCESS = file("/in/{interval_start:%Y-%m-%d}/_SUCCESS")
+RATES = condition("SELECT count(*) > 0 FROM rates WHERE day = :interval_start")
+NOON = datetime(2024, 1, 3, 12, 3, tzinfo=UTC)
+
+
+class Ground(InMemoryManager):
+    """One DAG, whose task waits; what is seen is the test's."""
+
+    def __init__(self, *waits_for: Any, schedule: str = "@daily", timezone: str = "UTC", **settings: Any) -> None:
+        each = {"clean": {"waits_for": waits_for, **settings}}
+        spec = dag_spec("silver", "clean", schedule=schedule, timezone=timezone, batchable=True, each=each)
+        super().__init__(spec, script=lambda _: None, clock=FakeClock())
+
+    def see(self, *looks: Look, problem: str | None = None) -> None:
+        self.events.put(Looked({look: Seen(problem is None, problem, NOON) for look in looks}))
+        self.drain()
+
+    @property
+    def looks(self) -> list[Look]:
+        return self.state.open_looks
+
+    @property
+    def reason(self) -> str | None:
+        return self.runs("silver")[0].reason
+
+
+def test_a_run_waits_for_all_of_them_and_takes_no_slot() -> None:
+    ground = Ground(ORDERS, SUCCESS, RATES)
+    ground.backfill("silver", DAY)
+    ground.drain()
+    orders, success, rates = ground.looks
+    assert (orders.wait, orders.start, orders.end) == (ORDERS, *DAY[0])
+    assert (success.path, success.start) == ("/in/2024-01-02/_SUCCESS", None)
+    assert (rates.wait, rates.start) == (RATES, DAY[0][0])
+    assert ground.reason == f"waits for partner.orders, /in/2024-01-02/_SUCCESS, {rates.label}"
+    ground.see(orders, rates)
+    assert (ground.reason, ground.looks, ground.running) == ("waits for /in/2024-01-02/_SUCCESS", [success], {})
+    assert not ground.tick(), "waiting changes nothing"
+    ground.see(success)
+    assert (len(ground.running), ground.reason, ground.looks, ground.state.looks_seen) == (1, None, [], {})
+
+
+def test_tables_of_ours_and_of_others_together() -> None:
+    ground = Ground("bronze.events", SUCCESS)
+    ground.add_dag(dag_spec("bronze", "load"))
+    ground.backfill("silver", DAY)
+    ground.drain()
+    ground.see(*ground.looks)
+    assert ground.reason == "waits for bronze.events" and not ground.running
+    ground.backfill("bronze", DAY)
+    ground.drain()
+    (key,) = ground.running
+    ground.finish(key, m.Succeeded(), tables=[m.AccessedTable("write", "bronze.events", None)])
+    ground.drain()
+    assert [dag_id for dag_id, *_ in ground.running] == ["silver"]
+
+
+def test_a_look_that_fails_is_seen_at_the_run_and_the_wait_goes_on() -> None:
+    ground = Ground(ORDERS, wait_limit=3600.0)
+    ground.backfill("silver", DAY)
+    ground.drain()
+    (look,) = ground.looks
+    ground.see(look, problem="table not found")
+    assert ground.reason == "waits for partner.orders: table not found, looked at 2024-01-03 12:03 UTC"
+    assert ground.looks == [look]
+    ground.clock.advance(seconds=3600)
+    ground.drain()
+    (ti,) = ground.tasks("silver")
+    assert (ti.state, ground.looks) == (s.FAILED, [])
+    assert ti.error == "waited 1 h for partner.orders: table not found, looked at 2024-01-03 12:03 UTC"
+
+
+def test_a_batch_waits_for_each_of_its_intervals() -> None:
+    ground = Ground(ORDERS, SUCCESS)
+    ground.backfill("silver", days("2024-01-01", 3), batch=3)
+    ground.drain()
+    paths = [look.path for look in ground.looks if look.path]
+    assert paths == [f"/in/2024-01-0{day}/_SUCCESS" for day in (1, 2, 3)]
+    of_rows = [look for look in ground.looks if not look.path]
+    assert [(look.start, look.end) for look in of_rows] == days("2024-01-01", 3)
+    ground.see(*of_rows, *(look for look in ground.looks if look.path == paths[0]))
+    assert ground.reason == f"waits for {paths[1]}"
+    ground.see(*ground.looks)
+    assert len(ground.running) == 1
+
+
+def test_hours_of_a_day_share_its_file_and_paths_are_of_the_zone() -> None:
+    ground = Ground(SUCCESS, schedule="@hourly", timezone="America/New_York")
+    start = datetime(2024, 1, 2, 3, tzinfo=UTC)  # 22:00 of the day before
+    hours = [(start + timedelta(hours=n), start + timedelta(hours=n + 1)) for n in range(4)]
+    ground.backfill("silver", hours, max_active_runs=4)
+    ground.drain()
+    assert [look.path for look in ground.looks] == ["/in/2024-01-01/_SUCCESS", "/in/2024-01-02/_SUCCESS"]
+
+
+def test_another_leader_looks_anew_and_a_clear_too() -> None:
+    ground = Ground(SUCCESS, ORDERS)
+    ground.backfill("silver", DAY)
+    ground.drain()
+    ground.see(*ground.looks[:1])
+    ground.crash()
+    ground.drain()
+    assert (len(ground.looks), ground.reason) == (2, "waits for /in/2024-01-02/_SUCCESS, partner.orders")
+    ground.see(*ground.looks)
+    (key,) = ground.running
+    ground.finish(key, m.Failed("no", retryable=False))
+    ground.drain()
+    accepted(ground, "tasks.clear", **clear("silver", run_ids=[ground.runs("silver")[0].run_id]))
+    ground.drain()
+    assert len(ground.looks) == 2 and not ground.running
+
+
+def test_many_runs_say_in_bounded_text_what_they_wait_for() -> None:
+    ground = Ground(*(file(f"/in/{n}/{'x' * 400}") for n in range(30)))
+    ground.backfill("silver", DAY)
+    ground.drain()
+    assert ground.reason is not None and len(ground.reason) < 4000 and ground.reason.endswith(" and 20 more")
+
+
+def test_the_timeline_says_what_a_run_waits_for() -> None:
+    ground = Ground(SUCCESS)
+    ground.backfill("silver", DAY)
+    ground.drain()
+    text = browser_of(ground.store, ground.clock).get("/dags/silver/timeline").text
+    assert "waits for /in/2024-01-02/_SUCCESS" in text
+
+
+# -- lookers ----------------------------------------------------------------------------------------------------------
+class Storage:
+    """A look that the test answers."""
+
+    def __init__(self, clock: FakeClock, takes_s: float = 0.0) -> None:
+        self.there: set[Look] = set()
+        self.looked: list[Look] = []
+        self.error: Exception | None = None
+        self._clock, self._takes_s = clock, takes_s
+
+    def __call__(self, looks: Sequence[Look]) -> Found:
+        self.looked += looks
+        self._clock.advance(seconds=self._takes_s)
+        if self.error:
+            raise self.error
+        return {look: look in self.there for look in looks}
+
+
+def looker(takes_s: float = 0.0) -> tuple[Looker, Storage, FakeClock, list[Looked]]:
+    clock, reports = FakeClock(), list[Looked]()
+    storage = Storage(clock, takes_s)
+    return Looker("waits", clock, 30.0, reports.append, storage, lambda look: look), storage, clock, reports
+
+
+def test_a_looker_reports_changes_alone_and_looks_in_intervals() -> None:
+    subject, storage, clock, reports = looker()
+    one, other = Look(ORDERS, *DAY[0]), Look(RATES, *DAY[0])
+    assert subject.run_once() is None, "nothing is wanted"
+    subject.want([one, other])
+    assert subject.run_once() == 30.0
+    assert [seen.is_there for seen in reports[-1].seen.values()] == [False] and len(reports) == 2
+    assert subject.run_once() == 30.0 and len(storage.looked) == 2, "not before its time"
+    clock.advance(seconds=30)
+    subject.run_once()
+    assert len(storage.looked) == 4 and len(reports) == 2, "nothing has changed"
+    storage.there.add(one)
+    clock.advance(seconds=30)
+    subject.run_once()
+    assert {look: seen.is_there for look, seen in reports[-1].seen.items()} == {one: True}
+
+
+def test_what_is_wanted_again_is_looked_for_and_reported_again() -> None:
+    subject, storage, _, reports = looker()
+    look = Look(ORDERS, *DAY[0])
+    storage.there.add(look)
+    for _ in range(2):
+        subject.want([look])
+        subject.run_once()
+        subject.want([])
+    assert len(reports) == 2
+
+
+def test_a_look_takes_a_tenth_of_the_time_at_most() -> None:
+    subject, storage, clock, _ = looker(takes_s=20.0)
+    subject.want([Look(ORDERS, *DAY[0])])
+    assert subject.run_once() == 180.0
+    clock.advance(seconds=179)
+    subject.run_once()
+    assert len(storage.looked) == 1
+
+
+def test_a_look_that_raises_is_what_was_seen_and_the_next_one_may_find() -> None:
+    subject, storage, clock, reports = looker()
+    look = Look(ORDERS, *DAY[0])
+    storage.error = OSError("no permission")
+    subject.want([look])
+    subject.run_once()
+    assert reports[-1].seen[look] == Seen(False, "OSError: no permission", clock.now())
+    storage.error = None
+    storage.there.add(look)
+    clock.advance(seconds=30)
+    subject.run_once()
+    assert reports[-1].seen[look].is_there
+
+
+def test_lookers_look_for_each_kind_in_threads_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    reports: queue.SimpleQueue[Looked] = queue.SimpleQueue()
+    gone: list[str] = []
+    success, reached, orders = looks = [
+        Look(file("/x"), path=str(tmp_path / "_SUCCESS")), Look(condition("SELECT :interval_start < now()"), *DAY[0]),
+        Look(rows(str(tmp_path / "orders"), time_column="at"), *DAY[0]),
+    ]  # fmt: skip
+    lookers = Lookers(spark, SystemClock(), 0.05, on_seen=reports.put, on_spark_gone=gone.append)
+
+    def next_reports(n: int) -> dict[Look, Seen]:
+        return {look: seen for _ in range(n) for look, seen in reports.get(timeout=60).seen.items()}
+
+    for service in lookers.services:
+        service.start()
+    try:
+        lookers.want(looks)
+        first = next_reports(3)
+        assert [first[look].is_there for look in looks] == [False, True, False]
+        assert first[orders].problem == "table not found"
+        lookers.want([success, orders])
+        (tmp_path / "_SUCCESS").touch()
+        spark.sql("SELECT TIMESTAMP'2024-01-02 10:00:00' AS at").write.format("delta").save(str(tmp_path / "orders"))
+        then = next_reports(2)
+        while not (then[orders].is_there):  # it may have been seen while it was made
+            then |= next_reports(1)
+        assert then[success].is_there and reached not in then
+    finally:
+        for service in lookers.services:
+            service.stop()
+    assert not gone
