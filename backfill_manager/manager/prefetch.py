@@ -20,10 +20,11 @@ from backfill_manager.planning.dependency_tracker import FAILED, DependencyTrack
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
-from backfill_manager.planning.written_intervals import WrittenIntervals
+from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.value_rules import table_key, table_keys
 
+REVERTED = "reverted"  # of a task of the run before, in `ActiveRun.past` alone
 MAX_RECENT_RUNS = 1000  # of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items of one backfill in memory; more where batches are large
 
@@ -72,8 +73,8 @@ def _read_writes(state: ManagerState, store: Store) -> None:
     if not missing:
         return
     columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
-    where = [Condition("access", "=", "write"), Condition("succeeded", "=", True)]
-    rows = store.read_arrow(TableAccess.TABLE, columns, where)
+    where = [Condition("access", "in", ("write", REVERT)), Condition("succeeded", "=", True)]
+    rows = without_reverted(store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "access"), where))
     keys = {name: table_keys(name) for name in missing}
     state.written |= {name: WrittenIntervals() for name in missing}
     for part in rows.group_by(list(columns)).aggregate([]).to_pylist():
@@ -104,6 +105,8 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
     for run, previous in waiting:
         row = finished.rows.get(previous)
         run.past = {} if row is None else dict(finished.tasks[previous])
+        if row is not None and row.is_undone:  # whoever depends on it waits for its date to be run again
+            run.past = {task_id: ti.evolve(state=REVERTED) for task_id, ti in run.past.items()}
 
 
 def refill(live: ActiveBackfill, store: Store) -> None:

@@ -4,6 +4,26 @@ from __future__ import annotations
 
 import bisect
 from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REVERT: Final = "revert"  # of `TableAccess.access`
+
+
+def without_reverted(accesses: pa.Table) -> pa.Table:
+    """Without those of runs that were reverted, nor the rows that say so: as if these runs had never been. Needs the columns
+    `dag_id`, `run_id` and `access`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    reverts = accesses.filter(pc.equal(accesses["access"].cast(pa.string()), REVERT))
+    if not reverts.num_rows:
+        return accesses
+    keys = ["dag_id", "run_id"]
+    runs = reverts.select(keys).group_by(keys).aggregate([])
+    return accesses.join(runs, keys, join_type="left anti")
 
 
 class WrittenIntervals:
