@@ -152,16 +152,13 @@ class Reversion:
         return Change(version, by, writes, files, frozenset((dag, run) for dag, run in about.get(REVERTS, ())))
 
     def _conflicts(self, undo: Undo, state: TableState) -> list[Conflict]:
-        """Those that stand: of a commit of which nobody knows which rows it changed, the rows before and after it are compared."""
-        found = list[Conflict]()
-        for number, one in enumerate(undo.conflicts):
-            if (
-                one.is_certain
-                or number >= MAX_COMPARED
-                or differ(self._spark, state.path, one.parts, one.version - 1, one.version)
-            ):
-                found.append(one)
-        return found
+        """Those that stand: of a commit that does not say which rows it changed, the rows before and after it are compared."""
+
+        def stands(number: int, one: Conflict) -> bool:
+            before, after = one.version - 1, one.version
+            return one.is_certain or number >= MAX_COMPARED or differ(self._spark, state.path, one.parts, before, after)
+
+        return [one for number, one in enumerate(undo.conflicts) if stands(number, one)]
 
 
 class _Table:

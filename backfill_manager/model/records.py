@@ -183,7 +183,7 @@ class DagRun(Record, table="dag_run", key=("dag_id", "run_id")):
 
     reverted_at: datetime | None = None  # since then its tables hold the rows of before it
     reverted_by: str | None = None  # the request
-    restored_run_id: str | None = None  # the run before it, whole and successful, whose rows are back: its date counts by that one
+    restored_run_id: str | None = None  # the run before it, whole and successful, whose rows are back
 
     @property
     def is_for_schedule(self) -> bool:

@@ -263,7 +263,7 @@ def _without_undone(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
     was = pa.array([versions.get(run_id) for run_id in restored.to_pylist()], runs["dag_version"].type)
     as_before = {
         "state": pc.if_else(pc.is_valid(restored), states.SUCCESS, runs["state"].cast(pa.string())),
-        "is_partial": pc.if_else(pc.is_valid(restored), False, runs["is_partial"]),  # noqa: FBT003
+        "is_partial": pc.if_else(pc.is_valid(restored), False, runs["is_partial"]),
         "dag_version": pc.coalesce(was, runs["dag_version"]),
     }
     for name, column in as_before.items():

@@ -18,12 +18,11 @@ def without_reverted(accesses: pa.Table) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    reverts = accesses.filter(pc.equal(accesses["access"].cast(pa.string()), REVERT))
-    if not reverts.num_rows:
+    is_revert = pc.equal(accesses["access"].cast(pa.string()), REVERT)
+    if not pc.any(is_revert).as_py():
         return accesses
-    keys = ["dag_id", "run_id"]
-    runs = reverts.select(keys).group_by(keys).aggregate([])
-    return accesses.join(runs, keys, join_type="left anti")
+    run = pc.binary_join_element_wise(accesses["dag_id"].cast(pa.string()), accesses["run_id"].cast(pa.string()), "\x1f")
+    return accesses.filter(pc.invert(pc.is_in(run, run.filter(is_revert).combine_chunks())))
 
 
 class WrittenIntervals:
@@ -44,6 +43,16 @@ class WrittenIntervals:
         if first < last:  # it joins these
             start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
         self._starts[first:last], self._ends[first:last] = [start], [end]
+
+    def may_meet(self, start: datetime | None, end: datetime | None, key: str | None) -> bool:
+        """Whether a part of the interval has been written, or the partition; also if it is not known what was, or what is asked
+        for."""
+        if key is not None and self._keys:
+            return key in self._keys
+        if start is None or end is None or not self._starts:
+            return True
+        at = bisect.bisect_right(self._ends, start)
+        return at < len(self._starts) and self._starts[at] < end
 
     def covers(self, start: datetime | None, end: datetime | None, key: str | None) -> bool:
         """Whether all of the interval has been written, or the partition. A run that has neither waits for nothing."""

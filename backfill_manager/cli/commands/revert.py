@@ -1,0 +1,54 @@
+"""What `bfm runs revert` and `bfm backfill revert` do: shows what would be put back, asks, and has it done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.output import Column, Output
+from backfill_manager.cli.render.response import RESULT_TIMEOUT_S, is_confirmed, print_response, result_of
+from backfill_manager.humanise import plural
+
+MAX_READERS = 10  # that are named
+
+
+def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, *, dry_run: bool, yes: bool) -> int:
+    """`values`: the run or the backfill."""
+    plan = result_of(context, kind, {**values, "dry_run": True}, "changes tables")
+    if context.out.is_table:
+        _print_plan(context.out, plan)
+    elif dry_run:
+        context.out.print_document(plan)
+    if dry_run:
+        return 0
+    names = ", ".join(table["table"] for table in plan["tables"])
+    if not yes and not is_confirmed(context, f"Put {names} back to what it was before {what}?", "Nothing was reverted"):
+        return 0
+    request = context.backend.submit(kind, {**values, "dry_run": False})
+    shown = {"tables": plan["tables"], "readers": plan["readers"]}
+    print_response(context, request, f"Revert {what}", {**values, **shown}, RESULT_TIMEOUT_S)
+    return 0
+
+
+def _print_plan(out: Output, plan: Document) -> None:
+    columns = (
+        "table", Column("back_to", "back to version", _versions), Column("intervals", None, _intervals, fold=True),
+        Column("runs", right=True, of=lambda table: len(table["runs"])), Column("rows_now", "rows now", right=True),
+        Column("rows_then", "rows then", right=True),
+    )  # fmt: skip
+    out.print_rows(plan["tables"], columns)
+    if plan["readers"]:
+        named = dict.fromkeys(f"{one['dag_id']}/{one['run_id']}" for one in plan["read_by"])
+        some = ", ".join(list(named)[:MAX_READERS]) + (", ..." if len(named) > MAX_READERS else "")
+        out.note(f"{plural(plan['readers'], 'task')} read this since; what they made of it stays as it is: {some}")
+
+
+def _versions(versions: Any) -> str:
+    return ", ".join(map(str, versions)) or "none: it was empty"
+
+
+def _intervals(labels: Any) -> str:
+    if not labels:
+        return "the whole table"
+    return labels[0] if len(labels) == 1 else f"{plural(len(labels), 'interval')}: {labels[0]} … {labels[-1]}"
