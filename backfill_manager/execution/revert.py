@@ -207,9 +207,9 @@ class _Table:
         """Opens every file that is to be read: one may be gone, though Delta's log still names it."""
         from pyspark.sql import functions as F
 
-        number = F.count(F.input_file_name())  # a plain count is answered from statistics
+        files = self.rows.select(F.input_file_name().alias("file"))  # a plain count is answered from statistics
         try:
-            self.rows_then = int(self.rows.agg(number).collect()[0][0])
+            self.rows_then = int(files.agg(F.count("file")).collect()[0][0])
         except (PySparkException, Py4JJavaError) as error:
             if not any(text in str(error) for text in _GONE):
                 raise

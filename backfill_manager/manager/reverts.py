@@ -135,7 +135,8 @@ def _refuse_active(state: ManagerState, runs: Iterable[DagRun], what: str) -> No
     for run in runs:
         for row in of_dag[run.dag_id]:
             if _same_place(run, row):
-                raise errors.REVERT_MEETS_RUN(run_id=row.run_id, dag_id=row.dag_id, state=row.state, what=what.lower())
+                of_it = what[0].lower() + what[1:]
+                raise errors.REVERT_MEETS_RUN(run_id=row.run_id, dag_id=row.dag_id, state=row.state, what=of_it)
 
 
 def _same_place(run: DagRun, other: DagRun) -> bool:
