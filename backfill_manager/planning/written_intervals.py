@@ -21,7 +21,9 @@ def without_reverted(accesses: pa.Table) -> pa.Table:
     is_revert = pc.equal(accesses["access"].cast(pa.string()), REVERT)
     if not pc.any(is_revert).as_py():
         return accesses
-    run = pc.binary_join_element_wise(accesses["dag_id"].cast(pa.string()), accesses["run_id"].cast(pa.string()), "\x1f")
+    run = pc.binary_join_element_wise(
+        accesses["dag_id"].cast(pa.string()), accesses["run_id"].cast(pa.string()), "\x1f"
+    )
     return accesses.filter(pc.invert(pc.is_in(run, run.filter(is_revert).combine_chunks())))
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, Output
-from backfill_manager.cli.render.response import RESULT_TIMEOUT_S, is_confirmed, print_response, result_of
+from backfill_manager.cli.render.response import (
+    RESULT_TIMEOUT_S,
+    is_confirmed,
+    outcome_of,
+    result_of,
+    wait_for_response,
+)
 from backfill_manager.humanise import plural
 
 MAX_READERS = 10  # that are named
@@ -15,19 +22,24 @@ MAX_READERS = 10  # that are named
 
 def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, *, dry_run: bool, yes: bool) -> int:
     """`values`: the run or the backfill."""
-    plan = result_of(context, kind, {**values, "dry_run": True}, "changes tables")
-    if context.out.is_table:
-        _print_plan(context.out, plan)
-    elif dry_run:
-        context.out.print_document(plan)
-    if dry_run:
-        return 0
-    names = ", ".join(table["table"] for table in plan["tables"])
-    if not yes and not is_confirmed(context, f"Put {names} back to what it was before {what}?", "Nothing was reverted"):
-        return 0
+    if dry_run or not yes:
+        plan = result_of(context, kind, {**values, "dry_run": True}, "reads the history of tables")
+        if context.out.is_table:
+            _print_plan(context.out, plan)
+        elif dry_run:
+            context.out.print_document(plan)
+        if dry_run:
+            return 0
+        names = ", ".join(table["table"] for table in plan["tables"])
+        if not is_confirmed(context, f"Put {names} back to what it was before {what}?", "Nothing was reverted"):
+            return 0
     request = context.backend.submit(kind, {**values, "dry_run": False})
-    shown = {"tables": plan["tables"], "readers": plan["readers"]}
-    print_response(context, request, f"Revert {what}", {**values, **shown}, RESULT_TIMEOUT_S)
+    response = wait_for_response(context, request, RESULT_TIMEOUT_S)
+    result = {} if response is None else json.loads(response.payload_json or "{}")
+    if yes and result and context.out.is_table:
+        _print_plan(context.out, result)
+    text = f"Revert {what}: submitted (request {request.request_id})." if response is None else response.message
+    context.out.print_result({**outcome_of(request, response, **values), **result}, text)
     return 0
 
 

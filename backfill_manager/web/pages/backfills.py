@@ -36,7 +36,12 @@ from backfill_manager.queries.backfills import (
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.requests.validation import check_not_ended, previewed_backfill, retried_backfill, reverted_backfill
+from backfill_manager.requests.validation import (
+    check_not_ended,
+    previewed_backfill,
+    retried_backfill,
+    reverted_backfill,
+)
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.backfill_row import AUTO
 from backfill_manager.store.base import Condition, Store, matching
