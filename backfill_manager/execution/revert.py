@@ -29,6 +29,7 @@ from backfill_manager.execution.table_swap import (
     about_commit,
     changed_files,
     differ,
+    is_of_state,
     rows_at,
     swap_in,
     writes_of,
@@ -146,7 +147,7 @@ class Reversion:
     def _change(self, version: int, actions: Actions) -> Change:
         operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")
         about, by, files = about_commit(actions), f"{operation} by another writer", tuple(changed_files(actions))
-        if about.get("state") != self._state_id:
+        if not is_of_state(about, self._state_id):
             return Change(version, by, files=files)
         writes = tuple(one for one in writes_of(version, about) if one.run_id)
         return Change(version, by, writes, files, frozenset((dag, run) for dag, run in about.get(REVERTS, ())))

@@ -77,6 +77,11 @@ def about_commit(actions: Actions) -> dict[str, Any]:
     return about if isinstance(about, dict) else {}
 
 
+def is_of_state(about: Mapping[str, Any], state_id: str) -> bool:
+    """Whether the state with this id has made a commit with this user metadata; one of several writes says so in each of them."""
+    return any(one.get("state") == state_id for one in (about, *about.get("writes", ())[:1]))
+
+
 def writes_of(version: int, about: Mapping[str, Any]) -> list[WriteOfTry]:
     """What tries have written by a commit with this user metadata. One that names no run is a write without one."""
     unknown = WriteOfTry(version, "", "", "", 0)
