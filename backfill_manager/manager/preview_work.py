@@ -49,8 +49,8 @@ class PreviewResult:
     job: PreviewJob | RevertJob
     document: dict[str, Any] = field(default_factory=dict)
     promoted: tuple[Promoted, ...] = ()
-    reverted: tuple[Reverted, ...] = ()
     refusal: BackfillManagerError | str = ""
+    reverted: tuple[Reverted, ...] = ()
 
 
 @dataclass(frozen=True)
