@@ -97,9 +97,8 @@ class Promotion:
             raise Refused("; ".join(reasons))
         if table.clone.source.version is None and not table.output.exists():
             table.output.create(rows.schema)
-        about = {
-            PROMOTES: self._preview_id, "state": self._state_id, "writes": described(table.writes, whole=table.parts.is_whole)
-        }  # fmt: skip
+        writes = described(table.writes, self._state_id, whole=table.parts.is_whole)
+        about = {PROMOTES: self._preview_id, "state": self._state_id, "writes": writes}
         since = -1 if table.clone.source.version is None else table.clone.source.version
         return swap_in(table.output, rows, table.parts, transaction, about, since)
 

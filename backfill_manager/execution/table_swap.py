@@ -88,6 +88,6 @@ def writes_of(version: int, about: Mapping[str, Any]) -> list[WriteOfTry]:
     return [WriteOfTry.of(version, one) if "run" in one else unknown for one in about.get("writes", [about])]
 
 
-def described(writes: Iterable[WriteOfTry], *, whole: bool) -> list[dict[str, Any]]:
+def described(writes: Iterable[WriteOfTry], state_id: str, *, whole: bool) -> list[dict[str, Any]]:
     """These writes for the user metadata of a commit that repeats them, so that `writes_of` finds them there."""
-    return [one.described(whole=whole) for one in writes]
+    return [{"state": state_id, **one.described(whole=whole)} for one in writes]

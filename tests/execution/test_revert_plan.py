@@ -10,6 +10,7 @@ import pytest
 from backfill_manager.execution.preview_parts import WriteOfTry
 from backfill_manager.execution.revert_plan import Change, Undo, plan_undo
 from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.execution.table_swap import described, is_of_state, writes_of
 from backfill_manager.model.records import RunKey
 
 
@@ -141,3 +142,12 @@ def test_what_was_reverted_since_counts_no_more() -> None:
 
 def test_before_its_first_version_a_table_had_no_rows() -> None:
     assert slices(planned([ours(0, ("x", None))], "x")) == [(-1, [])]
+
+
+def test_a_promotion_repeats_the_writes_of_its_runs() -> None:
+    writes = [write(3, "x", part(1)), write(3, "y", None)]
+    about = json.loads(json.dumps({"writes": described(writes, "mine", whole=False)}))
+    assert writes_of(3, about) == writes and is_of_state(about, "mine") and not is_of_state(about, "other")
+    assert all(one["state"] == "mine" for one in about["writes"]), "by which the gaps tell whose a commit is"
+    whole = {"writes": described(writes, "mine", whole=True)}
+    assert [one.replaced for one in writes_of(3, whole)] == [None, None]
