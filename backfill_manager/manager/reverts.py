@@ -17,7 +17,7 @@ from backfill_manager.execution.revert import Reverted, WrittenTable
 from backfill_manager.humanise import plural
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.create_run import existing_run
-from backfill_manager.manager.reopen import LoadedRows, version_spec
+from backfill_manager.manager.reopen import READ_BATCH, LoadedRows, version_spec
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Call, RevertJob
 from backfill_manager.model import states as s
@@ -62,12 +62,15 @@ def job_of(state: ManagerState, store: Store, command: RevertCommand, call: Call
 def revert(state: ManagerState, store: Store, job: RevertJob, tables: Sequence[Reverted], now: datetime) -> str:
     """The tables hold the rows of before. Returns the message."""
     loaded = LoadedRows(store, job.runs)
-    for run in sorted((state.changes.latest(row) for row in loaded.rows.values()), key=lambda row: row.run_seq):
-        if run.reverted_at is None:
-            restored = _restored(state, store, run)
-            state.put(c.run_reverted(run, now, job.request_id, restored))
-            for row in store.read(DagRun, matching(dag_id=run.dag_id, restored_run_id=run.run_id)):
-                state.put(state.changes.latest(row).evolve(restored_run_id=restored))
+    left = [run for run in map(state.changes.latest, loaded.rows.values()) if run.reverted_at is None]
+    restored = _restored(state, store, left)
+    for run in left:
+        state.put(c.run_reverted(run, now, job.request_id, restored.get(run.key)))
+    of_dags = matching(dag_id=sorted({run.dag_id for run in left}))
+    for row in store.read(DagRun, [*of_dags, Condition("restored_run_id", "not_null")]) if left else ():
+        before = (row.dag_id, row.restored_run_id or "")
+        if before in loaded.rows:
+            state.put(state.changes.latest(row).evolve(restored_run_id=restored.get(before)))
     _record(state, store, loaded.rows, tables, now)
     state.written.clear()  # read again by the next prefetch, as is the past of the runs after these
     for live in state.runs.values():
@@ -179,21 +182,29 @@ def _accesses(store: Store, runs: Iterable[DagRun]) -> list[TableAccess]:
     return [row for row in store.read(TableAccess, [*of_dags, *near]) if (row.dag_id, row.run_id) in keys]
 
 
-def _restored(state: ManagerState, store: Store, run: DagRun) -> str | None:
-    """The run before it, of its date, whose rows are back and which counts: it was whole, and had succeeded."""
-    if run.items > 1:
-        return None  # of some of its dates there may have been none
-    overridden = store.read(
-        DagRun, matching(dag_id=run.dag_id, overridden_by=run.run_id), order_by=["-run_seq"], limit=1
-    )
-    for before in with_partial_marked([state.changes.latest(row) for row in overridden], store):
-        if before.reverted_at is not None:
-            return before.restored_run_id
-        version_spec(state, store, before.dag_id, before.dag_version)
-        tasks = LoadedRows(store, [before.key]).tasks[before.key]
-        if not before.is_partial and outcome_of(existing_run(state, before, None, tasks)) == s.SUCCESS:
-            return before.run_id
-    return None
+def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict[RunKey, str | None]:
+    """The run before each of these, of its date, whose rows are back and which counts: it was whole, and had succeeded. Of a run
+    that took several dates there is none: of some of them there may have been no run."""
+    single = [run for run in runs if run.items == 1]
+    overridden: dict[RunKey, DagRun] = {}  # by the run that overrode it, the last one
+    for start in range(0, len(single), READ_BATCH):
+        some = single[start : start + READ_BATCH]
+        of_them = matching(
+            dag_id=sorted({run.dag_id for run in some}), overridden_by=sorted({run.run_id for run in some})
+        )
+        rows = store.read(DagRun, of_them, order_by=["run_seq"])
+        overridden |= {(row.dag_id, row.overridden_by or ""): state.changes.latest(row) for row in rows}
+    before = dict(zip(overridden, with_partial_marked(list(overridden.values()), store), strict=True))
+    loaded = LoadedRows(store, (row.key for row in before.values() if row.reverted_at is None))
+    found: dict[RunKey, str | None] = {}
+    for key, row in before.items():
+        if row.reverted_at is not None:
+            found[key] = row.restored_run_id
+        elif not row.is_partial:
+            version_spec(state, store, row.dag_id, row.dag_version)
+            outcome = outcome_of(existing_run(state, row, None, loaded.tasks[row.key]))
+            found[key] = row.run_id if outcome == s.SUCCESS else None
+    return found
 
 
 def _record(
