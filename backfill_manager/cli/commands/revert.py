@@ -31,7 +31,7 @@ def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, 
         if dry_run:
             return 0
         names = ", ".join(table["table"] for table in plan["tables"])
-        if not is_confirmed(context, f"Put {names} back to what it was before {what}?", "Nothing was reverted"):
+        if not is_confirmed(context, f"Put {names} back to what it was before {what}?", "reverts", "reverted"):
             return 0
     request = context.backend.submit(kind, {**values, "dry_run": False})
     response = wait_for_response(context, request, RESULT_TIMEOUT_S)

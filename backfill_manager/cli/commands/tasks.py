@@ -140,7 +140,7 @@ def clear(
         context.out.print_document(plan)
     if dry_run:
         return 0
-    if not yes and not is_confirmed(context, f"Clear {clear_summary(plan['summary'])}?", "Nothing was cleared"):
+    if not yes and not is_confirmed(context, f"Clear {clear_summary(plan['summary'])}?", "clears", "cleared"):
         return 0
     request = context.backend.submit(TASKS_CLEAR, values)
     print_response(context, request, f"Clear {clear_summary(plan['summary'])}", {"summary": plan["summary"]})

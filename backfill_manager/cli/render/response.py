@@ -73,16 +73,16 @@ def result_of(context: CliContext, kind: str, values: Mapping[str, Any], what: s
     return result
 
 
-def is_confirmed(context: CliContext, question: str, nothing: str) -> bool:
-    """Asks on the terminal. `nothing`: what is said when the answer is no, or there is none."""
+def is_confirmed(context: CliContext, question: str, does: str, done: str) -> bool:
+    """Asks on the terminal. `does`, `done`: what -y does without asking, and what was not done where the answer is no."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline()
     if not answer:
         sys.stderr.write("\n")
-        raise InvalidInput(f"{nothing}, as there was no answer; -y does it without asking.")
+        raise InvalidInput(f"Nothing was {done}, as there was no answer; -y {does} without asking.")
     if answer.strip().lower() not in ("y", "yes"):
-        context.out.note(f"{nothing}.")
+        context.out.note(f"Nothing was {done}.")
         return False
     return True
 
