@@ -95,6 +95,10 @@ class Promote(_body_of(commands.PromoteBackfill, without={"backfill_id"})):  # t
     """How a preview is promoted."""
 
 
+class Revert(_body_of(commands.RevertRun, without={"dag_id", "run_id"})):  # type: ignore[misc]
+    """How a run or a backfill is reverted."""
+
+
 class DagChanges(Body):
     """Settings of a DAG that change."""
 

@@ -137,6 +137,11 @@ class Client(AbstractContextManager["Client"]):
         """Deletes the clones of a preview."""
         return self._submit(_path("backfills", backfill_id, "discard"), wait)
 
+    def revert_backfill(self, backfill_id: str, *, dry_run: bool = False, wait: float = 0.0) -> r.RequestDetails:
+        """Puts what its runs have written back to what it was before it; what that is, is the request's `result`. `dry_run`: only
+        says so."""
+        return self._submit(_path("backfills", backfill_id, "revert"), wait, {"dry_run": dry_run})
+
     def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Cancels an unfinished backfill, and hides it from lists."""
         return self._submit(_path("backfills", backfill_id), wait, method="DELETE")
@@ -261,6 +266,13 @@ class Client(AbstractContextManager["Client"]):
 
     def cancel_run(self, run_id: str, *, dag_id: str | None = None, wait: float = 0.0) -> r.RequestDetails:
         return self._submit(_run(run_id, dag_id, "cancel"), wait)
+
+    def revert_run(
+        self, run_id: str, *, dag_id: str | None = None, dry_run: bool = False, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """Puts what it has written back to what it was before it; what that is, is the request's `result`. `dry_run`: only says
+        so."""
+        return self._submit(_run(run_id, dag_id, "revert"), wait, {"dry_run": dry_run})
 
     def mark_run(
         self, run_id: str, state: Literal["success", "failed"], *, dag_id: str | None = None, wait: float = 0.0

@@ -210,9 +210,7 @@ class OutputWriter:
         return commit.rows
 
     def _metadata(self, change: Write | Merge, replaced: Replaced | None) -> str:
-        """Of a preview, with what it replaces or the key that it merges by: what promoting does with these rows."""
-        if self._try.preview is None:
-            return self._try.user_metadata()
+        """With what it replaces or the key that it merges by: what promoting a preview and reverting a run do with these rows."""
         how: dict[str, Any] = {"replaced": dataclasses.asdict(replaced)} if replaced is not None else {}
         return self._try.user_metadata(**how, **({"key": change.on} if isinstance(change, Merge) else {}))
 

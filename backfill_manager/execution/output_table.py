@@ -6,7 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
@@ -227,11 +230,25 @@ class TableState:
     def commits(self, since: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """The commits after version `since`, each with its actions as in the log; `Py4JJavaError` where Delta has deleted one, as
         its retention says."""
-        names = self._jvm.org.apache.spark.sql.delta.util.FileNames
         for version in range(since + 1, self.version + 1):
-            path = names.unsafeDeltaFile(self._log.logPath(), version)
-            lines = str(self._log.store().read(path, self._log.newDeltaHadoopConf()).mkString("\n")).split("\n")
-            yield version, [json.loads(line) for line in lines if line]
+            yield version, self._actions(version)
+
+    def version_before(self, at: datetime) -> int:
+        """The last version that was committed before; -1: none that the log still has."""
+        for version in range(self.version, -1, -1):
+            try:
+                actions = self._actions(version)
+            except Py4JJavaError:  # deleted, as the retention says
+                break
+            times = [action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action]
+            if times and times[0] < at.timestamp() * 1000:
+                return version
+        return -1
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        path = self._jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(self._log.logPath(), version)
+        lines = str(self._log.store().read(path, self._log.newDeltaHadoopConf()).mkString("\n")).split("\n")
+        return [json.loads(line) for line in lines if line]
 
     def find(self, metadata: str, since: int) -> Commit | None:
         """The commit after version `since` that carries this user metadata."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from backfill_manager.execution.sql_lexer import identifier
@@ -36,6 +36,17 @@ class WriteOfTry:
             interval=None if interval is None else (interval[0], interval[1]), partition=about.get("partition"),
             replaced=None if replaced is None else Replaced(**replaced), key=tuple(about.get("key", ())),
         )  # fmt: skip
+
+    @property
+    def run(self) -> tuple[str, str]:
+        return self.dag_id, self.run_id
+
+    def described(self, *, whole: bool) -> dict[str, Any]:
+        """What `of` reads. `whole`: as a write that may have changed any row."""
+        about = {"dag": self.dag_id, "run": self.run_id, "task": self.task_id, "launch": self.launch}
+        more: dict[str, Any] = {"interval": self.interval, "partition": self.partition}
+        more["replaced"] = None if self.replaced is None or whole else asdict(self.replaced)
+        return {**about, **{name: value for name, value in more.items() if value is not None}}
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
-from backfill_manager.execution.table_diff import same_rows
+from backfill_manager.execution.table_swap import (
+    Actions,
+    about_commit,
+    changed_files,
+    described,
+    differ,
+    swap_in,
+    writes_of,
+)
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import RunKey
@@ -90,17 +97,10 @@ class Promotion:
             raise Refused("; ".join(reasons))
         if table.clone.source.version is None and not table.output.exists():
             table.output.create(rows.schema)
-        before = table.output.read()
-        metadata = json.dumps({PROMOTES: self._preview_id, "state": self._state_id, "transaction": transaction})
-        if before.recorded(transaction) is None:
-            writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
-            writer = writer.options(txnAppId=transaction, txnVersion="0", userMetadata=metadata)
-            if not table.parts.is_whole:
-                writer = writer.option("replaceWhere", table.parts.condition)
-            table.output.save(writer)
+        writes = described(table.writes, self._state_id, whole=table.parts.is_whole)
+        about = {PROMOTES: self._preview_id, "state": self._state_id, "writes": writes}
         since = -1 if table.clone.source.version is None else table.clone.source.version
-        commit = table.output.read().find(metadata, since=since)
-        return None if commit is None else commit.version
+        return swap_in(table.output, rows, table.parts, transaction, about, since)
 
     def _reasons(self, table: _Table, transaction: str) -> Iterator[str]:
         """Why this table can't be promoted."""
@@ -147,14 +147,10 @@ class Promotion:
         elif not self._rebase:
             yield f"{table.name} has {commits} in the same intervals; --rebase swaps the preview's rows in all the same"
 
-    def _touches(self, parts: Parts, actions: Sequence[Mapping[str, Any]]) -> bool:
-        if _read(_metadata_of(actions)).get(PROMOTES) == self._preview_id:
+    def _touches(self, parts: Parts, actions: Actions) -> bool:
+        if about_commit(actions).get(PROMOTES) == self._preview_id:
             return False
-        for action in actions:
-            file = action.get("add") or action.get("remove")
-            if file and file.get("dataChange") and parts.may_hold(file):
-                return True
-        return False
+        return any(parts.may_hold(file) for file in changed_files(actions))
 
 
 class _Table:
@@ -182,13 +178,7 @@ class _Table:
 
     def has_changed_since(self, version: int) -> bool:
         """Whether the rows of the parts are others than then; also if that can't be known any more."""
-        try:
-            then = self._spark.read.format("delta").option("versionAsOf", version).load(self.clone.source.path or "")
-            now = self._spark.read.format("delta").load(self.clone.source.path or "")
-            return not same_rows(then.where(self.parts.condition), now.where(self.parts.condition))
-        except (PySparkException, Py4JJavaError) as error:
-            _log.info("%s: version %d can't be compared: %s", self.name, version, one_line(error))
-            return True
+        return differ(self._spark, self.clone.source.path or "", self.parts, version)
 
 
 def writes_to(spark: SparkSession, clone: ClonedTable) -> list[WriteOfTry]:
@@ -196,22 +186,6 @@ def writes_to(spark: SparkSession, clone: ClonedTable) -> list[WriteOfTry]:
     state = OutputTable(spark, clone.path).read()
     writes: list[WriteOfTry] = []
     for version, actions in state.commits(0 if clone.source.version is not None else -1):
-        if not any((action.get("add") or action.get("remove") or {}).get("dataChange") for action in actions):
-            continue
-        about = _read(_metadata_of(actions))
-        unknown = WriteOfTry(version, "", "", "", 0)
-        writes += [WriteOfTry.of(version, one) if "run" in one else unknown for one in about.get("writes", [about])]
+        if changed_files(actions):
+            writes += writes_of(version, about_commit(actions))
     return writes
-
-
-def _metadata_of(actions: Iterable[Mapping[str, Any]]) -> str:
-    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-    return str(infos[0].get("userMetadata") or "{}") if infos else "{}"
-
-
-def _read(metadata: str) -> dict[str, Any]:
-    try:
-        about = json.loads(metadata)
-    except ValueError:  # of another writer
-        return {}
-    return about if isinstance(about, dict) else {}

@@ -159,15 +159,20 @@ def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun 
     if existing is None:
         return "make", None
     is_own, is_live = existing.backfill_id == live.row.backfill_id, existing.state in s.RUN_LIVE
-    is_done_for_this = not (existing.is_partial and live.is_whole)
-    may_rerun = live.reruns_failed_tasks and is_done_for_this and existing.state in RERUN_STATES["failed_tasks"]
+    if existing.is_undone:
+        return "make", current
+    is_restored = existing.restored_run_id is not None  # it is as the run before it, which was whole, and succeeded
+    is_done_for_this, state = is_restored or not (existing.is_partial and live.is_whole), existing.state
+    if is_restored:
+        state = s.SUCCESS
+    may_rerun = live.reruns_failed_tasks and is_done_for_this and state in RERUN_STATES["failed_tasks"]
     if is_own and existing.run_id == item.run_id and not is_live:  # its own earlier run, which failed
         return ("rerun", existing) if may_rerun and item.batch is None else ("make", current)
     if is_own and (existing.ordinal == item.ordinal or live.took_over(existing)):
         return "adopt", existing
     if is_live:
         return "in flight", None
-    if not is_own and is_done_for_this and existing.state not in RERUN_STATES[live.row.reprocess]:
+    if not is_own and is_done_for_this and state not in RERUN_STATES[live.row.reprocess]:
         return "already exists", None
     return ("rerun", existing) if may_rerun else ("make", current)
 

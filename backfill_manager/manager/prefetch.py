@@ -23,6 +23,7 @@ from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, Timeli
 from backfill_manager.planning.written_intervals import read_written
 from backfill_manager.store.base import Condition, Store, matching
 
+REVERTED = "reverted"  # of a task of the run before, in `ActiveRun.past` alone
 MAX_RECENT_RUNS = 1000  # of the newest end of a timeline, before it is trimmed
 WINDOW = 500  # pending items of one backfill in memory; more where batches are large
 
@@ -93,6 +94,8 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
     for run, previous in waiting:
         row = finished.rows.get(previous)
         run.past = {} if row is None else dict(finished.tasks[previous])
+        if row is not None and row.is_undone:  # whoever depends on it waits for its date to be run again
+            run.past = {task_id: ti.evolve(state=REVERTED) for task_id, ti in run.past.items()}
 
 
 def refill(live: ActiveBackfill, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Works with the clones of previews, in a thread of its own: compares them, promotes them, deletes them.
+"""Works with tables for requests, in a thread of its own: compares, promotes and deletes the clones of previews; reverts runs.
 
     request ─► job ─► `PreviewResult` ─► the tick commits the outcome with the response ─► clones that are not needed any more go
 
@@ -21,12 +21,14 @@ from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import ClonedTable, Clones, remaining
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each
 from backfill_manager.execution.promote import Promoted, Promotion, writes_to
+from backfill_manager.execution.revert import Reversion, Reverted
 from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.table_diff import MAX_PARTS, diff, schema_changes
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.previews import expired, successful_runs
-from backfill_manager.manager.tick_context import PreviewJob
+from backfill_manager.manager.reverts import MAX_READERS, readers
+from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.model.records import Backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.service import Service
@@ -44,10 +46,11 @@ log = get_logger("previews")
 class PreviewResult:
     """What has become of a job."""
 
-    job: PreviewJob
+    job: PreviewJob | RevertJob
     document: dict[str, Any] = field(default_factory=dict)
     promoted: tuple[Promoted, ...] = ()
     refusal: BackfillManagerError | str = ""
+    reverted: tuple[Reverted, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,11 @@ class PreviewWork(Service):
         super().__init__("previews")
         self._spark, self._store, self._clock, self._state_id, self._keep_s = spark, store, clock, state_id, keep_s
         self._on_event, self._on_spark_gone = on_event, on_spark_gone
-        self._jobs: queue.SimpleQueue[PreviewJob | str] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None
         self._turns = TurnHolder(PROCESS_TURNS)
 
-    def work(self, job: PreviewJob) -> None:
+    def work(self, job: PreviewJob | RevertJob) -> None:
         """`on_event` gets the result, in this service's thread."""
         self._jobs.put(job)
         self.wake()
@@ -87,6 +90,7 @@ class PreviewWork(Service):
 
     def set_up(self) -> None:
         self._session = self._spark.newSession()
+        self._session.conf.set("spark.sql.files.ignoreMissingFiles", "false")  # rows would be left out in silence
         context = self._spark.sparkContext
         context.addJobTag(TAG)
         context.setJobDescription("previews")
@@ -102,7 +106,7 @@ class PreviewWork(Service):
             self._on_event(result)
         return 0
 
-    def _result(self, job: PreviewJob) -> PreviewResult | None:
+    def _result(self, job: PreviewJob | RevertJob) -> PreviewResult | None:
         """None for no answer: this manager is stopping, or Spark is gone."""
         try:
             self._session.conf.set("spark.scheduler.pool", job.pool)
@@ -116,10 +120,14 @@ class PreviewWork(Service):
                 return None
             if isinstance(error, BackfillManagerError):
                 return PreviewResult(job, refusal=error)
-            log.error("preview failed", backfill=job.preview_id, exc_info=error)
+            log.error("request failed", kind=job.kind, request=job.request_id, exc_info=error)
             return PreviewResult(job, refusal=f"It failed: {one_line(error)}")
 
-    def _done(self, job: PreviewJob) -> PreviewResult:
+    def _done(self, job: PreviewJob | RevertJob) -> PreviewResult:
+        if isinstance(job, RevertJob):
+            reversion = Reversion(self._session, self._state_id, job.runs, self._turns)
+            reverted = tuple(reversion.run(job.tables, dry_run=job.dry_run))
+            return PreviewResult(job, self._reverted(job, reverted), reverted=reverted)
         clones = Clones(self._session, job.preview_id)
         runs = {run.key for run in successful_runs(self._store, job.preview_id)}
         if job.kind == kinds.BACKFILL_PROMOTE:
@@ -133,6 +141,12 @@ class PreviewWork(Service):
             found = _named(self._session, found, job.table)
         tables = [_diff_of(self._session, clone, runs, job.key) for clone in found]
         return PreviewResult(job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]})
+
+    def _reverted(self, job: RevertJob, tables: Sequence[Reverted]) -> dict[str, Any]:
+        read_by = readers(self._store, tables, set(job.runs))
+        return {
+            "tables": [one.to_json_document() for one in tables], "read_by": read_by[:MAX_READERS], "readers": len(read_by),
+        }  # fmt: skip
 
     def _sweep(self) -> float | None:
         now = self._clock.now()

@@ -130,7 +130,7 @@ def _reopen_cleared(state: ManagerState, store: Store) -> None:
     finished = LoadedRows(store, {(ti.dag_id, ti.run_id) for ti in cleared} - set(state.runs))
     by = {(ti.dag_id, ti.run_id): ti.cleared_by for ti in cleared}
     for row in finished.rows.values():
-        if row.state in s.RUN_FINISHED - {s.OVERRIDDEN}:
+        if row.state in s.RUN_FINISHED - {s.OVERRIDDEN} and row.reverted_at is None:
             reopen_run(state, _taken_over(state, store, row, by[row.key]), finished)
 
 

@@ -71,12 +71,15 @@ def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
 
 
 def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRun:
-    """Makes a finished run active again. `Refused` if it was overridden: another run has its place."""
+    """Makes a finished run active again. `Refused` if it was overridden, so that another run has its place, or
+    reverted."""
     if row.run_type == s.PREVIEW_RUN:
         for of in loaded.store.read(Backfill, matching(backfill_id=row.backfill_id)):
             refuse_ended_preview(state.changes.latest(of))
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
+    if row.reverted_at is not None:
+        raise errors.RUN_REVERTED(run_id=row.run_id)
     version_spec(state, loaded.store, row.dag_id, row.dag_version)
     run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks[row.key])
     state.runs[run.key] = run

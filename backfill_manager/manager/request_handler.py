@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError, LostLease, NotFound, Refused, StateError, nearest, shorten
 from backfill_manager.humanise import plural, window
-from backfill_manager.manager import previews
+from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.items import close_pending
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -52,9 +52,11 @@ class RequestHandler:
             commands.ParseBundle: self._parse, commands.CompactState: self._compact, commands.PruneState: self._prune,
             commands.StandBy: self._stand_by, commands.StopManager: self._stop,
             commands.DiffBackfill: self._preview, commands.PromoteBackfill: self._preview,
-            commands.DiscardBackfill: self._discard, **self._run_operations.handlers,
+            commands.DiscardBackfill: self._discard, commands.RevertRun: self._revert, commands.RevertBackfill: self._revert,
+            **self._run_operations.handlers,
         }  # fmt: skip
         self._reading = self._of_runs | {kinds.BACKFILL_DIFF, kinds.BACKFILL_PROMOTE, kinds.BACKFILL_DISCARD}
+        self._reading |= {kinds.RUN_REVERT, kinds.BACKFILL_REVERT}
 
     @property
     def is_planning(self) -> bool:
@@ -134,6 +136,12 @@ class RequestHandler:
         """The response comes with the result of the job."""
         call.tick.previews.append(previews.job_of(self._state, self._store, command, call))
         self._planning[call.id] = command.backfill_id
+
+    def _revert(self, command: commands.RevertRun | commands.RevertBackfill, call: Call) -> None:
+        """The response comes with the result of the job."""
+        job = reverts.job_of(self._state, self._store, command, call)
+        call.tick.previews.append(job)
+        self._planning[call.id] = job.object_id
 
     def _discard(self, command: commands.DiscardBackfill, call: Call) -> Answer:
         preview_id = previews.job_of(self._state, self._store, command, call).preview_id

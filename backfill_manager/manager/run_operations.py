@@ -226,8 +226,8 @@ class RunOperations:
         row, tasks = found.row, found.tasks
         chosen = {ti.task_id for ti in (*cleared.tasks, *cleared.running)}
         chosen |= found.spec.callbacks_of(chosen)  # of them, those that have started since the clear was planned
-        if any(ti.cleared_by == call.id for ti in tasks.values()) or row.state == s.OVERRIDDEN:
-            return True  # done, in an earlier tick; or another run has taken its place meanwhile
+        if any(ti.cleared_by == call.id for ti in tasks.values()) or not _may_reopen(row):
+            return True  # done, in an earlier tick; or another run has taken its place meanwhile, or it was reverted
         version = cleared.to_version if row.dag_version != cleared.to_version else None
         gone = set[str]()  # what the new version does not have
         if version is not None:
@@ -258,7 +258,7 @@ class RunOperations:
         keys = {(ti.dag_id, ti.run_id) for ti in self._cleared_by(call.id)}
         loaded = self._load(keys)
         for row in loaded.rows.values():
-            if row.state != s.OVERRIDDEN:
+            if _may_reopen(row):
                 reopen_run(self._state, row, loaded)
         for key in sorted(keys) if latest_version else ():
             run, version = self._state.runs.get(key), self._state.catalog.dags[key[0]].current_version
@@ -322,6 +322,10 @@ def _new_run(
         run_seq=call.tick.next_seq(1), created_at=call.now, request_id=call.id, logical_date=start,
         interval_start=start, interval_end=end,
     )  # fmt: skip
+
+
+def _may_reopen(run: DagRun) -> bool:
+    return run.state != s.OVERRIDDEN and run.reverted_at is None
 
 
 def _upstream_failed(tasks: dict[str, TaskInstance], task_ids: Iterable[str]) -> set[str]:

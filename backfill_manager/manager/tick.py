@@ -28,7 +28,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
-from backfill_manager.manager import previews
+from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
@@ -38,7 +38,7 @@ from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.resources import why_no_commit
 from backfill_manager.manager.state import ManagerState
-from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, Tick
+from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.wait_lookers import Looked
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
@@ -97,7 +97,7 @@ class TaskRunner(Protocol):
 class PreviewRunner(Protocol):
     """What a tick needs of `preview_work.PreviewWork`."""
 
-    def work(self, job: PreviewJob) -> None: ...
+    def work(self, job: PreviewJob | RevertJob) -> None: ...
     def delete(self, preview_id: str) -> None: ...
 
 
@@ -232,6 +232,12 @@ class TickLoop:
             job, self._events.has_requests = result.job, True  # one for the same backfill may have waited for it
             if result.refusal:
                 self._requests.refuse(job.request_id, job.kind, now, result.refusal)
+                continue
+            if isinstance(job, RevertJob):
+                message = f"{job.object_id}: nothing was changed"
+                if not job.dry_run:
+                    message = reverts.revert(self.state, self._store, job, result.reverted, now)
+                self._requests.accept(job.request_id, job.kind, now, job.object_id, message, result.document)
                 continue
             message = f"preview {job.preview_id}: compared"
             if job.kind == kinds.BACKFILL_PROMOTE:

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
+from backfill_manager.execution.revert import WrittenTable
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Record, Request, TaskInstance
+from backfill_manager.model.records import Record, Request, RunKey, TaskInstance
 from backfill_manager.schemas.commands import CreateBackfill
 
 
@@ -45,6 +46,19 @@ class PreviewJob:
     table: str | None = None
 
 
+@dataclass(frozen=True)
+class RevertJob:
+    """What is done with the tables that some runs have written, outside of the tick."""
+
+    request_id: str
+    kind: str
+    object_id: str  # the run or the backfill
+    pool: str
+    runs: tuple[RunKey, ...]
+    tables: tuple[WrittenTable, ...]
+    dry_run: bool
+
+
 class MoveItems(NamedTuple):
     """All items of a backfill in the state `was` get this state: one statement, however many they are. Done as part of the
     commit, before the rows of the tick."""
@@ -67,7 +81,7 @@ class Tick:
     moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanRequest] = field(default_factory=list)
     parses: list[ParseRequest] = field(default_factory=list)
-    previews: list[PreviewJob] = field(default_factory=list)
+    previews: list[PreviewJob | RevertJob] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)  # previews whose clones are to be deleted
     compactions: list[str] = field(default_factory=list)  # ids of requests to compact the whole state
     prunes: list[str] = field(default_factory=list)  # ... to delete what is older than its age now

@@ -29,8 +29,8 @@ from typing import Any, ClassVar, Final, TypeVar
 # 7: backfill.waits_until. It may be null.
 # 8: task_instance.result_shown_json, backfill.batch_target. They may be null.
 # 9: the table table_access.
-# 10: the table check_result; table_access.columns_json, table_id and interval_column, and backfill.preview_id and
-#     preview_outcome, which may be null.
+# 10: the table check_result; table_access.columns_json, table_id and interval_column, backfill.preview_id and
+#     preview_outcome, and dag_run.reverted_at, reverted_by and restored_run_id, which may be null.
 SCHEMA_VERSION: Final = 10
 
 # Since this version; states of an older one get them when a manager starts.
@@ -181,10 +181,19 @@ class DagRun(Record, table="dag_run", key=("dag_id", "run_id")):
     reason: str | None = None
     is_partial: bool | None = None  # tasks were left out by choice: for a whole backfill this date is still missing
 
+    reverted_at: datetime | None = None  # since then its tables hold the rows of before it
+    reverted_by: str | None = None  # the request
+    restored_run_id: str | None = None  # the run before it, whole and successful, whose rows are back
+
     @property
     def is_for_schedule(self) -> bool:
         """Whether the schedule made it, and no backfill runs it again."""
         return self.run_type == "scheduled" and self.backfill_id is None
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it was reverted, and no run before it counts in its place: its date is missing."""
+        return self.reverted_at is not None and self.restored_run_id is None
 
 
 @dataclass(frozen=True)
@@ -246,7 +255,7 @@ class TableAccess(
     task_id: str
     launch: int
     number: int  # within the try, from 1
-    access: str  # read, write
+    access: str  # read, write; revert: what this try has written was taken back, by `version`
     run_seq: int
     at: datetime  # the end of the try
     succeeded: bool  # the try; what a failed one has written may stay

@@ -147,6 +147,11 @@ def run_overridden(run: DagRun, by_run_id: str) -> DagRun:
     return _move(run, s.OVERRIDDEN, overridden_by=by_run_id)
 
 
+def run_reverted(run: DagRun, at: datetime, by: str, restored_run_id: str | None) -> DagRun:
+    """Its tables hold the rows of before it; it keeps its state, its tasks and its place. `by`: the request."""
+    return run.evolve(reverted_at=at, reverted_by=by, restored_run_id=restored_run_id)
+
+
 def run_follows(run: DagRun, previous_run_id: str | None) -> DagRun:
     """Its place in the timeline: only the pointer changes."""
     return run.evolve(previous_run_id=previous_run_id)

@@ -27,7 +27,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
-from backfill_manager.model.records import BackfillItem
+from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
 from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
 from backfill_manager.planning.batches import batches, batches_of, stretches
@@ -37,7 +37,7 @@ from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
 from backfill_manager.schemas import errors
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _RUN_COLUMNS = (
     "run_id", "run_type", "state", "logical_date", "partition_key", "dag_version", "interval_start", "interval_end",
-    "items", "is_partial",
+    "items", "is_partial", "reverted_at", "restored_run_id",
 )  # fmt: skip
 _INSTANTS = ("logical_date", "interval_start", "interval_end")
 _MAX_NAMED = 1000  # partition keys in one condition; beyond, all partitioned runs of the DAG are read
@@ -245,7 +245,8 @@ def _one_statement(spark: SparkSession, relations: Mapping[str, str | pa.Table],
 
 def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The DAG's runs that an item of this backfill (`command`: with both ends of its range) may meet: not overridden, not
-    external, on a date asked for or with an interval that reaches into the range. Columns `run_id run_type state
+    external, on a date asked for or with an interval that reaches into the range. Reverted ones are left out, but where the rows
+    of a run before are back: then they are as that one was. Columns `run_id run_type state
     logical_date partition_key dag_version interval_start interval_end items is_partial`."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -256,7 +257,31 @@ def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Tab
     if is_partial.null_count:  # of an older release, which did not write it down
         partial = pa.array([run_id for _, run_id in partial_runs_of_older_releases(store, [dag.dag_id])], pa.string())
         is_partial = pc.coalesce(is_partial, pc.is_in(runs["run_id"].cast(pa.string()), partial))
-    return runs.set_column(runs.column_names.index("is_partial"), "is_partial", is_partial)
+    runs = runs.set_column(runs.column_names.index("is_partial"), "is_partial", is_partial)
+    return _without_undone(store, runs, dag.dag_id).drop_columns(["reverted_at", "restored_run_id"])
+
+
+def _without_undone(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if runs["reverted_at"].null_count == runs.num_rows:
+        return runs
+    restored = runs["restored_run_id"].cast(pa.string())
+    kept = pc.or_(pc.is_null(runs["reverted_at"]), pc.is_valid(restored))
+    runs, restored = runs.filter(kept), restored.filter(kept)
+    ids = tuple(dict.fromkeys(restored.drop_null().to_pylist()))
+    before = store.read(DagRun, matching(dag_id=dag_id, run_id=ids)) if ids else []
+    versions = {run.run_id: run.dag_version for run in before}
+    was = pa.array([versions.get(run_id) for run_id in restored.to_pylist()], runs["dag_version"].type)
+    as_before = {
+        "state": pc.if_else(pc.is_valid(restored), states.SUCCESS, runs["state"].cast(pa.string())),
+        "is_partial": pc.if_else(pc.is_valid(restored), False, runs["is_partial"]),
+        "dag_version": pc.coalesce(was, runs["dag_version"]),
+    }
+    for name, column in as_before.items():
+        runs = runs.set_column(runs.column_names.index(name), name, column)
+    return runs
 
 
 def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) -> pa.Table:

@@ -1,8 +1,8 @@
 """Plans a clear: the runs and task instances that it touches, one value that is shown before it is done.
 
-Runs: of every type, current ones (not overridden), by logical date; an `external` run only when it is named, and a run
-without a date only when no dates are given. Tasks: by expression, with those upstream or downstream in the version that the
-run has, and with their callbacks (a callback alone only by its whole id). Of those, finished ones are set back, live ones are
+Runs: of every type, current ones (neither overridden nor reverted), by logical date; an `external` run only when it is named,
+and a run without a date only when no dates are given. Tasks: by expression, with those upstream or downstream in the version that
+the run has, and with their callbacks (a callback alone only by its whole id). Of those, finished ones are set back, live ones are
 stopped first, and one that never started in a live run is left as it is: it will run anyhow.
 
 Only `plan_clear` reads; what it reads is bounded by DAG, date and state.
@@ -207,6 +207,7 @@ def _read_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> lis
     runs: list[DagRun] = []
     for (start, end), dag_ids in by_dates.items():
         where = [*matching(dag_id=dag_ids, run_id=command.run_ids), Condition("state", "!=", s.OVERRIDDEN)]
+        where.append(Condition("reverted_at", "is_null"))
         if start is not None:
             where.append(Condition("logical_date", ">=", start))
         if end is not None:
@@ -278,6 +279,8 @@ def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_
         return NotFound(f"run of DAG {command.dag_id!r} with the id", run_id, known, hint="see_runs")
     if there.state == s.OVERRIDDEN:
         return errors.CLEAR_OVERRIDDEN(run_id=run_id, by=there.overridden_by)
+    if there.reverted_at is not None:
+        return errors.CLEAR_REVERTED(run_id=run_id)
     return errors.RUN_OUT_OF_RANGE(run_id=run_id, between=_between(command))
 
 

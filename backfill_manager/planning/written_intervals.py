@@ -5,10 +5,16 @@ from __future__ import annotations
 import bisect
 from collections.abc import Collection
 from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.model.records import TableAccess
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.value_rules import table_key, table_keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REVERT: Final = "revert"  # of `TableAccess.access`
 
 
 class WrittenIntervals:
@@ -30,6 +36,16 @@ class WrittenIntervals:
             start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
         self._starts[first:last], self._ends[first:last] = [start], [end]
 
+    def may_meet(self, start: datetime | None, end: datetime | None, key: str | None) -> bool:
+        """Whether a part of the interval has been written, or the partition; also if it is not known what was, or what is asked
+        for."""
+        if key is not None and self._keys:
+            return key in self._keys
+        if start is None or end is None or not self._starts:
+            return True
+        at = bisect.bisect_right(self._ends, start)
+        return at < len(self._starts) and self._starts[at] < end
+
     def covers(self, start: datetime | None, end: datetime | None, key: str | None) -> bool:
         """Whether all of the interval has been written, or the partition. A run that has neither waits for nothing."""
         if key is not None:
@@ -41,13 +57,13 @@ class WrittenIntervals:
 
 
 def read_written(store: Store, names: Collection[str]) -> dict[str, WrittenIntervals]:
-    """What the state's successful tries have written of these tables, by their names as given."""
+    """What the state's successful tries have written of these tables and nobody has reverted, by their names as given."""
     found = {name: WrittenIntervals() for name in names}
     if not found:
         return found
     columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
-    where = [Condition("access", "=", "write"), Condition("succeeded", "=", True)]
-    rows = store.read_arrow(TableAccess.TABLE, columns, where)
+    where = [Condition("access", "in", ("write", REVERT)), Condition("succeeded", "=", True)]
+    rows = without_reverted(store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "access"), where))
     keys = {name: table_keys(name) for name in names}
     for part in rows.group_by(list(columns)).aggregate([]).to_pylist():
         of = {table_key(name) for name in (part["table_name"], part["table_path"]) if name is not None}
@@ -55,3 +71,18 @@ def read_written(store: Store, names: Collection[str]) -> dict[str, WrittenInter
             if not of.isdisjoint(keys[name]):
                 written.add(part["interval_start"], part["interval_end"], part["partition_key"])
     return found
+
+
+def without_reverted(accesses: pa.Table) -> pa.Table:
+    """Without those of runs that were reverted, nor the rows that say so: as if these runs had never been. Needs the columns
+    `dag_id`, `run_id` and `access`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_revert = pc.equal(accesses["access"].cast(pa.string()), REVERT)
+    if not pc.any(is_revert).as_py():
+        return accesses
+    run = pc.binary_join_element_wise(
+        accesses["dag_id"].cast(pa.string()), accesses["run_id"].cast(pa.string()), "\x1f"
+    )
+    return accesses.filter(pc.invert(pc.is_in(run, run.filter(is_revert).combine_chunks())))

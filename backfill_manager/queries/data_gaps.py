@@ -31,6 +31,7 @@ from backfill_manager.planning.by_data import FindWanted, Wanted
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
 from backfill_manager.planning.interval_overlap import micros_of
 from backfill_manager.planning.timeline import CURRENT_RUNS
+from backfill_manager.planning.written_intervals import REVERT, without_reverted
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Store
@@ -186,19 +187,21 @@ class _Grid:
 
     def runs(self, store: Store, dag_id: str) -> Runs:
         where = [Condition("dag_id", "=", dag_id), *CURRENT_RUNS, *self._in_range()]
-        found = store.read_arrow("dag_run", ("state", "is_partial", "interval_start", "interval_end"), where)
+        columns = ("state", "is_partial", "interval_start", "interval_end", "reverted_at", "restored_run_id")
+        found = store.read_arrow("dag_run", columns, where)
         state = found["state"].cast(pa.string())
         is_whole = pc.invert(pc.fill_null(found["is_partial"].cast(pa.bool_()), False))
-        done = found.filter(pc.and_(pc.equal(state, states.SUCCESS), is_whole))
+        is_done = pc.and_(pc.and_(pc.equal(state, states.SUCCESS), is_whole), pc.is_null(found["reverted_at"]))
+        done = found.filter(pc.or_(is_done, pc.is_valid(found["restored_run_id"])))
         live = found.filter(pc.is_in(state, pa.array(sorted(states.RUN_LIVE))))
         return Runs(self._covered(done), self._covered(live))
 
     def accesses(self, store: Store, where: Sequence[Condition]) -> pa.Table:
-        """What successful tries have recorded, in the order of time."""
+        """What successful tries have recorded, in the order of time; not of runs that were reverted."""
         where = [*where, Condition("succeeded", "=", True), *self._in_range()]
         found = store.read_arrow(TableAccess.TABLE, _COLUMNS, where)
         order = [("at", "ascending"), ("run_id", "ascending"), ("launch", "ascending"), ("version", "descending")]
-        return found.sort_by(order)
+        return without_reverted(found).sort_by(order)
 
     def _in_range(self) -> list[Condition]:
         if not len(self.starts):
@@ -256,7 +259,7 @@ class _Search:
         self._names = {**_names(ever), **_names(own.to_pylist())}
         paths = tuple(sorted({one["table_path"] for one in ever} | set(own["table_path"].drop_null().to_pylist())))
         there = [Condition("table_path", "in", paths)]
-        self._writes = grid.accesses(store, [Condition("access", "=", "write"), *there]) if paths else own
+        self._writes = grid.accesses(store, [Condition("access", "in", ("write", REVERT)), *there]) if paths else own
         # by path: as the last write that named one
         self._columns = {
             one["table_path"]: one["interval_column"] for one in (_with_column(store, there) if paths else ())

@@ -7,7 +7,7 @@ the reads count: they show what the task needs. A table has one key: its name in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.model.records import TableAccess
+from backfill_manager.planning.written_intervals import REVERT, without_reverted
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
@@ -34,7 +35,8 @@ def list_tables(store: Store) -> list[dict[str, Any]]:
     found = []
     for key, uses in _by_table(_uses(store)).items():
         writes = [use for use in uses if use["access"] == "write"]
-        last = max(writes, key=lambda use: use["at"], default=None)
+        changes = [use for use in uses if use["access"] in ("write", REVERT)]
+        last = max(changes, key=lambda use: use["at"], default=None)
         found.append({
             "table": key, "path": next((use["table_path"] for use in uses if use["table_path"]), None),
             "written_by": _tasks(writes), "read_by": _tasks(use for use in uses if use["access"] == "read"),
@@ -57,16 +59,39 @@ def list_table_intervals(store: Store, name: str) -> list[dict[str, Any]]:
     """Who has written which part of a table last, the newest write first: one row for each task and interval or partition."""
     table = find_table(store, name)
     column, value = ("table_path", table["path"]) if table["path"] else ("table_name", table["table"])
-    where = [Condition(column, "=", value), Condition("access", "=", "write"), Condition("succeeded", "=", True)]
+    where = [
+        Condition(column, "=", value),
+        Condition("access", "in", ("write", REVERT)),
+        Condition("succeeded", "=", True),
+    ]
+    accesses = store.read(TableAccess, where, order_by=("at",))
+    reverted = {(row.dag_id, row.run_id) for row in accesses if row.access == REVERT}
     newest: dict[tuple[Any, ...], TableAccess] = {}
-    for row in store.read(TableAccess, where, order_by=("at",)):
+    reverts: dict[tuple[Any, ...], TableAccess] = {}
+    for row in accesses:
         part = (row.dag_id, row.task_id, row.interval_start, row.interval_end, row.partition_key)
+        if row.access == REVERT:
+            reverts[part] = row
         before = newest.get(part)
+        if before is not None and (row.dag_id, row.run_id) in reverted:
+            continue
         # A try that found its rows there, written by the one before it, knows neither version nor rows.
         if before is None or row.version is not None or before.run_id != row.run_id:
             newest[part] = row
-    rows = sorted(newest.values(), key=lambda row: (row.at, *row.key), reverse=True)
-    return [document(resources.TableInterval.model_fields, row) for row in rows]
+    shown = [_after(row, reverts.get(part), reverted) for part, row in newest.items()]
+    rows = sorted(shown, key=lambda one: (one[0].at, *one[0].key), reverse=True)
+    return [document(resources.TableInterval.model_fields, row, reverted_run_id=by) for row, by in rows]
+
+
+def _after(
+    row: TableAccess, revert: TableAccess | None, reverted: Container[tuple[str, str]]
+) -> tuple[TableAccess, str | None]:
+    """The last write of a part as it is after the revert of a later one, if there was one after it; and the run of that."""
+    if revert is None or revert.at < row.at:
+        return row, None
+    if (row.dag_id, row.run_id) in reverted:  # there was none before
+        row = row.evolve(rows_written=None, bytes_written=None)
+    return row.evolve(version=revert.version, at=revert.at), revert.run_id
 
 
 def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit: str) -> list[int]:
@@ -77,15 +102,16 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
     if interval is None:
         return []
     length = interval.end - interval.start
-    where = matching(dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, access="write", succeeded=True)
+    where = matching(dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, access=("write", REVERT), succeeded=True)
     where += matching(**{"table_path" if "/" in table else "table_name": table})
-    where += [Condition("interval_end", "<=", interval.start), Condition("rows_written", "not_null")]
+    where.append(Condition("interval_end", "<=", interval.start))
     if unit == "days":
         where.append(Condition("interval_start", ">=", interval.start - timedelta(days=number)))
-    columns = ("interval_start", "interval_end", "run_id", "launch", "at", "rows_written")
+    columns = ("interval_start", "interval_end", "dag_id", "run_id", "access", "launch", "at", "rows_written")
     last: dict[datetime, tuple[datetime, tuple[Any, ...]]] = {}  # when an interval was written last, and by which try
     rows = Counter[tuple[Any, ...]]()  # of each try and interval
-    for one in store.read_arrow(TableAccess.TABLE, columns, where).to_pylist():
+    found = without_reverted(store.read_arrow(TableAccess.TABLE, columns, where))
+    for one in found.filter(pc.is_valid(found["rows_written"])).to_pylist():
         start = one["interval_start"]
         if _NEARLY[0] * length <= one["interval_end"] - start <= _NEARLY[1] * length:
             write = (start, one["run_id"], one["launch"])
@@ -98,7 +124,7 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
 def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None) -> dict[str, Any]:
     """What a DAG or a table is made of, and what is made of it, over all DAGs: `edges` between tables and tasks, each with the
     direction in which it lies."""
-    uses = _uses(store)
+    uses = [use for use in _uses(store) if use["access"] != REVERT]
     if table is not None:
         start = {find_table(store, table)["table"]}
         above = below = start
@@ -133,7 +159,7 @@ def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None
 
 
 def _uses(store: Store) -> list[dict[str, Any]]:
-    """The newest access of each task to each table, in the newest version of its DAG in which it ran."""
+    """The newest access of each kind of each task to each table, in the newest version of its DAG in which it ran."""
     rows = store.read_arrow(TableAccess.TABLE, _COLUMNS)
     rows = rows.filter(pc.or_(rows["succeeded"], pc.equal(rows["access"], "read")))
     newest = rows.group_by(_TASK).aggregate([("dag_version", "max")])

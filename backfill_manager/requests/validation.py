@@ -107,6 +107,15 @@ def previewed_backfill(backfill: Mapping[str, Any]) -> Payload:
     return {"backfill_id": backfill_id}
 
 
+def reverted_backfill(backfill: Mapping[str, Any], *, dry_run: bool) -> Payload:
+    backfill_id, state = backfill["backfill_id"], backfill["state"]
+    if state not in states.BACKFILL_FINISHED:
+        raise errors.REVERT_STILL_RUNS(what=f"Backfill {backfill_id}", state=state)
+    if backfill["preview_id"] is not None and backfill["preview_outcome"] != states.PROMOTED:
+        raise errors.REVERT_PREVIEW(backfill_id=backfill_id)
+    return {"backfill_id": backfill_id, "dry_run": dry_run}
+
+
 def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Payload:
     backfill_id, state = backfill["backfill_id"], backfill["state"]
     if latest_version and state not in states.BACKFILL_FINISHED:
@@ -177,19 +186,31 @@ def cancelled_run(run: DagRun) -> Payload:
 
 
 def marked_run(run: DagRun, state: str) -> Payload:
-    _refuse_overridden(run)
+    _refuse_kept(run)
     return {"dag_id": run.dag_id, "run_id": run.run_id, "state": state}
 
 
 def marked_task(store: Store, run: DagRun, task_id: str, state: str) -> Payload:
-    _refuse_overridden(run)
+    _refuse_kept(run)
     find_task_instance(store, run, task_id)
     return {"dag_id": run.dag_id, "run_id": run.run_id, "task_id": task_id, "state": state}
 
 
-def _refuse_overridden(run: DagRun) -> None:
+def reverted_run(run: DagRun, *, dry_run: bool) -> Payload:
+    if run.state not in states.RUN_FINISHED:
+        raise errors.REVERT_STILL_RUNS(what=f"Run {run.run_id}", state=run.state)
+    if run.run_type == states.PREVIEW_RUN:
+        raise errors.REVERT_PREVIEW(backfill_id=run.backfill_id)
+    if run.reverted_at is not None:
+        raise errors.ALREADY_REVERTED(what=f"Run {run.run_id}", when=f" at {format_instant(run.reverted_at)}")
+    return {"dag_id": run.dag_id, "run_id": run.run_id, "dry_run": dry_run}
+
+
+def _refuse_kept(run: DagRun) -> None:
     if run.state == states.OVERRIDDEN:
         raise errors.RUN_OVERRIDDEN(run_id=run.run_id, by=run.overridden_by)
+    if run.reverted_at is not None:
+        raise errors.RUN_REVERTED(run_id=run.run_id)
 
 
 def with_whole_run_ids(store: Store, command: ClearTasks) -> ClearTasks:

@@ -455,6 +455,12 @@ class DiscardBackfill(_OfBackfill, kind=kinds.BACKFILL_DISCARD):
     """Deletes the clones of a preview."""
 
 
+class RevertBackfill(_OfBackfill, kind=kinds.BACKFILL_REVERT):
+    """Puts what its runs have written back to what it was before."""
+
+    dry_run: bool = option(False, "Only say what would be put back.", "--dry-run", "-n")
+
+
 class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
     """Cancels it if it runs, and leaves it out of lists."""
 
@@ -531,6 +537,12 @@ class CancelRun(_OfRun, kind=kinds.RUN_CANCEL): ...
 
 class MarkRun(_OfRun, kind=kinds.RUN_MARK):
     state: Literal["success", "failed"] = Field(description="The state it gets.")
+
+
+class RevertRun(_OfRun, kind=kinds.RUN_REVERT):
+    """Puts what it has written back to what it was before."""
+
+    dry_run: bool = option(False, "Only say what would be put back.", "--dry-run", "-n")
 
 
 class MarkTask(_OfRun, kind=kinds.TASK_MARK):

@@ -182,6 +182,15 @@ PREVIEW_HAS_FAILED = _refused(
 PREVIEW_MEETS_RUN = _refused(
     "Run {run_id} of DAG {dag_id} is {state} on a date of this preview; promote it when that has ended."
 )
+REVERT_PREVIEW = _refused(
+    "Backfill {backfill_id} is a preview, and has written clones of the tables: discard it instead."
+)
+REVERT_STILL_RUNS = _refused("{what} is {state}: what it has written is reverted when it has ended, or is cancelled.")
+REVERT_MEETS_RUN = _refused(
+    "Run {run_id} of DAG {dag_id} is {state} on the same interval; revert {what} when that has ended."
+)
+ALREADY_REVERTED = _refused("{what} was reverted already{when}.")
+WROTE_NO_TABLE = _refused("{what} has written no Delta table that is known: there is nothing to revert.")
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")
@@ -203,6 +212,7 @@ OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
 # -- runs and tasks ---------------------------------------------------------------------------------------------------
 RUN_ENDED = _refused("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.")
 RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.")
+RUN_REVERTED = _refused("Run {run_id} was reverted and is kept as it was; run its date again in a new run.")
 ONLY_FAILED_AND_RUNNING = _error(
     "[only_failed] and [only_running] leave nothing together; use one of them", "only_running"
 )
@@ -225,6 +235,10 @@ PART_OF_A_BATCH = _error(
 )
 CLEAR_OVERRIDDEN = _error(
     "Run {run_id} was overridden and is kept as it was; the run that stands there now is {by}: clear that one",
+    "run_ids",
+)
+CLEAR_REVERTED = _error(
+    "Run {run_id} was reverted and is kept as it was; run its date again in a new run",
     "run_ids",
 )
 RUN_OUT_OF_RANGE = _error(

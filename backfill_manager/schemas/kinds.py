@@ -15,6 +15,10 @@ BACKFILL_HIDE: Final = "backfill.hide"
 BACKFILL_DIFF: Final = "backfill.diff"  # answered with {"tables": [...]} as payload_json
 BACKFILL_PROMOTE: Final = "backfill.promote"  # answered with {"tables": [...]} as payload_json
 BACKFILL_DISCARD: Final = "backfill.discard"
+BACKFILL_REVERT: Final = (
+    "backfill.revert"  # answered with {"tables": [...], "read_by": [...]} as payload_json, as is the next
+)
+RUN_REVERT: Final = "run.revert"
 POOL_SET: Final = "pool.set"
 MANAGER_STOP: Final = "manager.stop"
 MANAGER_STAND_BY: Final = "manager.stand_by"

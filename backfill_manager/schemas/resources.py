@@ -165,6 +165,13 @@ class Run(Resource):
     is_partial: bool | None = Field(
         description="Tasks were left out by choice: a whole backfill takes its date for missing. Null: made by an older release."
     )
+    reverted_at: Instant | None = Field(
+        description="Since then its tables hold the rows of before it, and it counts no more."
+    )
+    reverted_by: str | None = Field(description="The request that reverted it.")
+    restored_run_id: str | None = Field(
+        description="Of a reverted one: the run before it, whose rows are back, so that its date is done. Null: it is missing."
+    )
     created_at: Instant = Field(description="When the manager created it.")
 
 
@@ -280,6 +287,9 @@ class TableInterval(Resource):
     rows_written: int | None = Field(description="Rows; null: not known.")
     bytes_written: int | None = Field(description="Bytes in files; null: not known.")
     at: Instant = Field(description="When the try ended.")
+    reverted_run_id: str | None = Field(
+        description="The run whose revert put these rows back, with `version`; if it is this run itself, there were none before."
+    )
 
 
 TABLE_INTERVAL_KEY = ("dag_id", "run_id", "task_id")  # tells two of one table apart

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.executor_fixture import Stage
+from support.executor_fixture import Stage, day
 from support.previews import in_preview, played, values
 
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
 from backfill_manager.execution.promote import Promoted, Promotion
+from backfill_manager.execution.revert import Reversion, WrittenTable
 from backfill_manager.execution.table_diff import diff
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 from backfill_manager.manager.preview_work import _diff_of
@@ -95,6 +96,9 @@ def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clon
     ]  # fmt: skip
     assert len(values(spark, table)) == len(before) - 1
     assert one.diff()["added"] == one.diff()["removed"] == 0
+    written = WrittenTable(table, None, first[0].version, day(1))
+    Reversion(spark, STATE, one.runs, TurnHolder(TableTurns())).run([written], dry_run=False)
+    assert values(spark, table) == before, "a promotion names the runs, so they can be reverted"
 
 
 def test_tables_that_have_moved_on(previewed: Previewed) -> None:

@@ -34,6 +34,8 @@ RIGHT = {
     "backfill.diff": {"backfill_id": "b1"},
     "backfill.promote": {"backfill_id": "b1"},
     "backfill.discard": {"backfill_id": "b1"},
+    "backfill.revert": {"backfill_id": "b1", "dry_run": True},
+    "run.revert": {"dag_id": "flights", "run_id": "manual__1", "dry_run": False},
     "dag.deactivate": {"dag_id": "flights"},
     "bundle.parse": {"bundle": "examples", "subpath": "daily/x.py", "dry_run": False, "deactivate_removed": True},
     "bundle.deactivate": {"bundle": "examples", "subpath": ""},

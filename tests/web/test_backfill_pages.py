@@ -1200,3 +1200,39 @@ def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient,
     running = a_preview(ground)
     page = page_of(browser, f"/backfills/{running}")
     assert "This is a preview" in page.root.whole_text and f"/backfills/{running}/promote" not in str(page.forms)
+
+
+# -- undo -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_and_a_backfill_are_reverted_and_a_reverted_run_says_so(
+    browser: TestClient, ground: InMemoryManager
+) -> None:
+    ground.script = lambda _: Succeeded()
+    backfill_id = ground.backfill("flights", days("2013-01-01", 2))
+    ground.drain()
+    first, second = (f"backfill__2013-01-0{n}T00:00:00Z" for n in (1, 2))
+    home = f"/dags/flights/runs/{first.replace(':', '%3A')}"
+    page = page_of(browser, home)
+    of_run = next(
+        form.attributes["action"] for form in page.forms if str(form.attributes["action"]).endswith("/revert")
+    )
+    page = page_of(browser, f"/backfills/{backfill_id}")
+    assert f"/backfills/{backfill_id}/revert" in [form.attributes["action"] for form in page.forms]
+
+    browser.post(str(of_run))
+    browser.post(f"/backfills/{backfill_id}/revert")
+    asked = {one.kind: json.loads(one.payload_json) for one in ground.store.unanswered()}
+    assert asked == {
+        "run.revert": {"dag_id": "flights", "run_id": first, "dry_run": False},
+        "backfill.revert": {"backfill_id": backfill_id, "dry_run": False},
+    }
+
+    row = next(run for run in ground.runs("flights") if run.run_id == first)
+    ground.state.put(row.evolve(reverted_at=ground.clock.now(), reverted_by="r1", restored_run_id=second))
+    ground.commit()
+    page = page_of(browser, home)
+    assert "reverted" in page.root.whole_text and "those of " + second in " ".join(page.root.whole_text.split())
+    actions = [str(form.attributes["action"]) for form in page.forms]
+    assert not [one for one in actions if one.endswith(("/revert", "/mark"))]
+    assert "reverted" in page_of(browser, "/dags/flights/timeline").root.whole_text

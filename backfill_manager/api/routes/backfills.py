@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
-from backfill_manager.api.bodies import BackfillChanges, Cancel, Diff, NewBackfill, Promote, Retry
+from backfill_manager.api.bodies import BackfillChanges, Cancel, Diff, NewBackfill, Promote, Retry, Revert
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
@@ -25,7 +25,12 @@ from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.submit import id_from
-from backfill_manager.requests.validation import check_not_ended, previewed_backfill, retried_backfill
+from backfill_manager.requests.validation import (
+    check_not_ended,
+    previewed_backfill,
+    retried_backfill,
+    reverted_backfill,
+)
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import Kind
@@ -185,6 +190,14 @@ def promote(backfill_id: Id, submitter: ApiSubmit, body: Promote | None = None) 
 def discard(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Deletes the clones of a preview that has ended."""
     return previewed_backfill(find_backfill(submitter.store, backfill_id))
+
+
+@router.post("/{backfill_id}/revert", operation_id="revert_backfill", **CHANGE)
+@submits(kinds.BACKFILL_REVERT)
+def revert(backfill_id: Id, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
+    """Puts the intervals that its runs have written back to what they were before it, in all its tables. The request's `result`
+    says which, and who has read them since (`read_by`)."""
+    return reverted_backfill(find_backfill(submitter.store, backfill_id), dry_run=(body or Revert()).dry_run)
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

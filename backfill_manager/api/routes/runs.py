@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import known_backfill
-from backfill_manager.api.bodies import MarkRun
+from backfill_manager.api.bodies import MarkRun, Revert
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
@@ -124,6 +124,15 @@ async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
         return validation.marked_task(submitter.store, run, body.task_id, body.state)
 
     return await submitter(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
+
+
+@router.post("/{run_id}/revert", operation_id="revert_run", dependencies=BY_ID, **CHANGE)
+@of_dag_router.post("/{run_id}/revert", operation_id="revert_run_of_dag", dependencies=OF_DAG, **CHANGE)
+@submits(kinds.RUN_REVERT)
+def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
+    """Puts the intervals that it has written back to what they were before, in all its tables. The request's `result` says which,
+    and who has read them since (`read_by`)."""
+    return validation.reverted_run(run_of(submitter.store), dry_run=(body or Revert()).dry_run)
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, **reads(r.RunTasks))

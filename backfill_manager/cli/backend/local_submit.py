@@ -38,6 +38,10 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             return validation.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_DIFF | kinds.BACKFILL_PROMOTE | kinds.BACKFILL_DISCARD:
             return COMMANDS[kind].parse({**values, **validation.previewed_backfill(backfill)}).to_payload()
+        case kinds.BACKFILL_REVERT:
+            return validation.reverted_backfill(backfill, dry_run=values["dry_run"])
+        case kinds.RUN_REVERT:
+            return validation.reverted_run(backend.run_row(values), dry_run=values["dry_run"])
         case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
             return {**values, **validation.check_not_ended(backfill, kind.removeprefix("backfill."))}
         case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final
+from typing import Any
 
 from backfill_manager import humanise
 from backfill_manager.cli import options as o
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE
-from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.backfill_gaps import gaps
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, why
-from backfill_manager.cli.render.response import NO_ACTIVE_MANAGER, RESPONSE_TIMEOUT_S, submit
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NoActiveManager
+from backfill_manager.cli.render.response import (
+    NO_ACTIVE_MANAGER,
+    RESPONSE_TIMEOUT_S,
+    RESULT_TIMEOUT_S,
+    result_of,
+    submit,
+)
+from backfill_manager.errors import InvalidInput
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
 from backfill_manager.schemas import kinds
 
-RESULT_TIMEOUT_S: Final = 3600.0  # of what takes Spark jobs
 group = Group("backfill", "Backfills: create, watch, change, pause and cancel them.")
 
 
@@ -221,7 +225,9 @@ def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
     """
     from backfill_manager.cli.render.diff import print_diff
 
-    print_diff(context.out, _result(context, kinds.BACKFILL_DIFF, id, **values))
+    print_diff(
+        context.out, result_of(context, kinds.BACKFILL_DIFF, {"backfill_id": id, **values}, "compares the tables")
+    )
 
 
 @group.command("promote", schema="PromoteBackfill", without=("backfill_id",))
@@ -239,6 +245,27 @@ def promote(context: CliContext, values: Document, id: o.Backfill) -> None:
 
 
 _add("discard", kinds.BACKFILL_DISCARD, "Delete what a preview has written; the tables stay as they are.")
+
+
+@group.command("revert", schema="RevertBackfill", without=("backfill_id",))
+def revert(
+    context: CliContext, values: Document, id: o.Backfill, yes: bool = o.flag("--yes -y", "Don't ask for confirmation.")
+) -> int:
+    """Put what the runs of a backfill have written back to what it was before, interval by interval, from Delta's history. Prints
+    what, and asks. Refused where others have written these intervals since, or the history is gone. The runs stay in the
+    timeline, and count no more.
+
+    Examples:
+
+    [cyan]bfm backfill revert latest --dry-run[/]
+
+    [cyan]bfm backfill revert latest --yes[/]
+    """
+    from backfill_manager.cli.commands.revert import ask_and_revert
+
+    backfill_id = context.backend.backfill(id)["backfill_id"]
+    dry_run, what = bool(values.get("dry_run")), f"backfill {backfill_id}"
+    return ask_and_revert(context, kinds.BACKFILL_REVERT, {"backfill_id": backfill_id}, what, dry_run=dry_run, yes=yes)
 
 
 @group.command("set", schema="BackfillSettings", show_defaults=False)
@@ -282,15 +309,3 @@ def _submit(
 ) -> None:
     action, fields = f"{verb} backfill {{backfill_id}}", {"backfill_id": id, **values}
     submit(context, kind, fields, action, "backfill_id", timeout_s=timeout_s)
-
-
-def _result(context: CliContext, kind: str, id: str, **values: Any) -> Document:
-    """What the manager answers; without one there is no answer."""
-    if not context.backend.has_active_manager():
-        raise NoActiveManager("A manager compares the tables, and none is running.", hint="start_manager")
-    request = context.backend.submit(kind, {"backfill_id": id, **values})
-    response = context.backend.wait(request, RESULT_TIMEOUT_S)
-    if response is None:
-        raise BackfillManagerError(f"No answer yet; it will be in `bfm requests show {request.request_id}`.")
-    result: Document = json.loads(accepted(response).payload_json or "{}")
-    return result

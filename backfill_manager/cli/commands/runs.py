@@ -15,13 +15,16 @@ from backfill_manager.cli.render.output import DEFAULT_LIMIT, Column, first_line
 from backfill_manager.cli.render.response import submit
 from backfill_manager.clock import parse_instant
 from backfill_manager.model import states as s
-from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK
+from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK, RUN_REVERT
 
-group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark.")
+group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark, revert.")
 _GLYPHS: Final = {
     s.QUEUED: "◌", s.RUNNING: "◐", s.SUCCESS: "●", s.FAILED: "✗", s.CANCELLED: "⊘", s.OVERRIDDEN: "○",
 }  # fmt: skip
 _TASKS = Column("is_partial", "tasks", lambda is_partial: "partial" if is_partial else "all", optional=True)
+
+
+_REVERTED = Column("reverted_at", "reverted", optional=True)
 
 
 def task_columns(now: datetime) -> tuple[Column | str, ...]:
@@ -34,8 +37,8 @@ def task_columns(now: datetime) -> tuple[Column | str, ...]:
 
 def _run_columns(now: datetime) -> tuple[Column | str, ...]:
     return (
-        "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, Column("started_at", "started"),
-        _duration(now), Column("backfill_id", "backfill", optional=True),
+        "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, _REVERTED,
+        Column("started_at", "started"), _duration(now), Column("backfill_id", "backfill", optional=True),
         Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
     )  # fmt: skip
 
@@ -73,7 +76,11 @@ def list_(
         dag_id=dag or None, backfill_id=backfill or None, state=states, run_type=run_type, limit=limit
     )
     some_are_partial = any(run["is_partial"] for run in rows)
-    columns = [one for one in _run_columns(context.clock.now()) if one is not _TASKS or some_are_partial]
+    left_out = [
+        *([] if some_are_partial else [_TASKS]),
+        *([] if any(run["reverted_at"] for run in rows) else [_REVERTED]),
+    ]
+    columns = [one for one in _run_columns(context.clock.now()) if one not in left_out]
     context.out.print_rows(rows, columns, empty="No runs.", limit=limit)
 
 
@@ -148,6 +155,31 @@ def mark(
     _submit(context, RUN_MARK, run, dag, "Mark run {run_id} {state}", state=state)
 
 
+@group.command("revert", schema="RevertRun", without=("dag_id", "run_id"))
+def revert(
+    context: CliContext,
+    values: Document,
+    run: o.Run,
+    dag: str | None = o.DAG_OF_RUN,
+    yes: bool = o.flag("--yes -y", "Don't ask for confirmation."),
+) -> int:
+    """Put what a run has written back to what it was before, from Delta's history. Prints what, and asks. Refused where others
+    have written the same interval since, or the history is gone. The run stays in the timeline, and counts no more.
+
+    Examples:
+
+    [cyan]bfm runs revert 2013-01-05 --dag flights --dry-run[/]
+
+    [cyan]bfm runs revert 2013-01-05 --dag flights --yes[/]
+    """
+    from backfill_manager.cli.commands.revert import ask_and_revert
+
+    found = context.backend.run(run, dag_id=dag)
+    of_run = {"dag_id": found["dag_id"], "run_id": found["run_id"]}
+    dry_run, what = bool(values.get("dry_run")), f"run {found['run_id']} of {found['dag_id']}"
+    return ask_and_revert(context, RUN_REVERT, of_run, what, dry_run=dry_run, yes=yes)
+
+
 def _submit(context: CliContext, kind: str, run: str, dag: str | None, action: str, **values: Any) -> None:
     found = context.backend.run(run, dag_id=dag)
     submit(context, kind, {**values, "dag_id": found["dag_id"], "run_id": found["run_id"]}, action)
@@ -173,6 +205,8 @@ def _overridden_rows(overridden: Sequence[Document], indent: str) -> Iterator[Do
 
 
 def _kind(run: Document) -> Iterator[str]:
+    if run["reverted_at"]:
+        yield "reverted" if run["restored_run_id"] is None else f"reverted: as after {run['restored_run_id']}"
     if run["items"] > 1:
         yield f"{run['items']} intervals"
     if run["is_partial"]:

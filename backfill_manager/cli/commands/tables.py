@@ -39,7 +39,8 @@ def show(
     columns = (
         Column("interval_start", "interval"), Column("interval_end", "to", optional=True),
         Column("partition_key", "partition", optional=True), "dag_id", Column("task_id", "task"),
-        Column("run_id", "run", fold=True), Column("dag_version", "DAG version", right=True, optional=True),
+        Column("run_id", "run", fold=True), Column("reverted_run_id", "after the revert of", fold=True, optional=True),
+        Column("dag_version", "DAG version", right=True, optional=True),
         Column("version", right=True), Column("rows_written", "rows", right=True),
         Column("bytes_written", "bytes", right=True, optional=True), Column("at", "written", optional=True),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final, Literal
 
 from rich.text import Text
@@ -16,8 +15,8 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, option
 from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
-from backfill_manager.cli.render.response import print_response, submit, wait_for_response
-from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.cli.render.response import is_confirmed, print_response, submit, wait_for_response
+from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.humanise import visible
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
 from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
@@ -141,16 +140,8 @@ def clear(
         context.out.print_document(plan)
     if dry_run:
         return 0
-    if not yes:
-        sys.stderr.write(f"Clear {clear_summary(plan['summary'])}? [y/N] ")
-        sys.stderr.flush()
-        answer = sys.stdin.readline()
-        if not answer:
-            sys.stderr.write("\n")
-            raise InvalidInput("Nothing was cleared, as there was no answer; -y clears without asking.")
-        if answer.strip().lower() not in ("y", "yes"):
-            context.out.note("Nothing was cleared.")
-            return 0
+    if not yes and not is_confirmed(context, f"Clear {clear_summary(plan['summary'])}?", "clears", "cleared"):
+        return 0
     request = context.backend.submit(TASKS_CLEAR, values)
     print_response(context, request, f"Clear {clear_summary(plan['summary'])}", {"summary": plan["summary"]})
     return 0

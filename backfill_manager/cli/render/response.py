@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NoActiveManager
 from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Request, Response
 
 RESPONSE_TIMEOUT_S: Final = 5.0
+RESULT_TIMEOUT_S: Final = 3600.0  # of what takes Spark jobs
 NO_ACTIVE_MANAGER: Final = f"No manager is running; the request waits for one: {HINTS['start_manager']}."
 
 
@@ -56,6 +59,32 @@ def print_response(
     if response is not None:
         text = response.message or f"{action}: done."
     context.out.print_result(outcome_of(request, response, **fields), text)
+
+
+def result_of(context: CliContext, kind: str, values: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """What the manager answers; `NoActiveManager` without one, which `what` says for what it is needed."""
+    if not context.backend.has_active_manager():
+        raise NoActiveManager(f"A manager {what}, and none is running.", hint="start_manager")
+    request = context.backend.submit(kind, values)
+    response = context.backend.wait(request, RESULT_TIMEOUT_S)
+    if response is None:
+        raise BackfillManagerError(f"No answer yet; it will be in `bfm requests show {request.request_id}`.")
+    result: dict[str, Any] = json.loads(accepted(response).payload_json or "{}")
+    return result
+
+
+def is_confirmed(context: CliContext, question: str, does: str, done: str) -> bool:
+    """Asks on the terminal. `does`, `done`: what -y does without asking, and what was not done where the answer is no."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        sys.stderr.write("\n")
+        raise InvalidInput(f"Nothing was {done}, as there was no answer; -y {does} without asking.")
+    if answer.strip().lower() not in ("y", "yes"):
+        context.out.note(f"Nothing was {done}.")
+        return False
+    return True
 
 
 def outcome_of(request: Request, response: Response | None, **fields: Any) -> dict[str, Any]:

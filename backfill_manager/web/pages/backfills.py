@@ -36,7 +36,12 @@ from backfill_manager.queries.backfills import (
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.requests.validation import check_not_ended, previewed_backfill, retried_backfill
+from backfill_manager.requests.validation import (
+    check_not_ended,
+    previewed_backfill,
+    retried_backfill,
+    reverted_backfill,
+)
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.backfill_row import AUTO
 from backfill_manager.store.base import Condition, Store, matching
@@ -321,6 +326,14 @@ async def promote(context: OperatorContext, backfill_id: PathId, back: _Back = N
 @router.post("/backfills/{backfill_id}/discard")
 async def discard(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
     return await _act(context, backfill_id, kinds.BACKFILL_DISCARD, previewed_backfill, back)
+
+
+@router.post("/backfills/{backfill_id}/revert")
+async def revert(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
+    def payload(row: dict[str, Any]) -> dict[str, Any]:
+        return reverted_backfill(row, dry_run=False)
+
+    return await _act(context, backfill_id, kinds.BACKFILL_REVERT, payload, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:

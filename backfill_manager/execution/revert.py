@@ -1,0 +1,229 @@
+"""Reverts runs: in each table the parts that they have written get the rows of before, from Delta's history, by one commit.
+
+The commit names the runs, so an attempt after a crash finds the tables that are done, and goes on with the others. Nothing is
+changed where one of the tables can't go back: it was dropped or replaced, others have written the same parts since, the history
+is gone, or the rows of then do not fit its columns any more. What each part goes back to is decided by `revert_plan`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+
+from backfill_manager.errors import Refused
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
+from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
+from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
+from backfill_manager.execution.table_swap import (
+    Actions,
+    about_commit,
+    changed_files,
+    differ,
+    is_of_state,
+    rows_at,
+    swap_in,
+    writes_of,
+)
+from backfill_manager.execution.table_turns import Turns
+from backfill_manager.humanise import plural
+from backfill_manager.model.records import RunKey
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_COMPARED: Final = 20  # commits of others of which the rows are compared; beyond, they count as changes
+MAX_NAMED: Final = 3  # in a message
+_GONE: Final = (
+    "FILE_NOT_EXIST",
+    "FileNotFoundException",
+    "DELTA_FILE_NOT_FOUND",
+)  # in the error of a file that is gone
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table that the runs have written, by the state's records."""
+
+    name: str  # in the catalog, else its path
+    table_id: str | None
+    version: int | None  # of their first write; None: not known of all
+    since: datetime  # when the first of the runs was made
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """One table, after it; of a dry run before it."""
+
+    table: str
+    name: str | None  # in the catalog
+    path: str
+    table_id: str
+    version: int | None  # None: of a dry run
+    since: int  # the version of the first write that is undone
+    back_to: tuple[int, ...]  # versions that its rows come from; -1: there was no table
+    intervals: tuple[str, ...]  # none: it goes back as a whole
+    rows_now: int | None  # in these; None: an attempt before has done it, as with the next
+    rows_then: int | None
+    writes: tuple[WriteOfTry, ...]
+
+    def to_json_document(self) -> dict[str, Any]:
+        runs = sorted({write.run for write in self.writes})
+        return {
+            "table": self.table, "version": self.version, "back_to": [one for one in self.back_to if one >= 0],
+            "intervals": list(self.intervals) or None, "rows_now": self.rows_now, "rows_then": self.rows_then,
+            "runs": [{"dag_id": dag_id, "run_id": run_id} for dag_id, run_id in runs],
+        }  # fmt: skip
+
+
+class Reversion:
+    """Of some runs."""
+
+    def __init__(self, spark: SparkSession, state_id: str, runs: Collection[RunKey], turns: Turns) -> None:
+        self._spark, self._state_id, self._runs, self._turns = spark, state_id, frozenset(runs), turns
+
+    def run(self, written: Iterable[WrittenTable], *, dry_run: bool) -> list[Reverted]:
+        """`Refused` with all reasons, before the first table is changed, if one of them can't go back."""
+        tables, reasons = list[_Table](), list[str]()
+        for one in written:
+            try:
+                tables += self._read(one)
+            except Refused as refused:
+                reasons.append(str(refused))
+        if reasons:
+            raise Refused(f"nothing was reverted: {'; '.join(reasons)}")
+        if not tables:
+            raise Refused("nothing was reverted: the logs of the tables hold no commit of this")
+        return [table.summary() if dry_run or table.undo.done is not None else self._revert(table) for table in tables]
+
+    def _revert(self, table: _Table) -> Reverted:
+        with self._turns.acquire(table.output.identity):
+            return retry_on_conflict(_log, table.name)(self._commit, table.written)
+
+    def _commit(self, written: WrittenTable) -> Reverted:
+        (table,) = self._read(written)
+        if table.undo.done is not None:
+            return table.summary()
+        runs = sorted({write.run for write in table.undo.writes})
+        about = {REVERTS: [list(run) for run in runs], "state": self._state_id}
+        digest = hashlib.sha256(f"{runs}{table.since}{table.undo.parts.condition}".encode()).hexdigest()[:16]
+        transaction = f"bfm/{self._state_id}/revert/{digest}"
+        version = swap_in(table.output, table.rows, table.undo.parts, transaction, about, table.state.version)
+        return table.summary(version)
+
+    def _read(self, written: WrittenTable) -> list[_Table]:
+        """The table with what is to be done; none where its log has no commit of the runs. `Refused` if it can't be done."""
+        name, output = written.name, OutputTable(self._spark, written.name)
+        if not output.exists():
+            raise Refused(f"{name} was dropped since")
+        state = output.read()
+        if written.table_id is not None and state.table_id != written.table_id:
+            raise Refused(f"{name} was replaced by another table of this name since")
+        since = written.version if written.version is not None else state.version_before(written.since) + 1
+        try:
+            changes = [self._change(version, actions) for version, actions in state.commits(since - 1)]
+        except Py4JJavaError as error:
+            raise Refused(
+                f"{name}: its log does not reach back to version {since} any more ({one_line(error)})"
+            ) from None
+        undo = plan_undo(changes, self._runs)
+        if undo is None:
+            return []
+        if undo.done is None and (conflicts := self._conflicts(undo, state)):
+            raise Refused(_conflicts_text(name, conflicts, whole=undo.parts.is_whole))
+        return [_Table(self._spark, written, output, state, undo)]
+
+    def _change(self, version: int, actions: Actions) -> Change:
+        operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")
+        about, by, files = about_commit(actions), f"{operation} by another writer", tuple(changed_files(actions))
+        if not is_of_state(about, self._state_id):
+            return Change(version, by, files=files)
+        writes = tuple(one for one in writes_of(version, about) if one.run_id)
+        return Change(version, by, writes, files, frozenset((dag, run) for dag, run in about.get(REVERTS, ())))
+
+    def _conflicts(self, undo: Undo, state: TableState) -> list[Conflict]:
+        """Those that stand: of a commit that does not say which rows it changed, the rows before and after it are compared."""
+
+        def stands(number: int, one: Conflict) -> bool:
+            before, after = one.version - 1, one.version
+            return one.is_certain or number >= MAX_COMPARED or differ(self._spark, state.path, one.parts, before, after)
+
+        return [one for number, one in enumerate(undo.conflicts) if stands(number, one)]
+
+
+class _Table:
+    """A table that can go back. `Refused` for one whose rows of then are gone, or do not fit."""
+
+    def __init__(
+        self, spark: SparkSession, written: WrittenTable, output: OutputTable, state: TableState, undo: Undo
+    ) -> None:
+        self.written, self.output, self.state, self.undo = written, output, state, undo
+        self.name, self._spark = written.name, spark
+        self.since = min(write.version for write in undo.writes)
+        self.rows_now: int | None = None
+        self.rows_then: int | None = None
+        if undo.done is None:
+            self.rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), self._slices())
+            self._count()
+
+    def summary(self, version: int | None = None) -> Reverted:
+        undo = self.undo
+        name = None if self.output.is_path else self.output.key
+        intervals = () if undo.parts.is_whole else tuple(label(part) for part in each(undo.writes, MAX_PARTS))
+        return Reverted(
+            self.name, name, self.state.path, self.state.table_id, undo.done if version is None else version, self.since,
+            tuple(one.version for one in undo.slices), intervals, self.rows_now, self.rows_then, undo.writes,
+        )  # fmt: skip
+
+    def _slices(self) -> Iterator[DataFrame]:
+        now = rows_at(self._spark, self.state.path, None, Parts())
+        for one in self.undo.slices:
+            if one.version < 0:
+                yield now.limit(0)
+                continue
+            try:
+                rows = rows_at(self._spark, self.state.path, one.version, one.parts)
+            except AnalysisException as error:
+                raise Refused(f"{self.name}: version {one.version} can't be read any more: {one_line(error)}") from None
+            changed = [one["column"] for one in schema_changes(rows.schema, now.schema) if one["old"] is not None]
+            if changed:
+                raise Refused(
+                    f"{self.name}: its rows of version {one.version} do not fit any more, as {', '.join(map(str, changed))} "
+                    f"{'has' if len(changed) == 1 else 'have'} changed or gone since"
+                )
+            yield rows
+
+    def _count(self) -> None:
+        """Opens every file that is to be read: one may be gone, though Delta's log still names it."""
+        from pyspark.sql import functions as F
+
+        files = self.rows.select(F.input_file_name().alias("file"))  # a plain count is answered from statistics
+        try:
+            self.rows_then = int(files.agg(F.count("file")).collect()[0][0])
+        except (PySparkException, Py4JJavaError) as error:
+            if not any(text in str(error) for text in _GONE):
+                raise
+            versions = ", ".join(str(one.version) for one in self.undo.slices)
+            raise Refused(
+                f"{self.name}: the files of version {versions} are gone, as after VACUUM ({one_line(error)})"
+            ) from None
+        self.rows_now = rows_at(self._spark, self.state.path, None, self.undo.parts).count()
+
+
+def _conflicts_text(name: str, conflicts: list[Conflict], *, whole: bool) -> str:
+    named = "; ".join(f"version {one.version}: {one.by}" for one in conflicts[:MAX_NAMED])
+    more = f" and {plural(len(conflicts) - MAX_NAMED, 'other')}" if len(conflicts) > MAX_NAMED else ""
+    if whole:
+        return f"{name} can only go back as a whole, and has been written since ({named}{more})"
+    return f"{name} has been written since in the same intervals ({named}{more})"
