@@ -8,7 +8,7 @@ that is named there, however many tries make it at the same time, or are killed 
 not cloned: the first write makes it in place of the clone.
 
 Tasks name tables as always. Names and paths are replaced in what goes through `ctx`, SQL tasks and reads of PySpark (`redirect`).
-What can't be replaced is refused: the plan of each query is looked through for tables that have a clone (`refuse_tables_in`), and
+What can't be replaced is refused: the plan of each query is looked through for tables that have a clone (`note_reads`), and
 a Python task writes by `ctx` alone.
 """
 
@@ -30,7 +30,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import hadoop_path, name_parts, warehouse
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.table_access import tables_in
+from backfill_manager.execution.messages import AccessedTable
+from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
 
@@ -171,6 +172,13 @@ class Preview:
     def __init__(self, session: Callable[[], SparkSession], preview_id: str, turns: Turns) -> None:
         self._session, self.preview_id, self._turns = session, preview_id, turns
         self._own = threading.local()
+        self._reads = dict[AccessedTable, None]()
+
+    @property
+    def reads(self) -> list[AccessedTable]:
+        """The tables that its queries have read so far: those outside of the preview as they were, and for a clone its table, without
+        a version, which is that of the commit that promotes it."""
+        return list(self._reads)[:MAX_ACCESSES]
 
     @property
     def spark(self) -> SparkSession:
@@ -235,12 +243,16 @@ class Preview:
             return self._replaced(text)
         return self._replaced(text, {name: self.clones.make(one, self._turns).name for name, one in tables.items()})
 
-    def refuse_tables_in(self, df: DataFrame) -> None:
+    def note_reads(self, df: DataFrame) -> None:
         """`InvalidInput` for a query that reads a table of which there is a clone: by a view, a version, a computed name."""
         if self.is_itself():
             return
         with self.itself():
-            originals = {_plain(one.source.path): one for one in self.clones.all()}
+            clones = self.clones.all()
+            originals, by_clone = (
+                {_plain(path): one for path, one in pairs}
+                for pairs in ([(one.source.path, one) for one in clones], [(one.path, one) for one in clones])
+            )
             for access in tables_in(df):
                 if (clone := originals.get(_plain(access.path))) is not None:
                     name = clone.source.table
@@ -248,6 +260,8 @@ class Preview:
                         f"a query reads {name} as it is outside of this preview, which has written it: by a view, a version, or "
                         "a name that can't be replaced; name the table itself"
                     )
+                read = by_clone.get(_plain(access.path))
+                self._reads[access if read is None else _outside(read.source)] = None
 
     def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
         """`clones`: the paths of those that the text must name in place of these tables; others are looked for. `parsed`: what
@@ -330,7 +344,7 @@ def _read(
             if change is not None and isinstance(options.get(key), str):
                 options[key] = change(options[key])
         df = method(self, *args, **options)
-        preview.refuse_tables_in(df)
+        preview.note_reads(df)
         return df
 
     return read
@@ -367,6 +381,10 @@ def _source(table: OutputTable, state: TableState | None) -> Source:
     if state is None:
         return Source(table.name, table.identity, None, None, None)
     return Source(table.name, table.identity, state.path, state.version, state.table_id)
+
+
+def _outside(source: Source) -> AccessedTable:
+    return AccessedTable("read", None if "/" in source.identity else plain_name(source.identity), source.path)
 
 
 def _key(text: str) -> str:
