@@ -28,9 +28,9 @@ from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import hadoop_path, name_parts, warehouse
+from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
@@ -176,8 +176,8 @@ class Preview:
 
     @property
     def reads(self) -> list[AccessedTable]:
-        """The tables that its queries have read so far: those outside of the preview as they were, and for a clone its table, without
-        a version, which is that of the commit that promotes it."""
+        """The tables that its queries have read so far: those outside of the preview as they were, and for a clone its table,
+        without a version, which is that of the commit that promotes it."""
         return list(self._reads)[:MAX_ACCESSES]
 
     @property
