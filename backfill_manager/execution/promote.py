@@ -4,10 +4,11 @@ The commit carries an application transaction, `bfm/<state>/promote/<preview>/<d
 killed in the middle, a table has its old rows or the new ones, and the next attempt leaves out those that have them.
 
 A table is refused that is not what the clone was made of: dropped, made anew, with other columns, or with commits in these parts
-since then. Commits count by the statistics of their files; where these leave it open, the rows of then and now are compared. With
-`rebase` the rows are swapped in although others have changed the same parts, or the table has got other columns that fit. A
-table of which the preview may have changed any row (by `append`, `merge`, `overwrite`, or SQL) is replaced as a whole, and so
-never when others have written it since.
+since then. A commit of others between that look and ours is a conflict, and after it the table is looked at again (where Delta's
+own transaction can be used: `delta_transaction.can_overwrite`). Commits count by the statistics of their files; where these leave
+it open, the rows of then and now are compared. With `rebase` the rows are swapped in although others have changed the same parts,
+or the table has got other columns that fit. A table of which the preview may have changed any row (by `append`, `merge`,
+`overwrite`, or SQL) is replaced as a whole, and so never when others have written it since.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution.delta_transaction import DeltaTransaction, can_overwrite
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.preview import ClonedTable
@@ -86,18 +88,20 @@ class Promotion:
 
     def _commit(self, table: _Table) -> int | None:
         transaction, rows = self._transaction(table), table.rows()
-        if reasons := list(self._reasons(table, transaction)):
-            raise Refused("; ".join(reasons))
         if table.clone.source.version is None and not table.output.exists():
             table.output.create(rows.schema)
-        before = table.output.read()
+        # Begun before the last look: what is committed after that look is a conflict.
+        delta = DeltaTransaction(self._spark, table.output.log(self._spark)) if table.output.exists() else None
+        if reasons := list(self._reasons(table, transaction)):
+            raise Refused("; ".join(reasons))
         metadata = json.dumps({PROMOTES: self._preview_id, "state": self._state_id, "transaction": transaction})
-        if before.recorded(transaction) is None:
-            writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
-            writer = writer.options(txnAppId=transaction, txnVersion="0", userMetadata=metadata)
+        if table.output.read().recorded(transaction) is None:
+            how = {"mergeSchema": "true", "txnAppId": transaction, "txnVersion": "0", "userMetadata": metadata}
             if not table.parts.is_whole:
-                writer = writer.option("replaceWhere", table.parts.condition)
-            table.output.save(writer)
+                how["replaceWhere"] = table.parts.condition
+            if delta is not None and can_overwrite(self._spark):
+                return delta.overwrite(rows, how)
+            table.output.save(rows.write.format("delta").mode("overwrite").options(**how))
         since = -1 if table.clone.source.version is None else table.clone.source.version
         commit = table.output.read().find(metadata, since=since)
         return None if commit is None else commit.version
