@@ -37,7 +37,10 @@ class WriteOfTry:
             version, about["dag"], about["run"], about["task"], about["launch"],
             interval=None if interval is None else (interval[0], interval[1]), partition=about.get("partition"),
             replaced=None if replaced is None else Replaced(**replaced), key=tuple(about.get("key", ())),
-            reads=tuple(AccessedTable("read", *one[:3], table_id=one[3]) for one in about.get("reads", ())),
+            reads=tuple(
+                AccessedTable("read", name, path, version, table_id=table_id)
+                for name, path, version, table_id in about.get("reads", ())
+            ),
         )  # fmt: skip
 
 

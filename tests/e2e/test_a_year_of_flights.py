@@ -18,9 +18,9 @@ CANCELLED = "SELECT sum(cancelled) FROM {} WHERE {} < DATE '2013-04-01'"
 
 
 def test_the_story_is_true(spark: SparkSession, tmp_path: Path) -> None:
-    failed, told = list[str](), list(steps())
+    failed, page = list[str](), list(steps())
     with flights_story(spark, tmp_path) as story:
-        for step in told:
+        for step in page:
             code, printed = story.do(step)
             if code:
                 failed.append(step.text)
@@ -28,7 +28,7 @@ def test_the_story_is_true(spark: SparkSession, tmp_path: Path) -> None:
             if "promote" in step.text:
                 assert _cancelled(spark, "flights_by_day", "day") == 2643
                 assert _cancelled(spark, "flights_by_month", "month") == 0
-            elif "promote" not in "".join(one.text for one in told[: told.index(step)]) and step.kind == "bfm":
+            elif "promote" not in "".join(one.text for one in page[: page.index(step)]) and step.kind == "bfm":
                 assert _cancelled(spark, "flights_by_day", "day") == 0, "nobody notices"
         assert _cancelled(spark, "flights_by_month", "month") == 2643
         assert spark.table("flights_clean").count() == 336_776
