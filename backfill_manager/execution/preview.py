@@ -21,7 +21,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -34,6 +34,7 @@ from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
+from backfill_manager.masking import mask_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -244,15 +245,14 @@ class Preview:
         return self._replaced(text, {name: self.clones.make(one, self._turns).name for name, one in tables.items()})
 
     def note_reads(self, df: DataFrame) -> None:
-        """`InvalidInput` for a query that reads a table of which there is a clone: by a view, a version, a computed name."""
+        """Adds what a query reads to `reads`; `InvalidInput` if it reads a table of which there is a clone: by a view, a version,
+        a computed name."""
         if self.is_itself():
             return
         with self.itself():
             clones = self.clones.all()
-            originals, by_clone = (
-                {_plain(path): one for path, one in pairs}
-                for pairs in ([(one.source.path, one) for one in clones], [(one.path, one) for one in clones])
-            )
+            originals = {_plain(one.source.path): one for one in clones if one.source.path is not None}
+            sources = {_plain(one.path): one.source for one in clones}
             for access in tables_in(df):
                 if (clone := originals.get(_plain(access.path))) is not None:
                     name = clone.source.table
@@ -260,8 +260,8 @@ class Preview:
                         f"a query reads {name} as it is outside of this preview, which has written it: by a view, a version, or "
                         "a name that can't be replaced; name the table itself"
                     )
-                read = by_clone.get(_plain(access.path))
-                self._reads[access if read is None else _outside(read.source)] = None
+                source = sources.get(_plain(access.path))
+                self._reads[_masked(access) if source is None else _outside(source)] = None
 
     def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
         """`clones`: the paths of those that the text must name in place of these tables; others are looked for. `parsed`: what
@@ -384,7 +384,14 @@ def _source(table: OutputTable, state: TableState | None) -> Source:
 
 
 def _outside(source: Source) -> AccessedTable:
-    return AccessedTable("read", None if "/" in source.identity else plain_name(source.identity), source.path)
+    """A read of its clone, see `Preview.reads`."""
+    if "/" in source.identity:
+        return AccessedTable("read", None, source.path or source.identity)
+    return AccessedTable("read", plain_name(source.identity), source.path)
+
+
+def _masked(access: AccessedTable) -> AccessedTable:
+    return access if access.path is None else replace(access, path=mask_text(access.path))
 
 
 def _key(text: str) -> str:
