@@ -124,14 +124,15 @@ class Clones:
     def _find(self, clones: list[ClonedTable], table: OutputTable) -> ClonedTable | None:
         from pyspark.errors import PySparkException
 
-        by_name = {one.source.identity: one for one in clones} | {_plain(one.source.path): one for one in clones}
+        by_name = {one.source.identity: one for one in clones}
+        by_name |= {_plain(one.source.path): one for one in clones if one.source.path is not None}
         if (found := by_name.get(_plain(table.identity))) is not None or table.is_path or not clones:
             return found
         try:
             path = table.read().path if table.exists() else None
         except (PySparkException, InvalidInput):  # a view, or not a table of Delta
             return None
-        return by_name.get(_plain(path))
+        return None if path is None else by_name.get(_plain(path))
 
     def _is_table(self, path: str) -> bool:
         from delta.tables import DeltaTable
@@ -254,13 +255,13 @@ class Preview:
             originals = {_plain(one.source.path): one for one in clones if one.source.path is not None}
             sources = {_plain(one.path): one.source for one in clones}
             for access in tables_in(df):
-                if (clone := originals.get(_plain(access.path))) is not None:
+                if (clone := originals.get(_plain(access.path or ""))) is not None:
                     name = clone.source.table
                     raise InvalidInput(
                         f"a query reads {name} as it is outside of this preview, which has written it: by a view, a version, or "
                         "a name that can't be replaced; name the table itself"
                     )
-                source = sources.get(_plain(access.path))
+                source = sources.get(_plain(access.path or ""))
                 self._reads[_masked(access) if source is None else _outside(source)] = None
 
     def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
@@ -400,9 +401,9 @@ def _key(text: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', last)[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _plain(path: str | None) -> str:
+def _plain(path: str) -> str:
     """Of the ways in which Hadoop writes a URI, one."""
-    return re.sub(r"^file:/+", "file:/", (path or "").rstrip("/"))
+    return re.sub(r"^file:/+", "file:/", path.rstrip("/"))
 
 
 def _at(path: str) -> str:

@@ -47,6 +47,14 @@ def test_a_table_is_written_and_read_as_its_clone(
     assert played(stage, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
 
 
+def test_tables_that_the_preview_makes_are_not_confused(spark: SparkSession, clones: Clones, schema: str) -> None:
+    turns = TurnHolder(TableTurns())
+    for name in ("one", "other"):
+        assert clones.of(OutputTable(spark, f"{schema}.{name}")) is None
+        clones.make(OutputTable(spark, f"{schema}.{name}"), turns).create(spark.range(0).schema)
+    assert [one.source.table for one in clones.all()] == [f"{schema}.one", f"{schema}.other"]
+
+
 def test_tries_that_make_the_same_clone_at_once_make_one(spark: SparkSession, events: str, clones: Clones) -> None:
     turns = TurnHolder(TableTurns())
     with ThreadPoolExecutor(4) as pool:
