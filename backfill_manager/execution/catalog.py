@@ -64,13 +64,18 @@ def warehouse(spark: SparkSession) -> str:
 
 def _register_folder(spark: SparkSession, schema: str, table: str, path: str) -> bool:
     from delta.tables import DeltaTable
+    from pyspark.errors import AnalysisException
 
     name = f"{schema}.{table}"
     if not _VALID.fullmatch(table) or spark.catalog.tableExists(name) or not DeltaTable.isDeltaTable(spark, path):
         return False
     if not spark.catalog.databaseExists(schema):
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
-    spark.catalog.createTable(name, path=path, source="delta")
+    try:
+        spark.catalog.createTable(name, path=path, source="delta")
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_ALREADY_EXISTS":
+            raise  # else another task, which has just created it or has found it, was first
     return True
 
 

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _OPERATION: Final = "DeltaOperations$Write"
 _OPERATION_ARGUMENTS: Final = 9  # mode, partition columns, predicate, user metadata, and five that are not ours
+_OVERWRITE: Final = "commands.WriteIntoDelta"
+_OVERWRITE_ARGUMENTS: Final = (
+    9  # log, mode, options, partition columns, configuration, rows, and three that are not ours
+)
 # What a table may have so that adding and removing whole files is all there is to a write.
 _PLAIN_FEATURES: Final = frozenset(
     {"appendOnly", "invariants", "checkConstraints", "timestampNtz", "vacuumProtocolCheck"}
@@ -43,12 +47,21 @@ _OTHERWISE: Final = {  # settings of a table with which it is not
 
 
 def is_available(spark: SparkSession) -> bool:
+    return _takes(spark, _OPERATION, _OPERATION_ARGUMENTS)
+
+
+def can_overwrite(spark: SparkSession) -> bool:
+    """Whether `DeltaTransaction.overwrite` is."""
+    return is_available(spark) and _takes(spark, _OVERWRITE, _OVERWRITE_ARGUMENTS)
+
+
+def _takes(spark: SparkSession, name: str, arguments: int) -> bool:
     try:
         loader = (
             spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         )  # of Spark's jars, which came later
-        operation = loader.loadClass(f"org.apache.spark.sql.delta.{_OPERATION}")
-        return len(operation.getConstructors()[0].getParameterTypes()) == _OPERATION_ARGUMENTS
+        found = loader.loadClass(f"org.apache.spark.sql.delta.{name}")
+        return len(found.getConstructors()[0].getParameterTypes()) == arguments
     except (Py4JError, TypeError, IndexError):
         return False
 
@@ -190,16 +203,38 @@ class DeltaTransaction:
         operation = getattr(delta, _OPERATION)(mode, none, none, some(metadata), none, none, none, none, none)
         return int(self._transaction.commit(self._sequence([*marks, *adds, *removes]), operation))
 
+    def overwrite(self, rows: DataFrame, options: Mapping[str, str]) -> int:
+        """What Spark's writer does in the mode `overwrite` with these options, on top of the version that this transaction reads;
+        returns the version. What others have committed since is a conflict, as for `commit`, if it may be among the rows that
+        are replaced. The writer itself reads the table as it is when it begins, and overwrites what was there by then."""
+        jvm, session = self._jvm, self._spark._jsparkSession
+        delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
+        mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Overwrite")
+        how = delta.DeltaOptions(self._map(options), session.sessionState().conf())
+        write = delta.commands.WriteIntoDelta(
+            self._log, mode, how, self._sequence([]), self._map({}), rows._jdf, none, none, False
+        )
+        actions = write.write(self._transaction, session, none, False)
+        metadata = how.userMetadata()
+        operation = getattr(delta, _OPERATION)(mode, none, how.replaceWhere(), metadata, none, none, none, none, none)
+        return int(self._transaction.commit(actions, operation))
+
+    def _map(self, values: Mapping[str, Any]) -> Any:
+        together = self._jvm.java.util.HashMap()
+        for key, value in values.items():
+            together.put(key, value)
+        return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(together)
+
     def _metrics(self, counts: dict[str, int]) -> Any:
         """As the table's history shows them."""
-        metrics = self._jvm.java.util.HashMap()
+        metrics = dict[str, Any]()
         for name, count in counts.items():
             metric = self._jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
                 self._spark.sparkContext._jsc.sc(), name
             )
             metric.set(count)
-            metrics.put(name, metric)
-        return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(metrics)
+            metrics[name] = metric
+        return self._map(metrics)
 
     def _sequence(self, items: Sequence[Any]) -> Any:
         together = self._jvm.java.util.ArrayList()

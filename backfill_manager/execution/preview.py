@@ -8,7 +8,7 @@ that is named there, however many tries make it at the same time, or are killed 
 not cloned: the first write makes it in place of the clone.
 
 Tasks name tables as always. Names and paths are replaced in what goes through `ctx`, SQL tasks and reads of PySpark (`redirect`).
-What can't be replaced is refused: the plan of each query is looked through for tables that have a clone (`refuse_tables_in`), and
+What can't be replaced is refused: the plan of each query is looked through for tables that have a clone (`note_reads`), and
 a Python task writes by `ctx` alone.
 """
 
@@ -21,18 +21,20 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import hadoop_path, name_parts, warehouse
+from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.table_access import tables_in
+from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
+from backfill_manager.masking import mask_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,14 +124,15 @@ class Clones:
     def _find(self, clones: list[ClonedTable], table: OutputTable) -> ClonedTable | None:
         from pyspark.errors import PySparkException
 
-        by_name = {one.source.identity: one for one in clones} | {_plain(one.source.path): one for one in clones}
+        by_name = {one.source.identity: one for one in clones}
+        by_name |= {_plain(one.source.path): one for one in clones if one.source.path is not None}
         if (found := by_name.get(_plain(table.identity))) is not None or table.is_path or not clones:
             return found
         try:
             path = table.read().path if table.exists() else None
         except (PySparkException, InvalidInput):  # a view, or not a table of Delta
             return None
-        return by_name.get(_plain(path))
+        return None if path is None else by_name.get(_plain(path))
 
     def _is_table(self, path: str) -> bool:
         from delta.tables import DeltaTable
@@ -171,6 +174,13 @@ class Preview:
     def __init__(self, session: Callable[[], SparkSession], preview_id: str, turns: Turns) -> None:
         self._session, self.preview_id, self._turns = session, preview_id, turns
         self._own = threading.local()
+        self._reads = dict[AccessedTable, None]()
+
+    @property
+    def reads(self) -> list[AccessedTable]:
+        """The tables that its queries have read so far: those outside of the preview as they were, and for a clone its table,
+        without a version, which is that of the commit that promotes it."""
+        return list(self._reads)[:MAX_ACCESSES]
 
     @property
     def spark(self) -> SparkSession:
@@ -235,19 +245,24 @@ class Preview:
             return self._replaced(text)
         return self._replaced(text, {name: self.clones.make(one, self._turns).name for name, one in tables.items()})
 
-    def refuse_tables_in(self, df: DataFrame) -> None:
-        """`InvalidInput` for a query that reads a table of which there is a clone: by a view, a version, a computed name."""
+    def note_reads(self, df: DataFrame) -> None:
+        """Adds what a query reads to `reads`; `InvalidInput` if it reads a table of which there is a clone: by a view, a version,
+        a computed name."""
         if self.is_itself():
             return
         with self.itself():
-            originals = {_plain(one.source.path): one for one in self.clones.all()}
+            clones = self.clones.all()
+            originals = {_plain(one.source.path): one for one in clones if one.source.path is not None}
+            sources = {_plain(one.path): one.source for one in clones}
             for access in tables_in(df):
-                if (clone := originals.get(_plain(access.path))) is not None:
+                if (clone := originals.get(_plain(access.path or ""))) is not None:
                     name = clone.source.table
                     raise InvalidInput(
                         f"a query reads {name} as it is outside of this preview, which has written it: by a view, a version, or "
                         "a name that can't be replaced; name the table itself"
                     )
+                source = sources.get(_plain(access.path or ""))
+                self._reads[_masked(access) if source is None else _outside(source)] = None
 
     def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
         """`clones`: the paths of those that the text must name in place of these tables; others are looked for. `parsed`: what
@@ -330,7 +345,7 @@ def _read(
             if change is not None and isinstance(options.get(key), str):
                 options[key] = change(options[key])
         df = method(self, *args, **options)
-        preview.refuse_tables_in(df)
+        preview.note_reads(df)
         return df
 
     return read
@@ -369,15 +384,26 @@ def _source(table: OutputTable, state: TableState | None) -> Source:
     return Source(table.name, table.identity, state.path, state.version, state.table_id)
 
 
+def _outside(source: Source) -> AccessedTable:
+    """A read of its clone, see `Preview.reads`."""
+    if "/" in source.identity:
+        return AccessedTable("read", None, source.path or source.identity)
+    return AccessedTable("read", plain_name(source.identity), source.path)
+
+
+def _masked(access: AccessedTable) -> AccessedTable:
+    return access if access.path is None else replace(access, path=mask_text(access.path))
+
+
 def _key(text: str) -> str:
     """The name of a folder: readable, and of this table alone."""
     last = re.split(r"[/.]", text.rstrip("/"))[-1]
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', last)[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _plain(path: str | None) -> str:
+def _plain(path: str) -> str:
     """Of the ways in which Hadoop writes a URI, one."""
-    return re.sub(r"^file:/+", "file:/", (path or "").rstrip("/"))
+    return re.sub(r"^file:/+", "file:/", path.rstrip("/"))
 
 
 def _at(path: str) -> str:

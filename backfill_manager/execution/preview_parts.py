@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.staged_write import Replaced
 
@@ -26,6 +27,7 @@ class WriteOfTry:
     partition: str | None = None
     replaced: Replaced | None = None  # None: it may have changed any row
     key: tuple[str, ...] = ()  # by which it was merged
+    reads: tuple[AccessedTable, ...] = ()  # by the try until then, see `Preview.reads`
 
     @classmethod
     def of(cls, version: int, about: Mapping[str, Any]) -> WriteOfTry:
@@ -35,6 +37,10 @@ class WriteOfTry:
             version, about["dag"], about["run"], about["task"], about["launch"],
             interval=None if interval is None else (interval[0], interval[1]), partition=about.get("partition"),
             replaced=None if replaced is None else Replaced(**replaced), key=tuple(about.get("key", ())),
+            reads=tuple(
+                AccessedTable("read", name, path, version, table_id=table_id)
+                for name, path, version, table_id in about.get("reads", ())
+            ),
         )  # fmt: skip
 
     @property

@@ -4,10 +4,11 @@ The commit carries an application transaction, `bfm/<state>/promote/<preview>/<d
 killed in the middle, a table has its old rows or the new ones, and the next attempt leaves out those that have them.
 
 A table is refused that is not what the clone was made of: dropped, made anew, with other columns, or with commits in these parts
-since then. Commits count by the statistics of their files; where these leave it open, the rows of then and now are compared. With
-`rebase` the rows are swapped in although others have changed the same parts, or the table has got other columns that fit. A
-table of which the preview may have changed any row (by `append`, `merge`, `overwrite`, or SQL) is replaced as a whole, and so
-never when others have written it since.
+since then. A commit of others between that look and ours is a conflict, and after it the table is looked at again (where Delta's
+own transaction can be used: `delta_transaction.can_overwrite`). Commits count by the statistics of their files; where these leave
+it open, the rows of then and now are compared. With `rebase` the rows are swapped in although others have changed the same parts,
+or the table has got other columns that fit. A table of which the preview may have changed any row (by `append`, `merge`,
+`overwrite`, or SQL) is replaced as a whole, and so never when others have written it since.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_swap import (
     Actions,
     about_commit,
+    begin,
     changed_files,
     described,
     differ,
@@ -93,14 +95,15 @@ class Promotion:
 
     def _commit(self, table: _Table) -> int | None:
         transaction, rows = self._transaction(table), table.rows()
-        if reasons := list(self._reasons(table, transaction)):
-            raise Refused("; ".join(reasons))
         if table.clone.source.version is None and not table.output.exists():
             table.output.create(rows.schema)
+        delta = begin(self._spark, table.output)
+        if reasons := list(self._reasons(table, transaction)):
+            raise Refused("; ".join(reasons))
         writes = described(table.writes, self._state_id, whole=table.parts.is_whole)
         about = {PROMOTES: self._preview_id, "state": self._state_id, "writes": writes}
         since = -1 if table.clone.source.version is None else table.clone.source.version
-        return swap_in(table.output, rows, table.parts, transaction, about, since)
+        return swap_in(table.output, rows, table.parts, transaction, about, since, delta)
 
     def _reasons(self, table: _Table, transaction: str) -> Iterator[str]:
         """Why this table can't be promoted."""

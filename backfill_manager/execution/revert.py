@@ -27,6 +27,7 @@ from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
     Actions,
     about_commit,
+    begin,
     changed_files,
     differ,
     is_of_state,
@@ -112,6 +113,7 @@ class Reversion:
             return retry_on_conflict(_log, table.name)(self._commit, table.written)
 
     def _commit(self, written: WrittenTable) -> Reverted:
+        delta = begin(self._spark, OutputTable(self._spark, written.name))
         (table,) = self._read(written)
         if table.undo.done is not None:
             return table.summary()
@@ -119,7 +121,7 @@ class Reversion:
         about = {REVERTS: [list(run) for run in runs], "state": self._state_id}
         digest = hashlib.sha256(f"{runs}{table.since}{table.undo.parts.condition}".encode()).hexdigest()[:16]
         transaction = f"bfm/{self._state_id}/revert/{digest}"
-        version = swap_in(table.output, table.rows, table.undo.parts, transaction, about, table.state.version)
+        version = swap_in(table.output, table.rows, table.undo.parts, transaction, about, table.state.version, delta)
         return table.summary(version)
 
     def _read(self, written: WrittenTable) -> list[_Table]:

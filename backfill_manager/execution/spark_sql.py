@@ -45,7 +45,7 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
         if this.preview is None:
             this.accesses.read_by(df)
         else:
-            this.preview.refuse_tables_in(df)
+            this.preview.note_reads(df)
         return df
 
     runner = StatementRunner(this, execute, parts)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from backfill_manager.execution.delta_transaction import DeltaTransaction, can_overwrite
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
@@ -26,20 +27,26 @@ _log = logging.getLogger(__name__)
 Actions = Sequence[Mapping[str, Any]]  # of a commit, as in the log
 
 
+def begin(spark: SparkSession, table: OutputTable) -> DeltaTransaction | None:
+    """Begun before the last look at a table: what others commit after that look is a conflict then. None for a table that is
+    still to be made, and where this Delta does not have it; there, what is committed between look and commit is replaced."""
+    return DeltaTransaction(spark, table.log(spark)) if table.exists() and can_overwrite(spark) else None
+
+
 def swap_in(
-    table: OutputTable, rows: DataFrame, parts: Parts, transaction: str, about: Mapping[str, Any], since: int
-) -> int | None:
-    """The parts get these rows, once. `about`: the user metadata of the commit, always the same for this transaction. Returns its
-    version; None if an attempt before has done it, and its commit is not in the log after `since` any more."""
+    table: OutputTable, rows: DataFrame, parts: Parts, transaction: str, about: Mapping[str, Any], since: int,
+    delta: DeltaTransaction | None,
+) -> int | None:  # fmt: skip
+    """The parts get these rows, once. `about`: the user metadata of the commit, always the same for this transaction. `delta`:
+    what `begin` has given. Returns its version; None if an attempt before has done it, and its commit is not in the log after
+    `since` any more."""
     metadata = json.dumps({**about, "transaction": transaction}, ensure_ascii=False)
     if table.read().recorded(transaction) is None:
-        writer = rows.write.format("delta").mode("overwrite").option("mergeSchema", "true")
-        writer = writer.options(txnAppId=transaction, txnVersion="0", userMetadata=metadata)
-        if parts.is_whole:
-            writer = writer.option("partitionOverwriteMode", "static")
-        else:
-            writer = writer.option("replaceWhere", parts.condition)
-        table.save(writer)
+        how = {"mergeSchema": "true", "txnAppId": transaction, "txnVersion": "0", "userMetadata": metadata}
+        how |= {"partitionOverwriteMode": "static"} if parts.is_whole else {"replaceWhere": parts.condition}
+        if delta is not None:
+            return delta.overwrite(rows, how)
+        table.save(rows.write.format("delta").mode("overwrite").options(**how))
     commit = table.read().find(metadata, since=since)
     return None if commit is None else commit.version
 

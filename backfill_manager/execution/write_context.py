@@ -77,4 +77,6 @@ class WriteContext:
             about["interval"] = [format_instant(at) for at in launch.interval]
         if launch.run.partition_key is not None:
             about["partition"] = launch.run.partition_key
+        if self.preview is not None:
+            about["reads"] = [[one.name, one.path, one.version, one.table_id] for one in self.preview.reads]
         return json.dumps(about, ensure_ascii=False)

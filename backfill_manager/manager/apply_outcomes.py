@@ -47,15 +47,15 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
         if isinstance(event.outcome, NOT_COUNTED_AS_TRY) and moved.state == s.UP_FOR_RETRY:
             moved, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
         state.changes.put(c.try_of(moved, term, try_state, event.spark_jobs))
+        for number, checked in enumerate(event.checks, start=1):
+            state.changes.put(_check_result(run.row, ti, event, number, checked))
         if run.row.run_type == s.PREVIEW_RUN:
-            continue  # of clones, which nobody else reads; promoting records what has become of them
+            continue  # its tables are clones, which nobody else reads; promoting records what has become of them
         for number, table in enumerate(event.tables, start=1):
             access = access_row(run.row, ti, event, number, table)
             state.changes.put(access)
             if access.access == "write" and access.succeeded:
                 state.note_write(access)
-        for number, checked in enumerate(event.checks, start=1):
-            state.changes.put(_check_result(run.row, ti, event, number, checked))
 
 
 def access_row(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from backfill_manager.errors import NotFound, Refused
+from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.promote import Promoted
 from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import put_in_timeline
@@ -69,7 +70,7 @@ def promote(
     for run in successful_runs(store, preview_id):
         by_dag[run.dag_id].append(run)
     left = [run_id for dag_id, runs in by_dag.items() for run_id in _take_places(state, store, dag_id, runs)]
-    _record_writes(state, store, {run.key: run for runs in by_dag.values() for run in runs}, tables, now)
+    _record_accesses(state, store, {run.key: run for runs in by_dag.values() for run in runs}, tables, now)
     end(state, store, preview_id, s.PROMOTED, by)
     text = f"preview {preview_id} is promoted: {plural(len(tables), 'table')}, {plural(sum(map(len, by_dag.values())), 'run')}"
     return text + (f"; run {left[0]} runs on a date of it, and stands there" if left else "")
@@ -131,11 +132,14 @@ def _current_in(timeline: TimelineWindow, run: DagRun, around: Iterable[DagRun])
     return [one for one in found if one is not None]
 
 
-def _record_writes(
+def _record_accesses(
     state: ManagerState, store: Store, runs: dict[RunKey, DagRun], tables: Sequence[Promoted], now: datetime
 ) -> None:  # fmt: skip
-    """Which tables each try has written by that, and with which version."""
+    """Which tables each try has written by that, and with which version; and what it has read for it. A table whose clone it has
+    read had these rows from the commit that promoted it on."""
     numbers = defaultdict[tuple[str, str, str, int], int](int)
+    promoted = {name: table for table in tables for name in (table.path, table.name) if name}
+    read_by = defaultdict[tuple[str, str, str, int], set[AccessedTable]](set)
     known = (
         {row.key for row in store.read(TableAccess, matching(run_id=sorted({run_id for _, run_id in runs})))}
         if runs
@@ -146,17 +150,34 @@ def _record_writes(
             run = runs.get((write.dag_id, write.run_id))
             if run is None:
                 continue
-            numbers[write.dag_id, write.run_id, write.task_id, write.launch] += 1
-            row = TableAccess(
-                write.dag_id, write.run_id, write.task_id, write.launch,
-                numbers[write.dag_id, write.run_id, write.task_id, write.launch], "write", run.run_seq, now, True,
-                run.dag_version, table_path=table.path, table_name=table.name, version=table.version,
-                interval_start=run.interval_start, interval_end=run.interval_end, partition_key=run.partition_key,
-                table_id=table.table_id, interval_column=None if write.replaced is None else write.replaced.column,
-            )  # fmt: skip
-            if row.key not in known:  # by an attempt that a crash has cut short
-                state.changes.put(row)
-                state.note_write(row)
+            whose = write.dag_id, write.run_id, write.task_id, write.launch
+            column = None if write.replaced is None else write.replaced.column
+            accesses = [
+                AccessedTable(
+                    "write", table.name, table.path, table.version, table_id=table.table_id, interval_column=column
+                )
+            ]
+            for read in write.reads:
+                if read not in read_by[whose]:
+                    read_by[whose].add(read)
+                    of = promoted.get(read.path or read.name or "") if read.version is None else None
+                    accesses.append(
+                        read
+                        if of is None
+                        else AccessedTable("read", of.name, of.path, of.version, table_id=of.table_id)
+                    )
+            for access in accesses:
+                numbers[whose] += 1
+                row = TableAccess(
+                    *whose, numbers[whose], access.access, run.run_seq, now, True, run.dag_version, table_path=access.path,
+                    table_name=access.name, version=access.version, interval_start=run.interval_start,
+                    interval_end=run.interval_end, partition_key=run.partition_key, table_id=access.table_id,
+                    interval_column=access.interval_column,
+                )  # fmt: skip
+                if row.key not in known:  # by an attempt that a crash has cut short
+                    state.changes.put(row)
+                    if access.access == "write":
+                        state.note_write(row)
 
 
 def _check_promotion(

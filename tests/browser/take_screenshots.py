@@ -1,24 +1,36 @@
-"""The pictures of README.md: `python tests/browser/take_screenshots.py docs/images`. No Spark: a manager in memory is half
-way through a year of flights, and three days of it had no file."""
+"""The pictures of the docs: `python tests/browser/take_screenshots.py docs/images`.
+
+Those of README.md are taken without Spark: a manager in memory is half way through a year of flights, and three days of it had no
+file. Those of docs/how-to/a-year-of-flights.md are of its own state, at the place of the page where they stand.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from playwright.sync_api import Page
 from support.browser_server import PassingClock, served
 from support.find_browser import MISSING, find_browser
+from support.flights_story import flights_story, is_printed, steps
 from support.web_user import DESKTOP, EXPECT_MS, launched
 
-from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.clock import UTC, SystemClock, format_instant, parse_instant
 from backfill_manager.execution.messages import Failed, LaunchKey, Succeeded
+from backfill_manager.execution.session import build_session
+from backfill_manager.model.records import Backfill, Pool
+from backfill_manager.store import open_store
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
-MAX_BYTES = 200_000
+MAX_BYTES = 100_000
+WIDE = 1760  # the lineage of the story, side by side
 NEW_YORK = ZoneInfo("America/New_York")
 DAYS, DAYS_DONE, DAYS_WITHOUT_A_FILE = 365, 209, (38, 39, 196)
 SECONDS = {"clean": 2.1, "daily_delays": 0.8, "holidays": 0.2, "rolling_delays": 0.6}
@@ -27,6 +39,12 @@ PICTURES = {
     "backfill.png": ("/backfills/{backfill}", "#item-map .cell"),
     "dag-grid.png": ("/dags/flights?order=made", "#grid .mark"),
     "dag-calendar.png": ("/dags/flights/calendar?year=2013&show=duration", ".year rect"),
+}
+# Name -> address, and the part of the page that is taken. {preview}: the id of the last preview.
+PICTURES_OF_STORY = {
+    "story-diff.png": ("/backfills/{preview}/diff", "#diff section.card"),
+    "story-gaps.png": ("/dags/flight_months/gaps?start_date=2013-01-01&end_date=2013-12-31", "#gaps"),
+    "story-lineage.png": ("/tables/one?table=default.flights_by_month", "#lineage"),
 }
 
 
@@ -75,17 +93,56 @@ def take(folder: Path) -> None:
         raise SystemExit(MISSING)
     folder.mkdir(parents=True, exist_ok=True)
     ground, backfill = half_a_year()
-    with served(ground.store, PassingClock(ground.clock)) as url, launched(executable) as browser:
-        context = browser.new_context(base_url=url, viewport=DESKTOP, color_scheme="light", reduced_motion="reduce")
-        page = context.new_page()
+    with served(ground.store, PassingClock(ground.clock)) as url, a_page(executable, url) as page:
         for name, (address, there) in PICTURES.items():
             page.goto(address.format(backfill=backfill))
             page.locator(there).first.wait_for(timeout=EXPECT_MS)
-            size = len(page.screenshot(path=folder / name))
-            print(f"{folder / name}: {size / 1000:.0f} kB")
-            if size > MAX_BYTES:
-                raise SystemExit(f"{name} is larger than {MAX_BYTES / 1000:.0f} kB")
+            check_size(folder / name, page.screenshot(path=folder / name))
+    with tempfile.TemporaryDirectory() as warehouse, tempfile.TemporaryDirectory() as root:
+        take_story(folder, executable, warehouse, Path(root))
+
+
+def take_story(folder: Path, executable: str, warehouse: str, root: Path) -> None:
+    pools = [Pool(name=name, slots=16, weight=1, min_share=0) for name in ("scheduled", "backfill")]
+    spark = build_session(
+        pools=pools, master="local[2]", warehouse=warehouse, conf={"spark.sql.shuffle.partitions": "1"}
+    )
+    with flights_story(spark, root) as story:
+        store = open_store(story.settings.state)
+        for step in steps():
+            _, printed = story.do(step)
+            if not is_printed(step.shown, printed):
+                raise SystemExit(f"the page shows something else of {step.text}:\n{printed}")
+            if step.kind != "picture":
+                continue
+            address, part = PICTURES_OF_STORY[step.text]
+            previews = [row.backfill_id for row in store.read(Backfill, order_by=["run_seq"]) if row.is_preview]
+            with served(store, SystemClock(), story.settings) as url, a_page(executable, url, width=WIDE) as page:
+                take_part(page, address.format(preview=previews[-1] if previews else ""), part, folder / step.text)
+    spark.stop()
+
+
+def take_part(page: Page, address: str, part: str, file: Path) -> None:
+    page.goto(address)
+    page.add_style_tag(content="main { max-width: none }")
+    check_size(file, page.locator(part).screenshot(path=file))
+
+
+@contextmanager
+def a_page(executable: str, url: str, **size: int) -> Iterator[Page]:
+    with launched(executable) as browser:
+        viewport = {**DESKTOP, **size}
+        context = browser.new_context(
+            base_url=url, viewport=viewport, color_scheme="light", reduced_motion="reduce", bypass_csp=True
+        )  # fmt: skip
+        yield context.new_page()
         context.close()
+
+
+def check_size(file: Path, picture: bytes) -> None:
+    print(f"{file}: {len(picture) / 1000:.0f} kB")
+    if len(picture) > MAX_BYTES:
+        raise SystemExit(f"{file} is larger than {MAX_BYTES / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

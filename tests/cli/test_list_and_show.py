@@ -35,6 +35,14 @@ def test_global_options_work_before_and_after_the_command(bfm: Bfm, state: Fille
     assert before.document["backfill_id"] == "b1"
 
 
+def test_previews_are_marked_in_the_list(bfm: Bfm, state: FilledState) -> None:
+    for name, outcome in (("b1", None), ("b2", "promoted")):
+        state.backfill(name, {"success": 1}, state="success", preview_id=name, preview_outcome=outcome)
+    state.backfill("b3", {"success": 1}, state="success")
+    of = {line.split()[0]: line for line in bfm("backfill", "list").out.splitlines() if line.startswith("b")}
+    assert of["b1"].rstrip().endswith(" preview") and "promoted preview" in of["b2"] and "preview" not in of["b3"]
+
+
 def test_an_option_of_the_command_wins_over_a_global_one_of_the_same_name(bfm: Bfm, state: FilledState) -> None:
     state.backfill("b1", {"failed": 1}, state="failed")
     state.backfill("b2", {"success": 1}, state="success")

@@ -14,7 +14,7 @@ from support.manager_process import TIMEOUT_S, PatientClock, wait_for
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.context import CliContext
-from backfill_manager.execution.preview import remaining
+from backfill_manager.execution.preview import Clones, remaining
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.settings import load_settings
 
@@ -62,6 +62,42 @@ def totals(spark: SparkSession) -> list[int]:
     days = spark.table("shop.totals").orderBy("day").collect()
     assert sorted(row["price"] for row in spark.table("shop.prices").collect())
     return [row[1] for row in days]
+
+
+DOWNSTREAM = """
+from backfill_manager import dag, task
+
+
+@dag(schedule="@daily", start_date="2024-01-01", end_date="2024-01-31", reads={"shop.totals": "day"}, writes=["shop.double"])
+def spending():
+    @task
+    def double(ctx):
+        totals = ctx.spark.table("shop.totals").where(ctx.in_interval("day")).selectExpr("day", "2 * total AS double")
+        ctx.write(totals, "shop.double", time_column="day")
+
+    double()
+"""
+
+
+def test_what_is_downstream_reads_the_clones(bfm: Bfm, bundle: Path, spark: SparkSession) -> None:
+    days = ("--from", "2024-01-02", "--to", "2024-01-02")
+    (bundle.parent / "spending.py").write_text(DOWNSTREAM)
+    last = 'end_date="2024-01-31"'
+    bundle.write_text(DAG_FILE.replace(last, f'{last}, writes=["shop.prices", "shop.totals"]'))
+    assert bfm("bundles", "parse", "examples").code == 0
+    done = bfm("backfill", "create", "prices", *days, "--preview", "--downstream", "--wait")
+    assert done.code == 0, done
+    (root,) = bfm("backfill", "list", "--dag", "prices", "--output", "json").document
+    below = wait_for(
+        lambda: bfm("backfill", "list", "--dag", "spending", "--state", "success", "--output", "json").document
+    )
+    assert [row["preview_id"] for row in below] == [root["backfill_id"]]
+    found = bfm("backfill", "diff", root["backfill_id"], "--table", "shop.double", "--output", "json").document
+    assert [(table["added"], table["version"]) for table in found["tables"]] == [(1, None)]
+    (clone,) = (one for one in Clones(spark, root["backfill_id"]).all() if one.source.table == "shop.double")
+    assert spark.read.format("delta").load(clone.path).first()["double"] == 2 * 1704
+    assert not spark.catalog.tableExists("shop.double") and not spark.catalog.tableExists("shop.prices")
+    assert bfm("backfill", "discard", root["backfill_id"]).code == 0
 
 
 def test_the_page_is_right(bfm: Bfm, bundle: Path, spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from support.executor_fixture import (
 )
 from support.manager_process import wait_for
 
-from backfill_manager.execution.catalog import folder_of, register_tables
+from backfill_manager.execution.catalog import folder_of, register_table, register_tables
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
@@ -345,6 +345,14 @@ def test_a_table_that_was_made_but_never_filled_is_filled(stage: Stage, table: s
 
     OutputTable(stage.spark, table).create(stage.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
     assert stage.play(a_launch(), writes(table)) == Succeeded("3")
+
+
+def test_a_table_that_another_task_registers_at_the_same_moment_is_found(
+    stage: Stage, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.play(a_launch(), writes(table, 1))
+    monkeypatch.setattr(type(stage.spark.catalog), "tableExists", lambda *_: False)  # as it was a moment ago
+    assert register_table(stage.spark, table)
 
 
 def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(stage: Stage, table: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -10,7 +11,10 @@ from support.executor_fixture import Stage, a_launch
 from support.previews import in_preview, played, values
 
 from backfill_manager.execution.messages import Failed
+from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
+from backfill_manager.execution.promote import writes_to
+from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 
 
 def test_a_table_is_written_and_read_as_its_clone(
@@ -41,6 +45,44 @@ def test_a_table_is_written_and_read_as_its_clone(
     assert (clone.source.table, clone.source.version) == (events, 1)
     assert played(stage, in_preview(clones), read) == "[403.0, 403.0, 403.0, 403.0, 403.0, 403.0]"
     assert played(stage, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
+
+
+def test_tables_that_the_preview_makes_are_not_confused(spark: SparkSession, clones: Clones, schema: str) -> None:
+    turns = TurnHolder(TableTurns())
+    for name in ("one", "other"):
+        assert clones.of(OutputTable(spark, f"{schema}.{name}")) is None
+        clones.make(OutputTable(spark, f"{schema}.{name}"), turns).create(spark.range(0).schema)
+    assert [one.source.table for one in clones.all()] == [f"{schema}.one", f"{schema}.other"]
+
+
+def test_tries_that_make_the_same_clone_at_once_make_one(spark: SparkSession, events: str, clones: Clones) -> None:
+    turns = TurnHolder(TableTurns())
+    with ThreadPoolExecutor(4) as pool:
+        makes = [
+            pool.submit(Clones(spark, clones.preview_id).make, OutputTable(spark, events), turns) for _ in range(4)
+        ]
+        assert len({one.result().identity for one in makes}) == 1
+    (clone,) = clones.all()
+    assert OutputTable(spark, clone.path).read().version == 0
+    assert values(spark, f"delta.`{clone.path}`") == values(spark, events)
+
+
+def test_what_a_try_has_read_is_named_as_outside_of_the_preview(
+    stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
+) -> None:
+    spark.sql(f"CREATE TABLE {schema}.other USING delta AS SELECT 1 AS id")
+
+    def write(ctx: Any) -> None:
+        rows = (
+            ctx.spark.table(events).join(ctx.spark.table(f"{schema}.other"), "id", "left").where(ctx.in_interval("at"))
+        )
+        ctx.write(rows, events, time_column="at")
+
+    played(stage, in_preview(clones, 1), write)
+    played(stage, in_preview(clones, 2), write)
+    (clone,) = clones.all()
+    found = [[(one.name, one.version) for one in write.reads] for write in writes_to(spark, clone)]
+    assert found == [[(events, 1), (f"{schema}.other", 0)], [(events, None), (f"{schema}.other", 0)]]
 
 
 def test_what_would_reach_the_table_itself_is_refused(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.executor_fixture import Stage, day
 from support.previews import in_preview, played, values
 
 from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution import promote
+from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
 from backfill_manager.execution.promote import Promoted, Promotion
@@ -116,6 +121,36 @@ def test_tables_that_have_moved_on(previewed: Previewed) -> None:
     assert 7 not in values(spark, table) and 2 in values(spark, table)
 
 
+@pytest.mark.parametrize("day", [2, 3])
+def test_what_others_commit_after_the_last_look_is_not_overwritten(
+    previewed: Previewed, day: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, table, original = previewed.spark, previewed.table, DeltaTransaction.overwrite
+    foreign = [f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-0{day} 10:00:00', 99, 9)"]
+
+    def is_late(transaction: DeltaTransaction, *how: Any) -> int:
+        if foreign:
+            spark.sql(foreign.pop())
+        return original(transaction, *how)
+
+    monkeypatch.setattr(DeltaTransaction, "overwrite", is_late)
+    if day == 2:
+        with pytest.raises(Refused, match=r"1 commit since version 1 .* in the same intervals"):
+            previewed.promote()
+        assert values(spark, table) == [0, 0, 0, 1, 1, 1, 9]
+    else:
+        (done,) = previewed.promote()
+        assert values(spark, table) == [0, 0, 1, 1, 9, 100] and done.version == previewed.versions()
+
+
+def test_where_delta_has_no_such_transaction_sparks_own_writer_swaps_them_in(
+    previewed: Previewed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promote, "can_overwrite", lambda _: False)
+    (done,) = previewed.promote()
+    assert values(previewed.spark, previewed.table) == [0, 0, 1, 1, 100] and done.version == previewed.versions()
+
+
 def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
     spark, table = previewed.spark, previewed.table
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (w INT)")
@@ -127,6 +162,22 @@ def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
     assert f"{table} was dropped since the preview began" in previewed.refusal(rebase=True)
     spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
     assert "was replaced by another table" in previewed.refusal(rebase=True)
+
+
+def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
+    spark, table = previewed.spark, previewed.table
+    place = Path(urlparse(OutputTable(spark, table).read().path).path)
+    spark.sql(f"UPDATE {table} SET v = v WHERE id = 20")
+    current = {uri.rpartition("/")[2] for uri in DeltaTable(place).file_uris()}
+    for file in place.glob("*.parquet"):
+        if file.name not in current:
+            file.unlink()  # as VACUUM does
+    assert "in the same intervals; --rebase swaps" in previewed.refusal(), "whether rows have changed is not known"
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-03 10:00:00', 99, 9)")
+    OutputTable(spark, table).log(spark).checkpoint()
+    for version in range(3):
+        (place / "_delta_log" / f"{version:020}.json").unlink()  # as its cleanup does
+    assert "its log does not reach back to version 1 any more" in previewed.refusal(rebase=True)
 
 
 def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: Clones, events: str) -> None:
@@ -189,15 +240,15 @@ def test_broken_off_between_two_tables_it_goes_on(
     previewed.run(lambda rows: rows.sparkSession.sql("SELECT TIMESTAMP'2013-01-02' AS at, 1L AS id, 5D AS v"), 2)
     commits = [0]
 
-    def dies_before_the_second(table: OutputTable, writer: Any) -> None:
+    def dies_before_the_second(transaction: DeltaTransaction, *how: Any) -> int:
         if commits:
             commits.pop()
-            return original(table, writer)
+            return original(transaction, *how)
         raise KeyboardInterrupt
 
-    original = OutputTable.save
+    original = DeltaTransaction.overwrite
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(OutputTable, "save", dies_before_the_second)
+        patched.setattr(DeltaTransaction, "overwrite", dies_before_the_second)
         previewed.promote()
     done = {name: OutputTable(spark, name).read().version for name in (first, second)}
     assert (len(values(spark, first)), values(spark, second)) == (5, []), "one has the new rows, the other the old"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from support.scenarios import Killed, Mortal, accepted, refused
 
-from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import AccessedTable, Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.execution.preview_parts import WriteOfTry
 from backfill_manager.execution.promote import Promoted
 from backfill_manager.manager.prefetch import refill
@@ -20,6 +20,8 @@ from backfill_manager.schemas import kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"a": {"depends_on_past": True}})
+
+READS = (AccessedTable("read", "bronze.t", "file:/w/b", 3), AccessedTable("read", "silver.t", "file:/w/t"))
 
 
 class FakeClones:
@@ -33,7 +35,9 @@ class FakeClones:
     def work(self, job: PreviewJob) -> None:
         runs = [run for run in self.ground.store.read(DagRun) if run.run_type in ("preview", "backfill")]
         writes = tuple(
-            WriteOfTry(1, run.dag_id, run.run_id, "a", 1) for run in runs if run.run_id.startswith("preview__")
+            WriteOfTry(1, run.dag_id, run.run_id, "a", 1, reads=READS)
+            for run in runs
+            if run.run_id.startswith("preview__")
         )
         table = Promoted("silver.t", "silver.t", "file:/w/t", 7, 1, writes)
         tables = (table,) if job.kind == kinds.BACKFILL_PROMOTE else ()
@@ -124,8 +128,9 @@ def check_promoted(ground: InMemoryManager, preview_id: str) -> None:
     assert current == list(zip(new, ["success"] * 3, [None, *new], strict=False))
     assert [run.overridden_by for run in ground.runs("d") if run.state == "overridden"] == new[:2]
     assert ground.row(preview_id).preview_outcome == "promoted"
-    writes = [(row.run_id, row.table_name, row.version) for row in ground.store.read(TableAccess)]
-    assert writes == [(run_id, "silver.t", 7) for run_id in new]
+    accesses = [(row.run_id, row.access, row.table_name, row.version) for row in ground.store.read(TableAccess)]
+    known = (("write", "silver.t", 7), ("read", "bronze.t", 3), ("read", "silver.t", 7))
+    assert sorted(accesses) == sorted((run_id, *one) for run_id in new for one in known)
 
 
 @pytest.mark.parametrize("commits", range(8))

@@ -1170,11 +1170,11 @@ def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestCl
     page = page_of(browser, f"/backfills/{preview_id}/diff")
     assert "Not compared yet" in page.root.whole_text
     browser.post(f"/backfills/{preview_id}/diff", data={"key": "id, region"})
-    browser.post(f"/backfills/{preview_id}/promote")
+    browser.post(f"/backfills/{preview_id}/promote", data={"rebase": "true"})
     asked = {one.kind: json.loads(one.payload_json) for one in ground.store.unanswered()}
     assert asked == {
         "backfill.diff": {"backfill_id": preview_id, "key": ["id", "region"], "table": None},
-        "backfill.promote": {"backfill_id": preview_id, "partial": False, "rebase": False},
+        "backfill.promote": {"backfill_id": preview_id, "partial": False, "rebase": True},
     }
 
     (request,) = (one for one in ground.store.unanswered() if one.kind == "backfill.diff")
@@ -1191,6 +1191,36 @@ def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestCl
     page = page_of(browser, f"/backfills/{preview_id}/diff")
     for text in ("silver.t", "2013-01-01 – 2013-01-02", "none in the table, int in the preview", '{"id": 3}'):
         assert text in page.root.whole_text
+
+
+def test_a_preview_is_created_by_the_form_and_marked_in_the_list(browser: TestClient, ground: InMemoryManager) -> None:
+    names = [one.attributes.get("name") for one in page_of(browser, "/backfills/new?dag=flights").root.find("input")]
+    assert names.count("preview") == 1
+    followed(browser, "/backfills/new", **FORM, preview="on", do="create")
+    assert queued_request(ground)[1]["ask"]["preview"] is True
+    a_preview(ground, state="success", preview_outcome="promoted")
+    shown = page_of(browser, "/backfills")
+    tags = [one.whole_text for one in shown.root.find("span") if one.attributes.get("class") == "tag"]
+    assert tags == ["preview", "promoted preview"], "what waits for the manager comes first"
+
+
+def test_the_page_of_a_preview_with_failures_offers_to_leave_them_out(
+    browser: TestClient, ground: InMemoryManager
+) -> None:
+    def offered(preview_id: str) -> list[str | None]:
+        forms = page_of(browser, f"/backfills/{preview_id}").forms
+        (form,) = (one for one in forms if one.attributes["action"] == f"/backfills/{preview_id}/promote")
+        return [one.attributes["name"] for one in form.find("input") if one.attributes.get("type") == "checkbox"]
+
+    whole, failed = (run_some(ground, first, n=3, failing=n) for first, n in (("2013-01-01", 0), ("2013-02-01", 1)))
+    for one in (whole, failed):
+        ground.state.put(ground.row(one).evolve(preview_id=one))
+    ground.commit()
+    assert (offered(whole), offered(failed)) == (["rebase"], ["partial", "rebase"])
+    browser.post(f"/backfills/{failed}/promote", data={"partial": "true"})
+    assert queued_request(ground) == (
+        "backfill.promote", {"backfill_id": failed, "partial": True, "rebase": False}
+    )  # fmt: skip
 
 
 def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient, ground: InMemoryManager) -> None:

@@ -12,7 +12,7 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.backfill_gaps import gaps
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.output import Column, first_line, seconds
-from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, why
+from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, remark
 from backfill_manager.cli.render.response import (
     NO_ACTIVE_MANAGER,
     RESPONSE_TIMEOUT_S,
@@ -114,7 +114,7 @@ def list_(
     columns = (
         "backfill_id", "dag_id", "state", Column("items", of=format_item_counts),
         Column("config", "range", format_config, optional=True), Column("created_at", "created", optional=True),
-        Column("reason", None, first_line, fold=True, of=why),
+        Column("reason", None, first_line, fold=True, of=remark),
     )  # fmt: skip
     empty = "No such backfills." if states or dag else "No backfills yet: create one with `bfm backfill create`."
     context.out.print_rows(rows, columns, empty=empty, limit=limit)

@@ -45,6 +45,13 @@ def why(backfill: Mapping[str, Any]) -> str | None:
     return reason
 
 
+def remark(backfill: Mapping[str, Any]) -> str | None:
+    """For a list: that it is a preview, or was one, and why it is in its state."""
+    outcome = backfill.get("preview_outcome")
+    preview = f"{outcome} preview" if outcome else "preview" if backfill.get("preview_id") else None
+    return "; ".join(filter(None, (preview, why(backfill)))) or None
+
+
 def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column | str]:
     """Those in which some item has a value."""
     names = ["logical_date", "interval_start", "interval_end", "partition_key", "batch", "state", "reason", *more]

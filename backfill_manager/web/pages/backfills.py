@@ -316,9 +316,12 @@ async def compare(
 
 
 @router.post("/backfills/{backfill_id}/promote")
-async def promote(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
+async def promote(
+    context: OperatorContext, backfill_id: PathId, partial: Annotated[bool, Form()] = False,
+    rebase: Annotated[bool, Form()] = False, back: _Back = None,
+) -> Response:  # fmt: skip
     def payload(row: dict[str, Any]) -> dict[str, Any]:
-        return previewed_backfill(row) | {"partial": False, "rebase": False}
+        return previewed_backfill(row) | {"partial": partial, "rebase": rebase}
 
     return await _act(context, backfill_id, kinds.BACKFILL_PROMOTE, payload, back)
 
