@@ -15,7 +15,7 @@ from support.executor_fixture import Stage, day
 from support.previews import in_preview, played, values
 
 from backfill_manager.errors import InvalidInput, Refused
-from backfill_manager.execution import promote
+from backfill_manager.execution import table_swap
 from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
@@ -146,7 +146,7 @@ def test_what_others_commit_after_the_last_look_is_not_overwritten(
 def test_where_delta_has_no_such_transaction_sparks_own_writer_swaps_them_in(
     previewed: Previewed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promote, "can_overwrite", lambda _: False)
+    monkeypatch.setattr(table_swap, "can_overwrite", lambda _: False)
     (done,) = previewed.promote()
     assert values(previewed.spark, previewed.table) == [0, 0, 1, 1, 100] and done.version == previewed.versions()
 
