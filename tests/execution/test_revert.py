@@ -12,6 +12,7 @@ import pytest
 from support.executor_fixture import THIS_STATE, Stage, a_launch, day
 
 from backfill_manager.errors import Refused
+from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.messages import Succeeded
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.revert import Reversion, Reverted, WrittenTable
@@ -188,15 +189,15 @@ def test_broken_off_between_two_tables_it_goes_on(runs: Runs, schema: str, monke
         runs.write(table, 1, 1, run_id="backfill__killed")
     commits = [0]
 
-    def dies_before_the_second(table: OutputTable, writer: Any) -> None:
+    def dies_before_the_second(delta: DeltaTransaction, *given: Any) -> int:
         if commits:
             commits.pop()
-            return original(table, writer)
+            return original(delta, *given)
         raise KeyboardInterrupt
 
-    original = OutputTable.save
+    original = DeltaTransaction.overwrite
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(OutputTable, "save", dies_before_the_second)
+        patched.setattr(DeltaTransaction, "overwrite", dies_before_the_second)
         runs.revert(tables, "backfill__killed")
     assert [runs.rows(table) for table in tables] == [[(1, 0)], [(1, 1)]]
     versions = [runs.version(table) for table in tables]
