@@ -258,7 +258,7 @@ def _port(settings: Settings) -> Check:
         is_ours = False
     if is_ours:
         return Check("port", "ok", f"a `bfm serve` answers at {host}:{port}")
-    return Check("port", "warning", f"{host}:{port}: {reason}", "Name another one: `bfm serve --port`, or `api.port`.")
+    return Check("port", "warning", f"{host}:{port}: {reason}", "Name another one: `api.port` in the configuration.")
 
 
 # -- thorough ---------------------------------------------------------------------------------------------------------

@@ -40,7 +40,8 @@ class ServerLog:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream, self._text, self._changed, self._ended = stream, "", threading.Condition(), False
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         for line in self._stream:
@@ -50,6 +51,10 @@ class ServerLog:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+    def read_to_the_end(self) -> None:
+        """Of a process that has been killed, before its standard error is closed."""
+        self._reader.join(TIMEOUT_S)
 
     @property
     def text(self) -> str:
@@ -132,15 +137,16 @@ def serving(root: Path, **api: Any) -> Iterator[Server]:
         [sys.executable, "-m", "backfill_manager", "--conf", str(root / "manager.yaml"), "serve"],
         cwd=root, env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=limit_descriptors,
     ) as process:  # fmt: skip
+        assert process.stderr is not None
+        log = ServerLog(process.stderr)
         try:
-            assert process.stderr is not None
-            log = ServerLog(process.stderr)
             port = int(log.wait_for(r"http://127\.0\.0\.1:(\d+)")[1])
             server = Server(f"http://127.0.0.1:{port}", port, process, log)
             assert server.get("/health").status_code == 200
             yield server
         finally:
             process.kill()
+            log.read_to_the_end()
 
 
 SHORT = {"header_timeout": 1, "body_timeout": 1, "send_timeout": 1, "max_body_bytes": 5000}
