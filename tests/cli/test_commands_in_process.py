@@ -6,19 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.bfm import Bfm, BfmResult
-from support.manager_process import TIMEOUT_S, PatientClock, wait_for
-
-from backfill_manager.cli.app import run
-from backfill_manager.cli.context import CliContext
-from backfill_manager.manager.manager import run_manager
-from backfill_manager.settings import load_settings
+from support.bfm import Bfm
+from support.bfm_beside_manager import bfm_beside_manager
+from support.manager_process import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,24 +52,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def bfm(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Iterator[Bfm]:
     """Beside a manager that leads, in the time that really passes. Its log goes to standard error as well."""
-    where = ("--conf", str(folder / "m.yaml"), "--state", str(folder / "state"))
-    settings = load_settings(str(folder / "m.yaml"), state=str(folder / "state"), environ={})
-    ready, stop = threading.Event(), threading.Event()
-    leading = threading.Thread(
-        target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
-    )  # fmt: skip
-    leading.start()
-    assert ready.wait(TIMEOUT_S), "the manager answers requests"
-
-    def run_it(*args: str) -> BfmResult:
-        capfd.readouterr()
-        code = run((*where, *args), CliContext(environ={}, clock=PatientClock()))
-        return BfmResult(code, *capfd.readouterr())
-
-    yield run_it
-    stop.set()
-    leading.join(TIMEOUT_S)
-    assert not leading.is_alive()
+    with bfm_beside_manager(folder, spark, capfd) as beside:
+        yield beside
 
 
 def becomes(bfm: Bfm, run_id: str, state: str) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support.bfm import Bfm, BfmResult
-from support.manager_process import TIMEOUT_S, PatientClock
-
-from backfill_manager.cli.app import run
-from backfill_manager.cli.context import CliContext
-from backfill_manager.manager.manager import run_manager
-from backfill_manager.settings import load_settings
+from support.bfm_beside_manager import bfm_beside_manager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,23 +31,8 @@ def bundle(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bfm(bundle: Path, tmp_path: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Iterator[Bfm]:
-    where = ("--conf", str(tmp_path / "m.yaml"), "--state", str(tmp_path / "state"))
-    settings = load_settings(str(tmp_path / "m.yaml"), state=str(tmp_path / "state"), environ={})
-    ready, stop = threading.Event(), threading.Event()
-    leading = threading.Thread(
-        target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
-    )  # fmt: skip
-    leading.start()
-    assert ready.wait(TIMEOUT_S), "the manager answers requests"
-
-    def run_it(*args: str) -> BfmResult:
-        capfd.readouterr()
-        code = run((*where, *args), CliContext(environ={}, clock=PatientClock()))
-        return BfmResult(code, *capfd.readouterr())
-
-    yield run_it
-    stop.set()
-    leading.join(TIMEOUT_S)
+    with bfm_beside_manager(tmp_path, spark, capfd) as beside:
+        yield beside
     spark.sql("DROP SCHEMA IF EXISTS store CASCADE")
 
 

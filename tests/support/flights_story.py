@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from backfill_manager.cli.app import run
 from backfill_manager.cli.context import CliContext
 from backfill_manager.execution.catalog import register_tables
-from backfill_manager.manager.manager import run_manager
 from backfill_manager.settings import Settings, load_settings
-from support.manager_process import TIMEOUT_S, PatientClock
+from support.manager_process import PatientClock, manager_in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,17 +123,10 @@ def flights_story(spark: SparkSession, folder: Path) -> Iterator[Story]:
     register_tables(spark)
     story = Story(spark, settings, conf, bundle / "a_year.py")
     story.do(next(steps()))
-    ready, stop = threading.Event(), threading.Event()
-    leading = threading.Thread(
-        target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
-    )  # fmt: skip
-    leading.start()
     try:
-        assert ready.wait(TIMEOUT_S), "the manager answers requests"
-        yield story
+        with manager_in_thread(settings, spark):
+            yield story
     finally:
-        stop.set()
-        leading.join(TIMEOUT_S)
         for name in TABLES:
             spark.sql(f"DROP TABLE IF EXISTS {name}")
             shutil.rmtree(warehouse / name, ignore_errors=True)

@@ -7,17 +7,19 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.requests import submit
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.settings import Settings
 from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
@@ -32,6 +34,23 @@ class PatientClock(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() / 60
+
+
+@contextlib.contextmanager
+def manager_in_thread(settings: Settings, spark: SparkSession) -> Iterator[None]:
+    """A real manager that leads in this process; it has ended at the end."""
+    ready, stop = threading.Event(), threading.Event()
+    leading = threading.Thread(
+        target=run_manager, args=(settings,), kwargs={"state": settings.state, "ready": ready, "stop": stop, "spark": spark}
+    )  # fmt: skip
+    leading.start()
+    try:
+        assert ready.wait(TIMEOUT_S), "the manager answers requests"
+        yield
+    finally:
+        stop.set()
+        leading.join(TIMEOUT_S)
+    assert not leading.is_alive()
 
 
 def wait_for(look: Callable[[], Any], seconds: float = TIMEOUT_S) -> Any:
