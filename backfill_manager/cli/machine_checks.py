@@ -67,7 +67,7 @@ def check_place(settings: Settings, clock: Clock) -> Iterator[Check]:
         ("warehouse", settings.warehouse),
         ("snapshots", settings.snapshots),
     ):
-        if place is not None and is_local(place) and "://" not in place:
+        if place is not None and is_local(place):
             yield _folder(name, place, clock)
     yield from _state(settings, clock.now())
     yield _port(settings)
@@ -190,7 +190,7 @@ def _state(settings: Settings, now: datetime) -> Iterator[Check]:
     from backfill_manager.store import open_store
 
     if is_catalog_schema(settings.state):
-        yield Check("tables", "ok", f"{settings.state} is in Spark's catalog: `bfm doctor --thorough` looks into it")
+        yield Check("tables", "ok", f"{settings.state} is in Spark's catalog; `bfm state check` looks into it")
         return
     store = open_store(settings.state)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.bfm import Bfm, BfmResult
-from support.bfm_beside_manager import bfm_beside_manager
+from support.bfm_beside_manager import bfm_beside_manager, write_bundle
 from support.manager_process import wait_for
 
 from backfill_manager.execution.preview import Clones, remaining
@@ -25,11 +25,7 @@ COMMANDS = [line.split() for line in re.findall(r"^\$ bfm (.+)$", PAGE, re.MULTI
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    (tmp_path / "bundle").mkdir()
-    (tmp_path / "m.yaml").write_text(f"bundles:\n- {{name: examples, path: '{tmp_path / 'bundle'}'}}\n")
-    file = tmp_path / "bundle" / "prices.py"
-    file.write_text(DAG_FILE)
-    return file
+    return write_bundle(tmp_path, "prices.py", DAG_FILE)
 
 
 @pytest.fixture

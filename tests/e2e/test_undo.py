@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.bfm import Bfm, BfmResult
-from support.bfm_beside_manager import bfm_beside_manager
+from support.bfm_beside_manager import bfm_beside_manager, write_bundle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,11 +22,7 @@ COMMANDS = [line.split() for line in re.findall(r"^\$ bfm (.+)$", PAGE, re.MULTI
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    (tmp_path / "bundle").mkdir()
-    (tmp_path / "m.yaml").write_text(f"bundles:\n- {{name: examples, path: '{tmp_path / 'bundle'}'}}\n")
-    file = tmp_path / "bundle" / "sales.py"
-    file.write_text(DAG_FILE)
-    return file
+    return write_bundle(tmp_path, "sales.py", DAG_FILE)
 
 
 @pytest.fixture

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def write_bundle(folder: Path, name: str, text: str) -> Path:
+    """The configuration `folder`/m.yaml with one bundle, which holds this DAG file; returns the file."""
+    file = folder / "bundle" / name
+    file.parent.mkdir()
+    (folder / "m.yaml").write_text(f"bundles:\n- {{name: examples, path: '{file.parent}'}}\n")
+    file.write_text(text)
+    return file
+
+
 @contextmanager
 def bfm_beside_manager(folder: Path, spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> Iterator[Bfm]:
     """The configuration is `folder`/m.yaml, the state `folder`/state. The manager's log goes to standard error as well."""
