@@ -327,13 +327,26 @@ def test_ages_of_retention_are_times_of_an_hour_or_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", ["{name: chat, url: 'https://x.org/y'}", "{name: chat, url: 'https://x.org/y', on: [failed]}", "chat"]
-)
-def test_notifications_are_refused_in_one_line_until_they_work(entry: str) -> None:
-    """`on:` without quotes is `true` in YAML."""
+    ("entry", "complaint"),
+    [
+        ("chat", "must be keys and values"), ("{name: chat}", "must have either url or url_env"),
+        ("{name: chat, url: 'slack://a/b', url_env: CHAT}", "must have either url or url_env"),
+        ("{name: chat, url: 'slack://a/b', events: [broken]}", "'failed', 'late', 'deadlocked' or 'done'"),
+        ("{name: chat, url: 'slack://a/b', on: [failed]}", "on is not a setting"),
+        ("{name: chat, url: 'slack://a/b', group: 2 days}", "less than or equal to 86,400"),
+        ("{name: chat, url: 'slack://a/b'}, {name: chat, url_env: CHAT}", "each name once"),
+    ],
+)  # fmt: skip
+def test_a_target_of_notifications_that_is_wrong_is_refused_in_one_line(entry: str, complaint: str) -> None:
     (line,) = wrong(f"notifications: [{entry}]")
-    assert "line 1: notifications must be left out: they do not work yet. Use callbacks" in line
-    assert load("notifications: []").notifications == []
+    assert line.startswith("manager.yaml, line 1: notifications")
+    assert complaint in line
+
+
+def test_the_address_of_a_target_is_not_printed() -> None:
+    found = load("notifications: [{name: chat, url: 'slack://opensesame', group: 5 min}]")
+    assert found.notifications[0].group == 300.0
+    assert "opensesame" not in f"{found!r} {found.model_dump(mode='json')}"
 
 
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused() -> None:

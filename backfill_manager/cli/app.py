@@ -25,7 +25,7 @@ from backfill_manager.store.one_look import one_look
 
 # modules of `commands/` that define a `group`; in the order in which a newcomer needs them
 GROUPS: Final = (
-    "manager", "dags", "bundles", "backfill", "runs", "tasks", "requests", "pools", "tables", "state", "config",
+    "manager", "dags", "bundles", "backfill", "runs", "tasks", "requests", "pools", "tables", "notify", "state", "config",
 )  # fmt: skip
 COMMANDS: Final = ("init", "doctor", "lineage", "serve")  # those that define a single `command`
 INTRODUCTION: Final = """Spark-native backfills with their state in Delta tables.

@@ -108,6 +108,8 @@ class DagSpec:
     max_active_tasks: int = 16
     batchable: bool = False  # its tasks work on an interval of any length
     lookback: int = 0  # intervals before that each scheduled run re-does, for late data
+    expected_by: float | None = None  # seconds after its interval's end in which a scheduled run must have succeeded
+    notify: tuple[str, ...] = ()  # targets of the configuration's `notifications` that hear of it
     reads: tuple[TableRead, ...] = ()
     writes: tuple[str, ...] = ()
     params: dict[str, Any] = field(default_factory=dict)  # the defaults; a required param has none
@@ -259,8 +261,9 @@ class DagSpec:
                     del task[name]
             if not task["checks"]:
                 del task["checks"]
-        if not plain["declared_params"]:
-            del plain["declared_params"]
+        for name in ("declared_params", "expected_by", "notify"):
+            if not plain[name]:
+                del plain[name]
         plain["start_date"] = format_instant(self.start_date)
         plain["end_date"] = format_instant(self.end_date)
         return json.dumps(plain, sort_keys=True, ensure_ascii=False)
@@ -276,6 +279,7 @@ class DagSpec:
         plain["tags"] = tuple(plain["tags"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
         plain["writes"] = tuple(plain.get("writes", ()))
+        plain["notify"] = tuple(plain.get("notify", ()))
         declared = plain.get("declared_params", {})
         plain["declared_params"] = {
             name: ParamSpec(**{**spec, "choices": tuple(spec["choices"])}) for name, spec in declared.items()

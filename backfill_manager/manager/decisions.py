@@ -1,6 +1,7 @@
 """What one tick decides, in its order: the one path through all decisions, for the manager and for tests in memory.
 
-    prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► batches that end early ─► backfills ─► new runs ─► dispatch
+    prefetch ─► outcomes ─► requests ─► schedule ─► runs ─► batches that end early ─► backfills ─► new runs ─► late runs
+      ─► dispatch
 
 Nothing here runs a task or waits. Tables are read by `prefetch` and by handlers of requests, between commits, when they agree
 with memory. Plans and parse results that have come are committed by the loop before (`tick`).
@@ -14,7 +15,7 @@ from datetime import datetime
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.humanise import plural
-from backfill_manager.manager import apply_outcomes, backfills, dispatcher, early_end, runs, schedule
+from backfill_manager.manager import apply_outcomes, backfills, dispatcher, early_end, notifications, runs, schedule
 from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
@@ -56,6 +57,8 @@ class Decisions:
             runs.advance_runs(tick)  # new runs may start in this tick
         self.state.forget_looks()
         if not self.draining:
+            notifications.find_late_runs(tick)
+        if not self.draining:
             dispatcher.dispatch(tick, free)
         return tick
 
@@ -94,4 +97,5 @@ class Decisions:
         due += [backfills.next_window_opening(self.state), runs.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
+            due += [notifications.next_deadline(self.state, now)]
         return min((at for at in due if at is not None), default=None)

@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 from backfill_manager.execution.messages import Event, TaskEnded
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
+from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.wait_lookers import Looked
 
-ManagerEvent = Event | PlanResult | ParseResult | AllBundlesParsed | PreviewResult | PreviewsExpired | Looked
+ManagerEvent = (
+    Event | PlanResult | ParseResult | AllBundlesParsed | PreviewResult | PreviewsExpired | Looked | NotificationsSent
+)
 
 
 class EventQueue:

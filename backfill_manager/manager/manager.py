@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,8 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
+from backfill_manager.manager.notification_targets import Target, targets_of
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
@@ -38,11 +41,12 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.wait_lookers import Lookers
-from backfill_manager.model.records import Pool
+from backfill_manager.model.records import Notification, Pool
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.processes.server_process import ForkServers
+from backfill_manager.queries.failures import failures_of
 from backfill_manager.queries.tables import rows_before
 from backfill_manager.service import Service
 from backfill_manager.settings import Settings
@@ -72,6 +76,7 @@ def run_manager(
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     lineage = None if settings.openlineage is None else make_client(settings.openlineage)
+    channels = {target: AppriseChannel(target) for target in targets_of(settings.notifications)}
     raise_limit()
     remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
@@ -85,7 +90,7 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
-                return Term(settings, store, leader, session, clock, stop, lineage).lead(
+                return Term(settings, store, leader, session, clock, stop, lineage, channels).lead(
                     ready or threading.Event(), until_idle
                 )
         finally:
@@ -98,9 +103,9 @@ class Term:
 
     def __init__(
         self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event,
-        lineage: Client | None = None,
+        lineage: Client | None = None, channels: Mapping[Target, Channel] | None = None,
     ) -> None:  # fmt: skip
-        self.lineage = lineage
+        self.lineage, self.channels = lineage, channels or {}
         self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
         self.events, self.metrics = EventQueue(), TickMetrics()
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
@@ -135,7 +140,9 @@ class Manager:
         self._events, self._shutdown = events, shutdown = term.events, term.shutdown
         self._state = state = restore_state(store, term=leader.term, now=clock.now())
         state.batch_target_s = settings.limits.batch_target
+        state.targets = tuple(term.channels)
         add_configured_pools(state, settings)
+        _give_up_unknown_targets(state, clock.now())
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
         leader.commit(state.take_changes())
         spark = term.session.get(state.pools.values())
@@ -178,14 +185,22 @@ class Manager:
             lineage = LineageEvents(settings.openlineage.namespace, str(leader.row.state_id), str(spark.version))
             self._lineage = OpenLineageSender(term.lineage, lineage)
             self._services.append(self._lineage)
+        self._sender = NotificationSender(
+            state.targets, {target.name: channel for target, channel in term.channels.items()}, clock, on_sent=events.put,
+            details=partial(failures_of, store), public_url=settings.api.public_url,
+        )  # fmt: skip
+        self._sender.put(state.notifications.values())
+        self._services.append(self._sender)
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
             previews=previews, look_for=lookers.want,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
-            snapshots=own_snapshots(settings, store.root), on_commit=self._send_lineage,
+            snapshots=own_snapshots(settings, store.root), on_commit=self._has_committed,
         )  # fmt: skip
 
-    def _send_lineage(self, changes: Changes) -> None:
+    def _has_committed(self, changes: Changes) -> None:
+        if changes.rows(Notification.TABLE):
+            self._sender.put(self._state.notifications.values())
         if self._lineage is not None:
             self._lineage.put(changes, lambda key: run.row if (run := self._state.runs.get(key)) else None)
 
@@ -212,6 +227,8 @@ class Manager:
                     "Another manager has taken the lease; this one has stopped and changes nothing any more."
                 )
             self._loop.run_once()  # the last outcomes
+            self._sender.flush()
+            self._loop.run_once()
             if self._shutdown.problem is not None:
                 raise self._shutdown.problem
 
@@ -235,6 +252,13 @@ def add_configured_pools(state: ManagerState, settings: Settings) -> None:
         if pool.name not in state.pools:
             of_processes = {"memory_mb": pool.memory, "nice": pool.nice}
             state.put(Pool(pool.name, pool.slots, pool.weight, pool.min_share, **of_processes))
+
+
+def _give_up_unknown_targets(state: ManagerState, now: datetime) -> None:
+    known = {target.name for target in state.targets}
+    for row in list(state.notifications.values()):
+        if row.target not in known:
+            state.put(row.evolve(state="failed", ended_at=now, error="the configuration has no such target any more"))
 
 
 @contextmanager

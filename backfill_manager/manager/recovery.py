@@ -45,6 +45,11 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     state.catalog.bundles = {row.name: row for row in store.read(records.BundleRow)}
     standing = store.read(records.ImportProblem, matching(is_current=True))
     state.catalog.problems = {(row.bundle, row.file): row for row in standing}
+    unsent = store.read(records.Notification, matching(state="waiting"), order_by=["created_at"])
+    state.notifications = {(row.notification_id, row.target): row for row in unsent}
+    state.not_led_since = max(
+        (row.heartbeat_at for row in store.read(records.Manager, matching(term=term - 1))), default=None
+    )
     runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
     backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)

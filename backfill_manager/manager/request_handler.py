@@ -128,6 +128,7 @@ class RequestHandler:
         self._state.active_dag(command.dag_id)
         backfill_checks.check_backfill(command, self._state.current_spec(command.dag_id), call.now)
         backfill_checks.check_pools(command.pool, command.overrides, self._state.pools)
+        backfill_checks.check_target(command.notify, [target.name for target in self._state.targets])
         self._planning[call.id] = backfill_id
         call.tick.plans.append(PlanRequest(call.id, call.request.kind, backfill_id, command, call.by))
         return None
@@ -197,6 +198,7 @@ class RequestHandler:
             changes, spec, current, runs_backwards=backwards, reprocess=before.reprocess
         )
         backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), self._state.pools)
+        backfill_checks.check_target(changes.get("notify"), [target.name for target in self._state.targets])
         self._put(before.evolve(**columns_of(changes)), call)
         live.spec = self._state.spec_of_backfill(live.row)
         for key in live.running:

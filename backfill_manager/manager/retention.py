@@ -27,6 +27,7 @@ from backfill_manager.model.records import (
     DagRun,
     DagVersion,
     ImportProblem,
+    Notification,
     Request,
     Response,
     RunKey,
@@ -45,12 +46,13 @@ ROWS: Final = 20_000  # log lines, tries, items of one step, or those of a singl
 MAX_NAMED: Final = 200  # live runs that a statement names one by one
 HASH_CHARS: Final = 64  # of the folder of a snapshot
 WHAT: Final = {  # what goes -> the setting with its age
-    "logs": "logs", "tries": "tries", "runs": "runs", "backfills": "runs", "requests": "requests", "versions": "snapshots",
-    "snapshots": "snapshots", "import_errors": "import_errors",
+    "logs": "logs", "tries": "tries", "runs": "runs", "backfills": "runs", "notifications": "runs",
+    "requests": "requests", "versions": "snapshots", "snapshots": "snapshots", "import_errors": "import_errors",
 }  # fmt: skip
 
 UNITS: Final = {
     "logs": ("log line", "log lines"), "tries": ("try", "tries"), "runs": ("run", "runs"), "backfills": ("backfill", "backfills"),
+    "notifications": ("notification", "notifications"),
     "requests": ("request", "requests"), "versions": ("version", "versions"), "snapshots": ("snapshot", "snapshots"),
     "import_errors": ("import error", "import errors"),
 }  # fmt: skip
@@ -97,6 +99,7 @@ class Sweep:
             yield from self._runs(matching(state=s.OVERRIDDEN))
             yield from self._runs(matching(run_type=(s.EXTERNAL_RUN, s.PREVIEW_RUN), state=sorted(s.RUN_FINISHED)))
             yield from self._backfills()
+            yield from self._notifications()
         if "tries" in self._cutoffs:
             yield from self._rows(TaskTry, "ended_at", "tries")
         if "logs" in self._cutoffs:
@@ -289,6 +292,14 @@ class Sweep:
             for stored in self._snapshots.glob("files/??/*"):
                 if stored.stat().st_nlink == 1:
                     stored.unlink(missing_ok=True)
+
+    # -- notifications ----------------------------------------------------------------------------------------------------
+    def _notifications(self) -> Iterator[str]:
+        """Those that were sent or given up."""
+        old = [*matching(state=("sent", "failed")), Condition("created_at", "<", self._cutoffs["notifications"])]
+        self.gone["notifications"] += self._store.count(Notification.TABLE, [], old).get((), 0)
+        self._delete(Notification.TABLE, old)
+        yield "notifications"
 
     # -- import errors ----------------------------------------------------------------------------------------------------
     def _import_errors(self) -> Iterator[str]:

@@ -19,6 +19,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
+from backfill_manager.manager import notifications
 from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
@@ -202,7 +203,7 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
     is_itself = obstacle.task_id == task.task_id
     what = "depends on the past, and" if is_itself else f"waits for its downstream {obstacle.task_id!r}, which"
     return (
-        f"deadlock: task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run before, "
+        f"{notifications.DEADLOCK}task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run before, "
         f"{run.row.previous_run_id}"
     )
 
@@ -219,6 +220,7 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
     """Ends the run, and the items that it took."""
     state = tick.state
     state.put(c.run_ended(run.row, outcome, tick.now, reason))
+    notifications.run_ended(tick, run, outcome, reason)
     del state.runs[run.key]
     for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:

@@ -18,6 +18,7 @@ from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
+from backfill_manager.manager.notification_targets import Target
 from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
@@ -26,6 +27,7 @@ from backfill_manager.model.records import (
     BackfillItem,
     DagRow,
     DagRun,
+    Notification,
     Pool,
     Record,
     RunKey,
@@ -176,6 +178,11 @@ class ManagerState:
         self.written: dict[str, WrittenIntervals] = {}
         self.looks_wanted: dict[Look, None] = {}  # all that tasks wait for, as of this tick, found or not
         self.looks_seen: dict[Look, Seen] = {}  # what has been seen of these
+        self.targets: tuple[Target, ...] = ()  # of notifications
+        self.notifications: dict[tuple[str, str], Notification] = {}  # that are to be sent
+        # Of DAGs with `expected_by`: version, start of the interval and deadline that are looked at next.
+        self.expected: dict[str, tuple[int, datetime, datetime]] = {}
+        self.not_led_since: datetime | None = None  # until this term began; None: its deadlines have been looked at
         self._specs: dict[tuple[str, int], DagSpec] = {}
 
     def put(self, row: Record) -> None:
@@ -194,6 +201,11 @@ class ManagerState:
                 owner.row = row
         elif isinstance(row, Pool):
             self.pools[row.name] = row
+        elif isinstance(row, Notification):
+            if row.state == "waiting":
+                self.notifications[row.notification_id, row.target] = row
+            else:
+                self.notifications.pop((row.notification_id, row.target), None)
         elif isinstance(row, DagRow | records.DagVersion | records.ImportProblem | records.BundleRow):
             self.catalog.put(row)
             return

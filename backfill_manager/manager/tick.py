@@ -33,6 +33,7 @@ from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResul
 from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.pruner import Pruner
@@ -176,6 +177,9 @@ class TickLoop:
                 self._take_parse_result(event, now)
             elif isinstance(event, Looked):
                 self.state.looks_seen |= event.seen
+            elif isinstance(event, NotificationsSent):
+                for row in event.rows:
+                    self.state.put(row)
         of_tasks = [event for event in events if isinstance(event, TaskStarted | TaskEnded | TaskLogged)]
         free = {name: self._executor.free(name) for name in self.state.pools}
         tick = self.decisions.decide(of_tasks, self._unanswered(), free, now)

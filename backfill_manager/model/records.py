@@ -31,10 +31,11 @@ from typing import Any, ClassVar, Final, TypeVar
 # 9: the table table_access.
 # 10: the table check_result; table_access.columns_json, table_id and interval_column, backfill.preview_id and
 #     preview_outcome, and dag_run.reverted_at, reverted_by and restored_run_id, which may be null.
-SCHEMA_VERSION: Final = 10
+# 11: the table notification; backfill.notify, which may be null.
+SCHEMA_VERSION: Final = 11
 
 # Since this version; states of an older one get them when a manager starts.
-NEW_TABLES: Final = {"table_access": 9, "check_result": 10}
+NEW_TABLES: Final = {"table_access": 9, "check_result": 10, "notification": 11}
 
 TABLES: dict[str, type[Record]] = {}  # in the order of this file
 R = TypeVar("R", bound="Record")
@@ -131,6 +132,7 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     batch_target: float | None = None  # seconds that a run should take at most where `batch` is 0; None: as configured
     preview_id: str | None = None  # of a preview: the backfill at the top of its tree, whose clones all of them share
     preview_outcome: str | None = None  # promoted, discarded, expired; None: its clones are there
+    notify: str | None = None  # a target of the configuration's `notifications` that hears of its end
 
     @property
     def is_preview(self) -> bool:
@@ -316,6 +318,26 @@ class TaskLog(Record, table="task_log", key=("dag_id", "run_id", "task_id", "lau
 
 
 @dataclass(frozen=True)
+class Notification(Record, table="notification", key=("notification_id", "target")):
+    """A message about a run or a backfill to one target; committed with what it tells."""
+
+    notification_id: str
+    target: str  # a name of the configuration's `notifications`
+    event: str  # failed, late, deadlocked, done
+    state: str  # waiting, sent; failed: given up
+    dag_id: str
+    title: str
+    text: str
+    run_seq: int
+    created_at: datetime
+    run_id: str | None = None
+    backfill_id: str | None = None
+    failures: int = 0  # attempts that have failed
+    error: str | None = None  # of the last one
+    ended_at: datetime | None = None  # sent, or given up
+
+
+@dataclass(frozen=True)
 class DagRow(Record, table="dag", key=("dag_id",)):
     dag_id: str
     bundle: str
@@ -415,8 +437,8 @@ RECORDS: tuple[type[Record], ...] = tuple(TABLES.values())
 # be derived again from what is there; what was made but has no parent yet is swept away at the next take-over. Versions
 # come first: a run or backfill must never name one that is not there.
 COMMIT_ORDER: tuple[str, ...] = (
-    "dag_version", "table_access", "check_result", "task_instance", "task_try", "task_log", "dag_run", "backfill_item",
-    "backfill", "dag", "import_error", "bundle", "pool", "response",
+    "dag_version", "table_access", "check_result", "task_instance", "task_try", "task_log", "notification", "dag_run",
+    "backfill_item", "backfill", "dag", "import_error", "bundle", "pool", "response",
 )  # fmt: skip
 
 

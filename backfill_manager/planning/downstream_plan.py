@@ -164,7 +164,7 @@ def _command_for(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> Creat
     return CreateBackfill(
         dag_id=dag.dag_id, start_date=first, end_date=last, run_backwards=backwards, reprocess="completed",
         max_active_runs=root.max_active_runs, pool=root.pool, priority=root.priority, window=root.window,
-        is_polite=root.is_polite, allow_future=root.allow_future, batch_target=root.batch_target,
+        is_polite=root.is_polite, notify=root.notify, allow_future=root.allow_future, batch_target=root.batch_target,
         ignore_first_depends_on_past=root.ignore_first_depends_on_past,
     )  # fmt: skip
 

@@ -117,6 +117,13 @@ def check_pools(pool: str | None, overrides: Mapping[str, Any], known: Collectio
             raise errors.NO_POOL_TO_OVERRIDE(name=name, pool=value, nearest=near, pools=", ".join(there))
 
 
+def check_target(name: str | None, known: Collection[str]) -> None:
+    """`NotFound` unless there is such a target of notifications, or none is named."""
+    if name is not None and name not in known:
+        more = f"; there are {', '.join(sorted(known))}." if known else "; the manager's configuration has none."
+        raise NotFound("notification target", name, known, more=more, field="notify")
+
+
 def check_changes(changes: Mapping[str, Any]) -> commands.BackfillSettings:
     """`InvalidInput` for changes that can't be made whichever backfill it is."""
     settings = commands.changed_settings(changes)

@@ -219,6 +219,10 @@ class UpdatableOptions(BaseModel):
         None, "Start work only in these hours of the DAG's zone.", label="Time window", metavar="HH:MM-HH:MM",
         none="any hour", examples=["20:00-06:00"],
     )  # fmt: skip
+    notify: Name | None = option(
+        None, "A target of the configuration's notifications that hears how it ends, beside those of its DAG.", metavar="TARGET",
+        none="those of its DAG",
+    )  # fmt: skip
     is_polite: bool = option(
         False, "Yield to scheduled work: start nothing while a scheduled task waits for a slot.", "--polite",
         label="Yield to scheduled runs",

@@ -359,6 +359,13 @@ class _OfDag(TypedDict, total=False):
     depends_on_past: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
     wait_for_downstream: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
     waits_for: Annotated[Waits, _help("Of each task that waits for no other, and doesn't set it itself.")]
+    expected_by: Annotated[
+        PositiveSeconds | None,
+        _help(
+            "Seconds after its interval's end in which a scheduled run must have succeeded; a later one is reported as late."
+        ),
+    ]
+    notify: Annotated[Names, _help("Targets of the configuration's `notifications` that hear of it.")]
     tags: Annotated[Tags, _help("Words to find it by.")]
     description: Annotated[str, _help("What it is for, in a line.")]
     owner: Annotated[str, _help("Who to ask about it.")]

@@ -8,7 +8,16 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    WrapValidator,
+    model_validator,
+)
 
 from backfill_manager.clock import DATE_FORM, INSTANT_FORM, UTC
 from backfill_manager.masking import mask_settings, without_credentials
@@ -44,13 +53,6 @@ def _at_least(seconds: int, rule: str) -> WrapValidator:
         return number
 
     return WrapValidator(check)
-
-
-def _no_notifications(value: Any) -> Any:
-    """An empty list may stay; what is in another one is not looked at (`on:` is `true` in YAML)."""
-    if value:
-        raise ValueError("must be left out: they do not work yet. Use callbacks of DAGs (`on_failure`) until they do")
-    return []
 
 
 def _matching(pattern: str, rule: str, *, secret: bool = False) -> AfterValidator:
@@ -392,6 +394,11 @@ class ApiSettings(_Section):
         Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None,
         _doc("Signs browser sessions; the same for servers that share them. null: each makes its own."),
     ] = None
+    public_url: Annotated[
+        Annotated[str, _matching(r"https?://[^\s/]+(/[^\s]*)?", "an address such as https://backfills.example.com")]
+        | None,
+        _doc("Where people reach the pages; for links in messages."),
+    ] = None
     trusted_proxies: Annotated[
         list[str],
         AfterValidator(_proxies),
@@ -435,6 +442,41 @@ class OpenLineageSettings(_Section):
         return self
 
 
+class NotificationSettings(_Section):
+    """A target of messages about runs and backfills. Needs the extra `notifications`."""
+
+    name: Name
+    url: Annotated[
+        SecretStr | None,
+        Field(min_length=1),
+        _doc(
+            "As Apprise takes it: `slack://...`, `msteams://...`, `mailtos://...`, `jsons://host/path` for a webhook."
+        ),
+    ] = None
+    url_env: Annotated[
+        NonEmpty | None, _doc("The variable of the manager's environment that holds the address, in place of `url`.")
+    ] = None
+    events: Annotated[
+        list[Literal["failed", "late", "deadlocked", "done"]],
+        Field(min_length=1),
+        _doc("What it hears of; `done`: runs and backfills that have succeeded."),
+    ] = ["failed", "late", "deadlocked"]
+    dags: Annotated[
+        list[NonEmpty],
+        _doc("Of which DAGs: ids, or patterns such as `sales_*`. `[]`: of those that name it (`notify`)."),
+    ] = ["*"]
+    group: Annotated[
+        Annotated[float, BeforeValidator(read_duration), Field(ge=0, le=86_400, allow_inf_nan=False)],
+        _doc("What happens within this time of a first message is sent with it, as one."),
+    ] = 60.0
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> NotificationSettings:
+        if (self.url is None) == (self.url_env is None):
+            raise ValueError("must have either url or url_env")
+        return self
+
+
 class SparkSettings(_Section):
     master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
     conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
@@ -463,8 +505,6 @@ class Settings(_Section):
     lease: LeaseSettings = _DEFAULTS
     retention: RetentionSettings = _DEFAULTS
     api: ApiSettings = _DEFAULTS
-    notifications: Annotated[
-        list[Any], BeforeValidator(_no_notifications), _doc("Refused: they do not work yet. Use callbacks.")
-    ] = []
+    notifications: Annotated[list[NotificationSettings], _unique("name")] = []
     openlineage: Annotated[OpenLineageSettings | None, _doc("null: no events are sent.")] = None
     spark: SparkSettings = _DEFAULTS

@@ -475,13 +475,6 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
     assert "did you mean 'seconds'" in wrong.err
 
 
-def test_notifications_are_refused_until_they_work(bfm: Bfm, tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text("retention: {logs: 30 days}\nnotifications:\n- {name: ops, on: [failed]}\n")
-    result = bfm("--conf", "m.yaml", "config", "check")
-    assert (result.code, result.error.count("\n")) == (2, 0)
-    assert "m.yaml, line 2: notifications must be left out: they do not work yet." in result.error
-
-
 def test_what_is_old_enough_is_counted_and_then_deleted(bfm: Bfm, state: FilledState, tmp_path: Path) -> None:
     for name in ("b1", "b2"):
         state.backfill(name, {"success": 2}, state="success", completed_at=state.clock.at)

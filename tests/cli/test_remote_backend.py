@@ -564,6 +564,7 @@ def test_a_command_that_needs_the_tables_says_so_and_what_to_take(
 
 ABOUT_THIS_MACHINE = [
     ("config", "show"), ("config", "check"), ("config", "token", "ada"), ("doctor",), ("init", "shop"),
+    ("notify", "test"),
 ]  # fmt: skip
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
 
 import pytest
 from openlineage.client.serde import Serde
+from support.http_sink import Sink, http_sink
 
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
@@ -22,7 +21,6 @@ from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.settings.model import OpenLineageSettings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
-PATIENCE = 30.0
 READ = m.AccessedTable("read", "bronze.events", "s3a://lake/bronze/events", 7)
 COLUMNS = json.dumps(
     [
@@ -33,51 +31,10 @@ COLUMNS = json.dumps(
 WRITTEN = m.AccessedTable("write", None, "file:/warehouse/silver/", 3, 240, 1024, columns_json=COLUMNS)
 
 
-class Sink(ThreadingHTTPServer):
-    """A lineage server on loopback. The first `refuses` requests get a 503."""
-
-    def __init__(self, refuses: int = 0) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.refuses, self.events = refuses, list[dict[str, Any]]()
-        self.changed = threading.Condition()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def wait_for(self, number: int) -> list[dict[str, Any]]:
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.events) >= number, PATIENCE), self.events
-            return list(self.events)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Sink
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.changed:
-            self.server.refuses -= 1
-            is_taken = self.server.refuses < 0
-            if is_taken:
-                self.server.events.append(body)
-            self.server.changed.notify_all()
-        self.send_response(201 if is_taken else 503)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing on the terminal."""
-
-
 @pytest.fixture
 def sink() -> Iterator[Sink]:
-    with Sink() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with http_sink() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def settings(url: str, **more: Any) -> OpenLineageSettings:

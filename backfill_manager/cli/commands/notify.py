@@ -1,0 +1,49 @@
+"""`bfm notify`: the targets of notifications."""
+
+from __future__ import annotations
+
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import argument
+from backfill_manager.errors import InvalidInput, NotFound
+
+group = Group("notify", "Notifications: where messages about runs and backfills go.")
+
+
+@group.command("test")
+def test(
+    context: CliContext,
+    target: str | None = argument(
+        "TARGET", "A name of the configuration's notifications.", default=None, show_default="all"
+    ),
+) -> int:
+    """Send a message to each target of the configuration, from this machine. Exit code 1 when one could not be sent.
+
+    Example: [cyan]bfm notify test ops[/]
+    """
+    import socket
+
+    from backfill_manager.cli.render.output import Column
+    from backfill_manager.manager.notification_sender import AppriseChannel
+    from backfill_manager.manager.notification_targets import targets_of
+
+    if context.server:
+        raise InvalidInput(
+            "--server does not go with this command, which is about the configuration of this machine: leave it out."
+        )
+    known = [one.name for one in context.settings.notifications]
+    if target is not None and target not in known:
+        raise NotFound("notification target", target, known, more=f"; there are {', '.join(known)}." if known else "")
+    if not known:
+        raise InvalidInput("The configuration has no notifications; docs/how-to/get-notified.md says how to set them.")
+    chosen = [one for one in context.settings.notifications if target in (None, one.name)]
+    found = []
+    for one in targets_of(chosen):
+        dags = ", ".join(one.dags) or "those that name it"
+        text = f"A test from {socket.gethostname()}. Events: {', '.join(sorted(one.events))}; DAGs: {dags}."
+        error = AppriseChannel(one).send("backfill_manager: a test message", text, is_bad=False)
+        found.append({"target": one.name, "sent": error is None, "error": error})
+    columns = [Column("target", whole=True), Column("sent", of=lambda row: "yes" if row["sent"] else "no")]
+    columns += [Column("error", fold=True)] if any(row["error"] for row in found) else []
+    context.out.print_rows(found, columns)
+    return 0 if all(row["sent"] for row in found) else 1

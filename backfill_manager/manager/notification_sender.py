@@ -1,0 +1,199 @@
+"""Sends the messages that the state holds, by Apprise, from a thread of its own.
+
+What happens within a target's `group` of its first message is sent as one. An attempt that fails is repeated with growing
+delays, for a day; the rows say how it went (`NotificationsSent`, which a tick commits). A manager that is killed between the two
+leaves a message that the next one sends again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import ClassVar, Final, Protocol
+from urllib.parse import quote
+
+from backfill_manager.clock import Clock
+from backfill_manager.errors import InvalidConfig, shorten
+from backfill_manager.humanise import plural
+from backfill_manager.logging import get_logger
+from backfill_manager.manager.notification_targets import Target
+from backfill_manager.masking import mask_text
+from backfill_manager.model.records import Notification
+from backfill_manager.service import Service
+
+RETRY_S: Final = (5.0, 600.0)  # after the first failure, doubled by each further one up to the last
+GIVE_UP_AFTER: Final = timedelta(days=1)
+MAX_LISTED: Final = 20  # in one message
+MAX_ERROR_CHARS: Final = 300
+FLUSH_S: Final = 10.0  # at the manager's end
+_BAD: Final = frozenset({"failed", "deadlocked", "late"})
+
+log = get_logger("notifications")
+
+
+class Channel(Protocol):
+    """The way to one target."""
+
+    def send(self, title: str, body: str, *, is_bad: bool) -> str | None:
+        """Returns why it could not be sent."""
+        ...
+
+
+@dataclass(frozen=True)
+class NotificationsSent:
+    """How sending these rows went; they are as they are to be now."""
+
+    rows: tuple[Notification, ...]
+
+
+class AppriseChannel:
+    def __init__(self, target: Target) -> None:
+        """`InvalidConfig` when the library is missing or does not know such an address; the address is never shown."""
+        try:
+            import apprise
+        except ImportError:
+            raise InvalidConfig(
+                "notifications: needs the package apprise; pip install 'backfill-manager[notifications]'"
+            ) from None
+        self._target, self._apprise = target, apprise.Apprise()
+        with apprise.LogCapture(level=logging.CRITICAL):  # type: ignore[no-untyped-call]
+            is_known = self._apprise.add(target.url)
+        if not is_known:
+            scheme = target.url.partition("://")[0][:20]
+            raise InvalidConfig(
+                f"notifications, {target.name}: Apprise does not take this address ({scheme}://...); "
+                "https://appriseit.com/services lists those that it does"
+            )
+
+    def send(self, title: str, body: str, *, is_bad: bool) -> str | None:
+        import apprise
+
+        kind = apprise.NotifyType.FAILURE if is_bad else apprise.NotifyType.SUCCESS
+        with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as written:  # type: ignore[no-untyped-call]
+            if self._apprise.notify(body=body, title=title, notify_type=kind):
+                return None
+            said = " ".join(written.getvalue().split()) or "no reason was given"
+        for secret in (self._target.url, self._target.url.partition("://")[2]):
+            said = said.replace(secret, "***")
+        return shorten(mask_text(said), MAX_ERROR_CHARS)
+
+
+@dataclass
+class _Waiting:
+    """What is to be sent to a target."""
+
+    rows: dict[tuple[str, str], Notification] = field(default_factory=dict)
+    due_at: float | None = None  # of the monotonic clock
+    failures: int = 0  # since it last worked
+
+
+class NotificationSender(Service):
+    JOINED: ClassVar = False  # an attempt may wait for a server
+
+    def __init__(
+        self, targets: Iterable[Target], channels: Mapping[str, Channel], clock: Clock, *,
+        on_sent: Callable[[NotificationsSent], None], details: Callable[[Notification], Sequence[str]] = lambda _: (),
+        public_url: str | None = None,
+    ) -> None:  # fmt: skip
+        """`details`: further lines of a message, read when it is sent."""
+        super().__init__("notification sender")
+        self._targets, self._channels = {target.name: target for target in targets}, channels
+        self._clock, self._on_sent, self._details, self._public_url = clock, on_sent, details, public_url
+        self._waiting = {name: _Waiting() for name in self._targets}
+        self._lock, self._is_flushing = threading.Lock(), False
+
+    def put(self, rows: Iterable[Notification]) -> None:
+        """Committed rows that wait; those it has already are not taken twice."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for row in rows:
+                waiting = self._waiting.get(row.target)
+                if waiting is None or row.state != "waiting":
+                    continue
+                waiting.rows.setdefault((row.notification_id, row.target), row)
+                if waiting.due_at is None:
+                    waiting.due_at = now + self._targets[row.target].group_s
+        self.wake()
+
+    def run_once(self) -> float | None:
+        for name in self._targets:
+            self._send_to(name)
+        with self._lock:
+            due = min((one.due_at for one in self._waiting.values() if one.due_at is not None), default=None)
+        return None if due is None else max(0.0, due - self._clock.monotonic())
+
+    def flush(self) -> None:
+        """Sends what waits without waiting for more, for some seconds at most; what is left is sent by the next manager."""
+        with self._lock:
+            left = sum(len(one.rows) for one in self._waiting.values())
+        if not left:
+            return
+        self._is_flushing = True
+        thread = threading.Thread(target=self.run_once, name="flush", daemon=True)
+        thread.start()
+        thread.join(FLUSH_S)
+
+    def _send_to(self, name: str) -> None:
+        with self._lock:
+            waiting = self._waiting[name]
+            if waiting.due_at is None or (waiting.due_at > self._clock.monotonic() and not self._is_flushing):
+                return
+            rows, waiting.rows, waiting.due_at = list(waiting.rows.values()), {}, None
+        title, body = compose(rows, self._details, self._public_url)
+        error = self._channels[name].send(title, body, is_bad=any(row.event in _BAD for row in rows))
+        now = self._clock.now()
+        if error is None:
+            waiting.failures = 0
+            done = [row.evolve(state="sent", ended_at=now, error=None) for row in rows]
+        else:
+            waiting.failures += 1
+            log.warning("messages can't be sent", target=name, messages=len(rows), reason=error)
+            done = [_failed(row, error, now - row.created_at >= GIVE_UP_AFTER, self._clock) for row in rows]
+            again = {(row.notification_id, row.target): row for row in done if row.state == "waiting"}
+            with self._lock:
+                waiting.rows = {**again, **waiting.rows}
+                first, longest = RETRY_S
+                if waiting.rows:
+                    delay = min(first * 2.0 ** min(waiting.failures - 1, 10), longest)
+                    waiting.due_at = self._clock.monotonic() + delay
+        self._on_sent(NotificationsSent(tuple(done)))
+
+
+def _failed(row: Notification, error: str, is_too_old: bool, clock: Clock) -> Notification:
+    row = row.evolve(failures=row.failures + 1, error=error)
+    return row.evolve(state="failed", ended_at=clock.now()) if is_too_old else row
+
+
+def compose(
+    rows: Sequence[Notification], details: Callable[[Notification], Sequence[str]], public_url: str | None
+) -> tuple[str, str]:
+    """Title and text of one message about all of these."""
+    if len(rows) == 1:
+        (row,) = rows
+        return row.title, "\n".join(line for line in (row.text, *details(row), _link(row, public_url)) if line)
+    counts = ", ".join(f"{number} {event}" for event, number in Counter(row.event for row in rows).most_common())
+    dags = sorted({row.dag_id for row in rows})
+    of = ", ".join(dags[:3]) + (f" and {plural(len(dags) - 3, 'DAG')} more" if len(dags) > 3 else "")
+    parts = []
+    for row in rows[:MAX_LISTED]:
+        why = row.text.partition("\n")[0]
+        parts += [f"- {row.title}{f': {why}' if why else ''}", *filter(None, [_link(row, public_url)])]
+    if len(rows) > MAX_LISTED:
+        parts.append(f"- and {len(rows) - MAX_LISTED} more")
+    return f"{counts}: {of}", "\n".join(parts)
+
+
+def _link(row: Notification, public_url: str | None) -> str:
+    if public_url is None:
+        return ""
+    if row.backfill_id is not None:
+        path = f"backfills/{quote(row.backfill_id, safe='')}"
+    elif row.run_id is not None:
+        path = f"dags/{quote(row.dag_id, safe='')}/runs/{quote(row.run_id, safe='')}"
+    else:
+        path = f"dags/{quote(row.dag_id, safe='')}"
+    return f"{public_url.rstrip('/')}/{path}"

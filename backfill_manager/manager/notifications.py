@@ -1,0 +1,175 @@
+"""Decides which messages are sent to whom: the ends of runs and backfills, and runs that are late. Pure.
+
+A message is a row that is committed with what it tells, before it: a crash between the two makes it twice rather than never.
+`notification_sender` sends it then. Runs of a backfill send nothing, their backfill tells how they have ended.
+
+`expected_by` of a DAG is how long after its interval's end a scheduled run must have succeeded. Each deadline is looked at once,
+when it passes; those that passed while no manager led, when the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from backfill_manager.clock import format_instant
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.schedule.timetable import timetable_of
+from backfill_manager.humanise import duration, plural
+from backfill_manager.logging import get_logger
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRow, Notification
+from backfill_manager.planning.timeline import timeline_key
+
+Happened = Literal["failed", "late", "deadlocked", "done"]
+
+DEADLOCK: Final = "deadlock: "  # how the reason of a deadlocked run begins, and that of its backfill
+MAX_ERROR_CHARS: Final = 1_000
+
+log = get_logger("notifications")
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+def run_ended(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> None:
+    """A run that belongs to no backfill has ended."""
+    row, event = run.row, _event_of(outcome, reason)
+    if event is None or row.backfill_id is not None:
+        return
+    what = f"{row.dag_id}: run {row.run_id} {_HAS[event]}"
+    errors = [f"{ti.task_id}: {ti.error}" for ti in run.own_tasks if ti.state == s.FAILED and ti.error]
+    text = "\n".join([line for line in (reason,) if line] + [one[:MAX_ERROR_CHARS] for one in errors])
+    _put(tick, event, run.spec, f"{row.run_id}/{format_instant(tick.now)}", what, text, run_id=row.run_id)
+
+
+def backfill_ended(tick: Tick, live: ActiveBackfill, outcome: str) -> None:
+    row, reason = live.row, None if outcome == s.SUCCESS else live.row.reason
+    event = _event_of(outcome, reason)
+    if event is None:
+        return
+    counts = [plural(live.counts[state], "item") + f" {state}" for state in _SHOWN if live.counts[state]]
+    what = f"{row.dag_id}: backfill {row.backfill_id} {_HAS[event]}"
+    text = "\n".join(line for line in (reason, ", ".join(counts)) if line)
+    key = f"{row.backfill_id}/{format_instant(tick.now)}"
+    _put(tick, event, live.spec, key, what, text, backfill_id=row.backfill_id, always=row.notify)
+
+
+def backfill_paused(tick: Tick, live: ActiveBackfill, reason: str) -> None:
+    """By its own `stop_on_failure`."""
+    row = live.row
+    what, key = f"{row.dag_id}: backfill {row.backfill_id} is paused", f"{row.backfill_id}/{format_instant(tick.now)}"
+    _put(tick, "failed", live.spec, key, what, reason, backfill_id=row.backfill_id, always=row.notify)
+
+
+_HAS: Final = {"failed": "has failed", "deadlocked": "is deadlocked", "done": "has succeeded"}
+_SHOWN: Final = (s.SUCCESS, s.FAILED, s.CANCELLED, s.SKIPPED)
+
+
+def _event_of(outcome: str, reason: str | None) -> Happened | None:
+    """None: of a cancelled one, nobody needs to hear."""
+    if outcome == s.FAILED:
+        return "deadlocked" if (reason or "").startswith(DEADLOCK) else "failed"
+    return "done" if outcome == s.SUCCESS else None
+
+
+# -- late runs --------------------------------------------------------------------------------------------------------
+
+
+def find_late_runs(tick: Tick) -> None:
+    """Makes messages of the deadlines that have passed."""
+    for dag, spec, start, deadline in _deadlines(tick.state, tick.now):
+        while deadline <= tick.now:
+            if not _has_succeeded(tick.state, dag.dag_id, start):
+                _tell_late(tick, spec, start)
+            following = timetable_of(spec).next_after(start)
+            end = following and timetable_of(spec).next_after(following)
+            if following is None or end is None:
+                tick.state.expected.pop(dag.dag_id)
+                break
+            start, deadline = following, end + timedelta(seconds=spec.expected_by or 0)
+            tick.state.expected[dag.dag_id] = (dag.current_version, start, deadline)
+    tick.state.not_led_since = None
+
+
+def next_deadline(state: ManagerState, now: datetime) -> datetime | None:
+    return min((deadline for _, _, _, deadline in _deadlines(state, now)), default=None)
+
+
+def _deadlines(state: ManagerState, now: datetime) -> Iterator[tuple[DagRow, DagSpec, datetime, datetime]]:
+    """The next of each DAG, with the start of its interval."""
+    if not state.targets:
+        return
+    for dag in list(state.catalog.dags.values()):
+        if dag.dag_id not in state.recent or not dag.is_active or dag.is_paused:
+            state.expected.pop(dag.dag_id, None)
+            continue
+        spec = state.current_spec(dag.dag_id)
+        if spec.expected_by is None:
+            continue
+        known = state.expected.get(dag.dag_id)
+        if known is None or known[0] != dag.current_version:
+            found = _first_deadline(spec, (state.not_led_since or now) if known is None else now)
+            if found is None:
+                continue
+            known = state.expected[dag.dag_id] = (dag.current_version, *found)
+        yield dag, spec, known[1], known[2]
+
+
+def _first_deadline(spec: DagSpec, after: datetime) -> tuple[datetime, datetime] | None:
+    """The interval whose deadline is the first one after this instant, as its start and the deadline."""
+    timetable, allowed = timetable_of(spec), timedelta(seconds=spec.expected_by or 0)
+    if not timetable.repeats:
+        return None
+    end = timetable.next_after(after - allowed)
+    start = end and timetable.last_before(end)
+    if spec.start_date is not None and (start is None or start < spec.start_date):
+        start = timetable.first_at_or_after(spec.start_date)
+        end = start and timetable.next_after(start)
+    if start is None or end is None or (spec.end_date is not None and start > spec.end_date):
+        return None
+    return start, end + allowed
+
+
+def _has_succeeded(state: ManagerState, dag_id: str, start: datetime) -> bool:
+    """Also true of what is older than the part of the timeline that is in memory: newer runs have begun since."""
+    recent = state.recent[dag_id]
+    current = recent.current_at(timeline_key(start, None)) or recent.covering(start)
+    if current is None:
+        return recent.floor is not None and start <= recent.floor
+    return current.state == s.SUCCESS
+
+
+def _tell_late(tick: Tick, spec: DagSpec, start: datetime) -> None:
+    recent = tick.state.recent[spec.dag_id]
+    current = recent.current_at(timeline_key(start, None)) or recent.covering(start)
+    now = "there is no run of it yet" if current is None else f"run {current.run_id} is {current.state}"
+    if current is not None and current.reason:
+        now += f": {current.reason}"
+    what = f"{spec.dag_id}: the interval of {format_instant(start)} is late"
+    text = f"expected within {duration(spec.expected_by or 0)} of its end; {now}"
+    _put(tick, "late", spec, start.isoformat(), what, text, run_id=current.run_id if current else None)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _put(
+    tick: Tick, event: Happened, spec: DagSpec, what: str, title: str, text: str, *, run_id: str | None = None,
+    backfill_id: str | None = None, always: str | None = None,
+) -> None:  # fmt: skip
+    """One row for each target that wants it. `always`: a target that does, whatever it wants else."""
+    known = {target.name for target in tick.state.targets}
+    if unknown := sorted({*spec.notify, *filter(None, [always])} - known):
+        log.warning("no such notification target", dag=spec.dag_id, targets=", ".join(unknown))
+    for target in tick.state.targets:
+        if target.name != always and not target.wants(event, spec.dag_id, spec.notify):
+            continue
+        row = Notification(
+            f"{event}/{spec.dag_id}/{what}", target.name, event, "waiting", spec.dag_id, title, text, tick.next_seq(1),
+            tick.now, run_id=run_id, backfill_id=backfill_id,
+        )  # fmt: skip
+        tick.put(row)

@@ -1,0 +1,345 @@
+"""Messages about runs and backfills: made with what they tell, sent once, by a real request to a server that may be away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from support.http_sink import Sink, http_sink
+from support.scenarios import accepted, refused
+
+from backfill_manager.clock import UTC
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.execution import messages as m
+from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
+from backfill_manager.manager.notification_targets import Target, targets_of
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, Notification
+from backfill_manager.queries.failures import failures_of, group_errors
+from backfill_manager.settings.model import NotificationSettings
+from backfill_manager.store.base import matching
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+ALL = frozenset({"failed", "late", "deadlocked", "done"})
+FAILS = lambda _: m.Failed("no such column: delay", retryable=False)  # noqa: E731
+
+
+def target(name: str = "ops", events: frozenset[str] = ALL, dags: tuple[str, ...] = ("*",), **more: Any) -> Target:
+    return Target(name, "json://127.0.0.1:9", events, dags, more.get("group_s", 60.0))
+
+
+class Manager(InMemoryManager):
+    def __init__(self, *specs: Any, targets: tuple[Target, ...] = (target(),), **how: Any) -> None:
+        self.targets = targets
+        super().__init__(*specs, **how)
+
+    def _take_over(self) -> None:
+        super()._take_over()
+        self.state.targets = self.targets
+
+    def messages(self) -> list[Notification]:
+        return self.store.read(Notification, order_by=["run_seq"])
+
+    def titles(self) -> list[str]:
+        return [row.title for row in self.messages()]
+
+
+def flights(**settings: Any) -> Any:
+    return dag_spec("flights", "clean", **settings)
+
+
+# -- which there are -----------------------------------------------------------------------------------------------------
+
+
+def test_a_backfill_of_a_thousand_failures_is_one_message_and_its_runs_are_none() -> None:
+    ground = Manager(flights(max_active_runs=100), script=FAILS, slots=100)
+    backfill = ground.backfill("flights", days("2010-01-01", 1000), max_active_runs=100)
+    ground.drain()
+    (row,) = ground.messages()
+    assert (row.event, row.state, row.title) == ("failed", "waiting", f"flights: backfill {backfill} has failed")
+    assert row.text == "1,000 items failed"
+    assert failures_of(ground.store, row) == [
+        "1,000 tasks clean (backfill__2010-01-01T00:00:00Z, ...): no such column: delay"
+    ]
+
+
+def test_errors_that_differ_in_numbers_only_are_one_group() -> None:
+    errors = iter(["row 17 of part-0a1b2c3d4e is bad", "row 5 of part-ffffffffff is bad", "no space left"])
+    ground = Manager(flights(), script=lambda _: m.Failed(next(errors), retryable=False))
+    backfill = ground.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
+    ground.drain()
+    groups = group_errors(ground.store, ground.row(backfill))
+    assert [(one.count, one.error) for one in groups] == [
+        (2, "row 17 of part-0a1b2c3d4e is bad"), (1, "no space left")
+    ]  # fmt: skip
+    assert groups[0].first_run_id.endswith("2013-01-01T00:00:00Z")
+
+
+def test_a_run_that_failed_says_which_task_and_why() -> None:
+    clock = FakeClock(datetime(2024, 1, 2, 12, tzinfo=UTC))
+    ground = Manager(flights(), script=FAILS, scheduled=True, clock=clock)
+    ground.drain()
+    (row,) = ground.messages()
+    assert row.title == "flights: run scheduled__2024-01-01T00:00:00Z has failed"
+    assert row.text == "failed: clean\nclean: no such column: delay"
+
+
+def test_what_succeeds_is_announced_to_those_who_want_it() -> None:
+    wants, other = target("all"), target("bad", frozenset({"failed"}))
+    ground = Manager(flights(), targets=(wants, other))
+    backfill = ground.backfill("flights", days("2013-01-01", 2))
+    ground.drain()
+    assert [(row.target, row.title) for row in ground.messages()] == [
+        ("all", f"flights: backfill {backfill} has succeeded")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dags", "notify", "hears"),
+    [(("*",), (), True), (("fli*",), (), True), (("sales_*",), (), False), ((), (), False), ((), ("ops",), True)],
+)
+def test_targets_choose_dags_and_dags_choose_targets(
+    dags: tuple[str, ...], notify: tuple[str, ...], hears: bool
+) -> None:
+    ground = Manager(flights(notify=notify), targets=(target(dags=dags),), script=FAILS)
+    ground.backfill("flights", days("2013-01-01", 1))
+    ground.drain()
+    assert bool(ground.messages()) is hears
+
+
+def test_a_backfill_names_a_target_that_hears_of_its_end_whatever_it_is() -> None:
+    ground = Manager(flights(), targets=(target("me", frozenset({"late"}), ()), target("others", dags=("x",))))
+    ground.backfill("flights", days("2013-01-01", 1), notify="me")
+    ground.drain()
+    assert [row.target for row in ground.messages()] == ["me"]
+
+
+def test_a_target_that_is_not_there_is_refused_for_a_backfill() -> None:
+    ground = Manager(flights(), script=lambda _: None)
+    backfill = ground.backfill("flights", days("2013-01-01", 1))
+    assert "no notification target 'opps'; did you mean 'ops'?" in refused(
+        ground, "backfill.set", backfill_id=backfill, changes={"notify": "opps"}
+    )
+    accepted(ground, "backfill.set", backfill_id=backfill, changes={"notify": "ops"})
+    assert ground.row(backfill).notify == "ops"
+
+
+def test_a_deadlock_and_a_pause_by_failures_are_announced() -> None:
+    spec = dag_spec("flights", "clean", each={"clean": {"depends_on_past": True}})
+    ground = Manager(spec, script=FAILS)
+    ground.backfill("flights", days("2013-01-01", 5))
+    ground.drain()
+    (row,) = ground.messages()
+    assert row.event == "deadlocked"
+    assert row.text.startswith("deadlock: task 'clean' of run ")
+    other = Manager(flights(), script=FAILS)
+    other.backfill("flights", days("2013-01-01", 5), stop_on_failure=2, max_active_runs=1)
+    other.drain()
+    assert [row.text for row in other.messages()] == ["2 failed items: paused by stop_on_failure=2"]
+
+
+def test_cancelled_work_is_announced_to_nobody() -> None:
+    ground = Manager(flights(), script=lambda _: None)
+    backfill = ground.backfill("flights", days("2013-01-01", 2))
+    ground.drain()
+    accepted(ground, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    for key in list(ground.running):
+        ground.finish(key, m.Cancelled("cancelled"))
+    ground.drain()
+    assert ground.row(backfill).state == s.CANCELLED
+    assert not ground.messages()
+
+
+# -- late runs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_not_succeeded_in_time_is_late_once() -> None:
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    ground = Manager(flights(expected_by=7200.0), script=lambda _: None, scheduled=True, clock=clock)
+    ground.drain()
+    assert ground._decisions.next_due(clock.now()) == datetime(2024, 1, 2, 2, tzinfo=UTC), "the manager wakes for it"
+    clock.advance(seconds=7199)
+    ground.drain()
+    assert not ground.messages()
+    clock.advance(seconds=1)
+    ground.drain()
+    (row,) = ground.messages()
+    assert row.title == "flights: the interval of 2024-01-01T00:00:00Z is late"
+    assert row.text == "expected within 2 h of its end; run scheduled__2024-01-01T00:00:00Z is running"
+    clock.advance(seconds=3600)
+    ground.drain()
+    assert len(ground.messages()) == 1
+    assert ground._decisions.next_due(clock.now()) == datetime(2024, 1, 3, tzinfo=UTC)
+
+
+def test_a_run_in_time_is_not_late_and_neither_is_a_paused_dag() -> None:
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    ground = Manager(flights(expected_by=7200.0), scheduled=True, clock=clock)
+    for _ in range(5):
+        ground.drain()
+        clock.advance(seconds=6 * 3600)
+    assert "late" not in {row.event for row in ground.messages()}
+    paused = Manager(flights(expected_by=60.0), clock=FakeClock(datetime(2024, 1, 2, tzinfo=UTC)))
+    paused.drain()
+    paused.clock.advance(seconds=90_000)
+    paused.drain()
+    accepted(paused, "dag.unpause", dag_id="flights")
+    assert "late" not in {row.event for row in paused.messages()}
+
+
+def test_a_deadline_that_passed_while_nobody_led_is_announced_by_the_next_manager() -> None:
+    clock = FakeClock(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0))
+    ground = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
+    ground.drain()
+    clock.advance(seconds=2 * 86_400)
+    ground.state.not_led_since = None
+    ground.crash()
+    ground.state.not_led_since = clock.now() - timedelta(days=2)  # the lease is of the real clock
+    ground.drain()
+    assert [row.event for row in ground.messages()] == ["late", "late"]
+
+
+# -- how it is sent ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with http_sink() as server:
+        yield server
+
+
+class Post:
+    """A manager, and the sender that it works with."""
+
+    def __init__(self, sink: Sink, group_s: float = 60.0, script: Any = FAILS, **how: Any) -> None:
+        self.target = Target("ops", f"json://{sink.address}/hook", ALL, ("*",), group_s)
+        self.ground = Manager(flights(**how), script=script, targets=(self.target,))
+        self.ground._loop.decisions._on_commit = lambda _: self.sender.put(self.ground.state.notifications.values())
+        self.start()
+
+    def start(self) -> None:
+        self.sender = NotificationSender(
+            [self.target], {"ops": AppriseChannel(self.target)}, self.ground.clock, on_sent=self.ground.events.put,
+            details=lambda row: failures_of(self.ground.store, row), public_url="https://backfills.example.com/",
+        )  # fmt: skip
+        self.sender.put(self.ground.state.notifications.values())
+
+    def fail(self, first: str) -> str:
+        backfill = self.ground.backfill("flights", days(first, 1))
+        self.ground.drain()
+        return backfill
+
+    def states(self) -> list[tuple[str, int]]:
+        return [(row.state, row.failures) for row in self.ground.messages()]
+
+
+def test_one_message_is_sent_with_its_errors_and_a_link(sink: Sink) -> None:
+    post = Post(sink)
+    backfill = post.fail("2013-01-01")
+    assert post.sender.run_once() == 60.0, "it waits for others"
+    assert not sink.events
+    post.ground.clock.advance(seconds=60)
+    assert post.sender.run_once() is None
+    (sent,) = sink.events
+    assert (sent["title"], sent["type"]) == (f"flights: backfill {backfill} has failed", "failure")
+    assert sent["message"].splitlines() == [
+        "1 item failed", "1 task clean (backfill__2013-01-01T00:00:00Z): no such column: delay",
+        f"https://backfills.example.com/backfills/{backfill}",
+    ]  # fmt: skip
+    assert post.states() == [("waiting", 0)], "a killed manager would send it again"
+    post.ground.drain()
+    assert post.states() == [("sent", 0)]
+    assert not post.ground.state.notifications
+
+
+def test_what_happens_within_the_time_of_a_group_is_one_message(sink: Sink) -> None:
+    post = Post(sink)
+    first = post.fail("2013-01-01")
+    post.ground.clock.advance(seconds=30)
+    second = post.fail("2013-02-01")
+    post.ground.clock.advance(seconds=30)
+    assert post.sender.run_once() is None
+    (sent,) = sink.events
+    assert sent["title"] == "2 failed: flights"
+    assert sent["message"].splitlines()[0] == f"- flights: backfill {first} has failed: 1 item failed"
+    assert f"/backfills/{second}" in sent["message"]
+
+
+def test_a_server_that_is_away_gets_them_later(sink: Sink) -> None:
+    sink.refuses = 2
+    post = Post(sink, group_s=0.0)
+    post.fail("2013-01-01")
+    assert [post.sender.run_once()] == [5.0]
+    post.ground.drain()
+    (row,) = post.ground.messages()
+    assert (row.state, row.failures) == ("waiting", 1)
+    assert "503" in (row.error or "") and "hook" not in (row.error or "")
+    assert post.sender.run_once() == 5.0, "not before its time"
+    post.ground.clock.advance(seconds=5)
+    assert post.sender.run_once() == 10.0
+    post.ground.clock.advance(seconds=10)
+    assert post.sender.run_once() is None
+    post.ground.drain()
+    assert post.states() == [("sent", 2)]
+    assert len(sink.events) == 1
+
+
+def test_after_a_day_it_is_given_up(sink: Sink) -> None:
+    sink.refuses = 99
+    post = Post(sink, group_s=0.0)
+    post.fail("2013-01-01")
+    post.sender.run_once()
+    post.ground.clock.advance(seconds=GIVE_UP_AFTER.total_seconds())
+    assert post.sender.run_once() is None
+    post.ground.drain()
+    assert post.states() == [("failed", 2)]
+
+
+def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -> None:
+    post = Post(sink)
+    post.fail("2013-01-01")
+    post.ground.crash()
+    post.start()
+    post.sender.flush()
+    assert len(sink.events) == 1, "at its end a manager does not wait for more"
+    post.ground.drain()
+    assert post.states() == [("sent", 0)]
+
+
+def test_a_long_list_is_cut() -> None:
+    row = Notification(
+        "failed/a/1", "ops", "failed", "waiting", "a", "a: run r has failed", "why", 1, FakeClock().now()
+    )
+    many = [row.evolve(notification_id=f"{n}", dag_id=f"dag_{n % 7}") for n in range(50)]
+    title, body = compose(many, lambda _: [], None)
+    assert title == "50 failed: dag_0, dag_1, dag_2 and 4 DAGs more"
+    assert body.splitlines()[-1] == "- and 30 more"
+
+
+# -- the configuration ------------------------------------------------------------------------------------------------
+
+
+def test_an_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = NotificationSettings(name="ops", url_env="OPS_URL")
+    monkeypatch.setenv("OPS_URL", "json://example.com")
+    assert targets_of([settings])[0].url == "json://example.com"
+    monkeypatch.delenv("OPS_URL")
+    with pytest.raises(InvalidConfig, match="notifications, ops: the environment has no variable OPS_URL"):
+        targets_of([settings])
+    assert "OPS_URL" not in os.environ
+
+
+def test_an_address_that_is_none_is_refused_without_being_shown() -> None:
+    with pytest.raises(InvalidConfig, match="notifications, ops: Apprise does not take this address") as error:
+        AppriseChannel(Target("ops", "slakc://opensesame", ALL, ("*",), 60.0))
+    assert "opensesame" not in str(error.value)
+
+
+def test_rows_of_a_backfill_that_is_gone_have_no_details() -> None:
+    ground = Manager(flights())
+    row = Notification("failed/a/1", "ops", "failed", "waiting", "a", "t", "", 1, FakeClock().now(), backfill_id="gone")
+    assert not ground.store.read(Backfill, matching(backfill_id="gone"))
+    assert failures_of(ground.store, row) == []

@@ -1,0 +1,65 @@
+"""A server on loopback that takes JSON and remembers it, where the product sends events or messages."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PATIENCE = 30.0
+
+
+class Sink(ThreadingHTTPServer):
+    """The next `refuses` requests get a 503."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.refuses, self.events = 0, list[dict[str, Any]]()
+        self.changed = threading.Condition()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def wait_for(self, number: int) -> list[dict[str, Any]]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.events) >= number, PATIENCE), self.events
+            return list(self.events)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Sink
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.changed:
+            self.server.refuses -= 1
+            is_taken = self.server.refuses < 0
+            if is_taken:
+                self.server.events.append(body)
+            self.server.changed.notify_all()
+        self.send_response(201 if is_taken else 503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+@contextmanager
+def http_sink() -> Iterator[Sink]:
+    with Sink() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
