@@ -333,7 +333,7 @@ def test_ages_of_retention_are_times_of_an_hour_or_more() -> None:
         ("{name: chat, url: 'slack://a/b', url_env: CHAT}", "must have either url or url_env"),
         ("{name: chat, url: 'slack://a/b', events: [broken]}", "'failed', 'late', 'deadlocked' or 'done'"),
         ("{name: chat, url: 'slack://a/b', on: [failed]}", "on is not a setting"),
-        ("{name: chat, url: 'slack://a/b', group: 2 days}", "less than or equal to 86,400"),
+        ("{name: chat, url: 'slack://a/b', group: 2 days}", "must be 86400 or less"),
         ("{name: chat, url: 'slack://a/b'}, {name: chat, url_env: CHAT}", "each name once"),
     ],
 )  # fmt: skip

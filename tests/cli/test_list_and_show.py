@@ -483,7 +483,10 @@ def test_what_is_old_enough_is_counted_and_then_deleted(bfm: Bfm, state: FilledS
     state.goes()
     state.clock.at += 400 * DAY
     counted = bfm("--conf", "m.yaml", "state", "prune", "--dry-run", "--output", "json")
-    assert counted.document == {"dry_run": True, "pruned": {"logs": 0, "tries": 0, "runs": 0, "backfills": 1}}
+    assert counted.document == {
+        "dry_run": True,
+        "pruned": {"logs": 0, "tries": 0, "runs": 0, "backfills": 1, "notifications": 0},
+    }
     assert "would be deleted" in bfm("--conf", "m.yaml", "state", "prune", "--dry-run").out
     assert len(state.store.read(Backfill)) == 2
     pruned = bfm("--conf", "m.yaml", "state", "prune", "--output", "json")

@@ -462,7 +462,19 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     wrong = [
         name for name, entry in message.items() if name in defaults and entry.get("default", ...) != defaults[name]
     ]
-    unsaid = {"dag_id", "sql", "checks", "reads", "writes", "params", "tags", "default_args", "tasks", "waits_for"}
+    unsaid = {
+        "dag_id",
+        "sql",
+        "checks",
+        "reads",
+        "writes",
+        "params",
+        "tags",
+        "default_args",
+        "tasks",
+        "waits_for",
+        "notify",
+    }
     assert set(wrong) <= unsaid
 
 

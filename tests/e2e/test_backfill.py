@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
+from support.http_sink import Sink, http_sink
 from support.manager_process import TIMEOUT_S, ended, request, settled, wait_for
 from support.table_writers import runs_that_wrote
 
@@ -22,6 +23,7 @@ from backfill_manager.model.records import (
     DagRun,
     ImportProblem,
     Manager,
+    Notification,
     Response,
     TaskInstance,
     TaskLog,
@@ -71,7 +73,13 @@ def readings():
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def sink() -> Iterator[Sink]:
+    with http_sink() as server:
+        yield server
+
+
+@pytest.fixture
+def settings(tmp_path: Path, sink: Sink) -> Settings:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     (bundle / "readings.py").write_text(DAG_FILE.replace("TABLE", str(tmp_path / "readings")))
@@ -81,11 +89,12 @@ def settings(tmp_path: Path) -> Settings:
         state=str(tmp_path / "state"),
         bundles=[BundleSettings(name="tests", path=str(bundle), fetch_interval=0.2)],
         openlineage={"transport": {"type": "file", "log_file_path": str(tmp_path / "lineage.jsonl"), "append": True}},
+        notifications=[{"name": "ops", "url": f"json://{sink.address}", "events": ["done"], "group": 0}],
     )
 
 
 def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
-    manager: Callable[[], Store], settings: Settings, spark: SparkSession, tmp_path: Path
+    manager: Callable[[], Store], settings: Settings, spark: SparkSession, tmp_path: Path, sink: Sink
 ) -> None:
     store = manager()
     ask = CreateBackfill(dag_id="readings", start_date=FIRST, end_date=FIRST + 3 * DAY, conf={"factor": 2})
@@ -128,6 +137,10 @@ def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
     assert [f["name"] for f in output["facets"]["schema"]["fields"]] == ["at", "value"]
     (read, *_) = (e for e in events if e["job"]["name"] == "readings.check" and e["inputs"])
     assert (read["inputs"][0]["name"], read["run"]["facets"]["parent"]["job"]["name"]) == (output["name"], "readings")
+
+    (message,) = sink.wait_for(1)
+    assert message["title"] == "readings: backfill b1 has succeeded"
+    wait_for(lambda: [row.state for row in store.read(Notification)] == ["sent"])
 
     # others read the state as it stands
     result = spark.read.format("delta").load(f"{settings.state}/dag_run").groupBy("state").count().collect()

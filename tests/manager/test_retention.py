@@ -371,7 +371,7 @@ def test_a_request_has_it_done_at_once_and_is_answered_with_what_went() -> None:
     first, second = (row for row in ground.store.read(Response) if row.kind == "state.prune")
     assert (first.message, first.outcome) == ("nothing is old enough to be deleted", "accepted")
     assert second.message == "deleted: 3 runs, 1 backfill"
-    assert json.loads(second.payload_json or "") == {"pruned": {"runs": 3, "backfills": 1}}
+    assert json.loads(second.payload_json or "") == {"pruned": {"runs": 3, "backfills": 1, "notifications": 0}}
 
 
 def test_without_ages_nothing_is_due_and_a_request_is_refused() -> None:
