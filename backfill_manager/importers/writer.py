@@ -36,9 +36,9 @@ def write(draft: Draft) -> str:
 
 def quoted(text: str) -> str:
     """A string literal, in double quotes where that is plain to read; of several lines if it has some."""
-    if "\n" in text and '"""' not in text and "\\" not in text and text.isprintable() is False and _is_plain(text):
-        inner = text if not text.endswith('"') else f"{text}\n"
-        return f'"""{inner}"""'
+    if "\n" in text and '"""' not in text and not text.endswith('"') and _is_plain(text):
+        escaped = text.replace("\\", "\\\\")
+        return f'"""{escaped}"""'
     return repr(text) if '"' in text or "'" in repr(text)[1:-1] else '"' + repr(text)[1:-1] + '"'
 
 
@@ -53,6 +53,17 @@ def call(function: str, arguments: Iterable[str]) -> str:
 
 def keywords(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
+
+
+def unparse(node: ast.AST) -> str:
+    """Text of Python, with double quotes."""
+    text = ast.unparse(node)
+    lines = text.splitlines(keepends=True)
+    for (row, begin), (last, end) in reversed(_strings(text)):
+        line = lines[row - 1]
+        if row == last and re.fullmatch(r"f?'[^'\"\\]*'", line[begin:end]):
+            lines[row - 1] = line[:begin] + line[begin:end].replace("'", '"') + line[end:]
+    return "".join(lines)
 
 
 def shifted(text: str, by: int) -> str:
@@ -70,19 +81,26 @@ def shifted(text: str, by: int) -> str:
 
 
 def _lines_in_strings(text: str) -> set[int]:
-    inside: set[int] = set()
-    begun: list[int] = []
+    """Lines that begin within a string."""
+    return {line for (first, _), (last, _) in _strings(text) for line in range(first + 1, last + 1)}
+
+
+def _strings(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where string literals begin and end: line and column. Those within an f-string are part of it."""
+    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    begun: list[tuple[int, int]] = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type in _STRING_STARTS:
-                begun.append(token.start[0])
+                begun.append(token.start)
             elif token.type in _STRING_ENDS and begun:
-                inside |= set(range(begun.pop() + 1, token.end[0] + 1))
-            elif token.type == tokenize.STRING:
-                inside |= set(range(token.start[0] + 1, token.end[0] + 1))
-    except (tokenize.TokenError, IndentationError):  # a part of a statement: what was seen until there counts
+                start = begun.pop()
+                found += [] if begun else [(start, token.end)]
+            elif token.type == tokenize.STRING and not begun:
+                found.append((token.start, token.end))
+    except (tokenize.TokenError, IndentationError, SyntaxError):  # a part of a statement: what was seen until there counts
         pass
-    return inside
+    return found
 
 
 def _is_plain(text: str) -> bool:
@@ -109,9 +127,10 @@ def _lines(items: Iterable[Item], origin: str, *, top: bool = False) -> Iterable
             case Remark():
                 yield item.todo(origin)
             case Code():
+                is_definition = re.match(r"(#.*\n)*(@|def |class |async def )", item.text) is not None
+                yield from [""] * is_definition
                 yield item.text
-                if top and re.match(r"(@|def |class |async def )", item.text):
-                    yield "\n"
+                yield from ["", ""] * is_definition
             case Block():
                 yield item.header
                 inner = "\n".join(_lines(item.items, origin)) or "pass"
@@ -119,7 +138,7 @@ def _lines(items: Iterable[Item], origin: str, *, top: bool = False) -> Iterable
             case DraftTask():
                 yield _task(item, origin)
             case DraftDag():
-                yield ("\n" if top else "") + _dag(item, origin)
+                yield f"\n\n{_dag(item, origin)}\n"
 
 
 def _task(task: DraftTask, origin: str) -> str:
@@ -133,7 +152,7 @@ def _task(task: DraftTask, origin: str) -> str:
 def _dag(dag: DraftDag, origin: str) -> str:
     todos = "".join(f"{remark.todo(origin)}\n" for remark in dag.remarks)
     decorator = call("@dag", keywords(dag.settings)) if dag.settings else "@dag"
-    doc = f"{_docstring(dag.doc)}\n" if dag.doc else ""
+    doc = f"{_docstring(textwrap.indent(dag.doc, '    ').strip())}\n" if dag.doc else ""
     body = doc + "\n".join(_lines(dag.items, origin))
     return f"{todos}{decorator}\ndef {dag.function}():\n{shifted(body if _has_code(body) else body + chr(10) + 'pass', 4)}\n"
 

@@ -12,7 +12,7 @@ from typing import Final
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.airflow.source import Source
 from backfill_manager.importers.draft import Remark
-from backfill_manager.importers.writer import quoted
+from backfill_manager.importers.writer import quoted, unparse
 
 _TI: Final = ("ti", "task_instance")
 CONTEXT: Final = frozenset({
@@ -124,7 +124,7 @@ class _Editor:
             case ast.Attribute(value=owner, attr=attr) if self._is_instance(owner) or self._is_run(owner):
                 return self._attribute(node, "ti" if self._is_instance(owner) else "dag_run", attr)
             case ast.Raise(exc=ast.Call(func=called, args=args)) if self._is(called, "AirflowSkipException"):
-                reason = ast.unparse(args[0]) if args else '"skipped"'
+                reason = unparse(args[0]) if args else '"skipped"'
                 return f"ctx.skip({reason})"
             case ast.Raise(exc=called) if called is not None and self._is(called, "AirflowSkipException"):
                 return 'ctx.skip("skipped")'
@@ -172,8 +172,8 @@ class _Editor:
             self.remark(node, f"xcom_pull of key {plain_key!r}", NO_XCOM_KEY)
             suffix = f"[{quoted(str(plain_key))}]"
         if isinstance(tasks, ast.List | ast.Tuple):
-            return "[" + ", ".join(f"ctx.result({ast.unparse(one)}){suffix}" for one in tasks.elts) + "]"
-        return f"ctx.result({ast.unparse(tasks)}){suffix}"
+            return "[" + ", ".join(f"ctx.result({unparse(one)}){suffix}" for one in tasks.elts) + "]"
+        return f"ctx.result({unparse(tasks)}){suffix}"
 
     def finish(self) -> None:
         for name in self.from_context:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from backfill_manager.importers.airflow import templates
-from backfill_manager.importers.writer import call, keywords, quoted
+from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
 Arguments = Mapping[str, ast.expr]
 EXIT_CODE_OF_A_SKIP: Final = 99
@@ -24,6 +24,7 @@ class Made:
     known: frozenset[str] = frozenset()
     is_branch: bool = False
     is_missing: bool = False  # nothing here does it
+    with_result: str = ""  # of a command: the body that gives its last line as the result
 
 
 class Operators(Protocol):
@@ -40,7 +41,7 @@ Reader = Callable[[Operators, ast.Call, Arguments], Made]
 
 def missing(walk: Operators, node: ast.Call, name: str, instead: str, known: frozenset[str] = frozenset()) -> Made:
     walk.remark(node, f"{name} has no equal", instead)
-    was = "".join(f"# {line}\n" for line in ast.unparse(node).splitlines())
+    was = "".join(f"# {line}\n" for line in unparse(node).splitlines())
     return Made(f"{was}raise NotImplementedError({quoted(f'{name} of Airflow: write here what it did')})", known=known, is_missing=True)
 
 
@@ -51,7 +52,7 @@ def returned_branch(called: str) -> str:
 def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     known = frozenset({"python_callable", "op_args", "op_kwargs", "templates_dict", "requirements", "system_site_packages", "python",
                        "python_version", "use_dill", "expect_airflow", "string_args", "serializer", "venv_cache_path"})  # fmt: skip
-    name = ast.unparse(node.func).rpartition(".")[2]
+    name = unparse(node.func).rpartition(".")[2]
     if "python_callable" not in given:
         return missing(walk, node, name, "Write the function here", known)
     if "Virtualenv" in name or "External" in name:
@@ -64,8 +65,11 @@ def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     return Made(f"return {called}", known=known)
 
 
-def shell(command: str, options: Mapping[str, str], text: str = "") -> str:
+def shell(command: str, options: Mapping[str, str], text: str = "", *, keeps_output: bool = False) -> str:
     arguments = [f'["bash", "-c", {command}]', *keywords(options)]
+    if keeps_output:
+        done = call("subprocess.run", [*arguments, "check=True", "stdout=subprocess.PIPE", "text=True"])
+        return f"done = {done}\nprint(done.stdout)\nreturn (done.stdout.splitlines() or [\"\"])[-1]"
     if f"exit {EXIT_CODE_OF_A_SKIP}" not in text:
         return call("subprocess.run", [*arguments, "check=True"])
     return (
@@ -94,7 +98,7 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
             walk.remark(node, "env= replaces the environment in Airflow", "Here it is added to the manager's")
     if "cwd" in given:
         options["cwd"] = walk.at_runtime(given["cwd"])
-    return Made(shell(command, options, text or ""), known=known)
+    return Made(shell(command, options, text or ""), known=known, with_result=shell(command, options, keeps_output=True))
 
 
 def _empty(walk: Operators, node: ast.Call, given: Arguments) -> Made:
@@ -115,7 +119,7 @@ def _sql(*arguments: str) -> Reader:
                            "conf", "name", "master", "num_executors", "executor_cores", "executor_memory", "keytab", "principal",
                            "yarn_queue", "gcp_conn_id", "write_disposition", "http_path", "session_parameters",
                            *(name for name in given if name.endswith("_conn_id"))})  # fmt: skip
-        name = ast.unparse(node.func).rpartition(".")[2]
+        name = unparse(node.func).rpartition(".")[2]
         statement = next((given[one] for one in arguments if one in given), None)
         if isinstance(statement, ast.Dict):  # BigQuery's configuration
             statement = _nested(statement, "query", "query")
@@ -189,7 +193,7 @@ def _as_word(walk: Operators, node: ast.expr) -> str:
 def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
     def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
         known = frozenset({*arguments, *_OF_SENSORS, "fs_conn_id", "aws_conn_id", "google_cloud_conn_id", "recursive", "verify", "wildcard_match"})
-        name = ast.unparse(node.func).rpartition(".")[2]
+        name = unparse(node.func).rpartition(".")[2]
         texts = [walk.text_of(given[one]) for one in arguments if one in given]
         path, problems = templates.as_path("/".join(text for text in texts if text))
         path = f"{scheme}{path}" if scheme and "://" not in path else path
@@ -215,14 +219,14 @@ _OF_SENSORS: Final = ("timeout", "soft_fail", "poke_interval", "mode", "deferrab
 
 
 def _sensor_settings(given: Arguments) -> dict[str, str]:
-    settings = {"wait_limit": ast.unparse(given["timeout"]) if "timeout" in given else "604800"}
+    settings = {"wait_limit": unparse(given["timeout"]) if "timeout" in given else "604800"}
     soft = given.get("soft_fail")
     return settings | ({"after_wait_limit": '"skip"'} if isinstance(soft, ast.Constant) and soft.value else {})
 
 
 def _missing(instead: str, *known: str) -> Reader:
     def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-        name = ast.unparse(node.func).rpartition(".")[2]
+        name = unparse(node.func).rpartition(".")[2]
         return missing(walk, node, name, instead, frozenset(known) or frozenset(given))
 
     return read

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from backfill_manager.importers.airflow.source import Source, names_in
-from backfill_manager.importers.writer import call, keywords, quoted
+from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
 Report = Callable[[ast.AST, str, str], None]  # where, what, what instead
 Settings = dict[str, str]
@@ -99,7 +99,7 @@ class SettingsReader:
                 return found
             case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
                 return {one.arg: one.value for one in given if one.arg}
-        report(node, f"`{ast.unparse(node)[:60]}`", "Its settings are not known before it runs; write them out")
+        report(node, f"`{unparse(node)[:60]}`", "Its settings are not known before it runs; write them out")
         return {}
 
     def of_task(self, given: Mapping[str, ast.expr], report: Report, known: frozenset[str] = frozenset()) -> Settings:
@@ -108,26 +108,26 @@ class SettingsReader:
         for name, node in given.items():
             if name in _RENAMED:
                 if self.is_plain(node) or self._duration(node):
-                    settings[_RENAMED[name]] = self._duration(node) or ast.unparse(node)
+                    settings[_RENAMED[name]] = self._duration(node) or unparse(node)
                     if name == "pool":
-                        report(node, f"the pool {ast.unparse(node)}", "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]")
+                        report(node, f"the pool {unparse(node)}", "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]")
                 else:
-                    report(node, f"{name}={ast.unparse(node)}", f"Set {_RENAMED[name]}= to a plain value")
+                    report(node, f"{name}={unparse(node)}", f"Set {_RENAMED[name]}= to a plain value")
             elif name == "trigger_rule":
                 if rule := self._rule(node, report):
                     settings["trigger_rule"] = rule
             elif name == "retry_exponential_backoff":
                 if not (isinstance(node, ast.Constant) and not node.value):
                     is_number = isinstance(node, ast.Constant) and not isinstance(node.value, bool)
-                    settings["retry_backoff"] = ast.unparse(node) if is_number else "2"
+                    settings["retry_backoff"] = unparse(node) if is_number else "2"
             elif name in known or name in _SILENT:
                 continue
             elif isinstance(node, ast.Constant) and node.value is None:
                 continue
             elif name in _CALLBACKS:
-                report(node, f"{name}={ast.unparse(node)[:60]}", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
+                report(node, f"{name}={unparse(node)[:60]}", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
             else:
-                report(node, f"{name}={ast.unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
+                report(node, f"{name}={unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
         for name in ("retries", "priority", "weight", "max_active_tis"):
             if settings.get(name) == "None":
                 del settings[name]
@@ -150,8 +150,10 @@ class SettingsReader:
         text = self.text_of(node)
         if text is None and isinstance(node, ast.Attribute):
             text = node.attr.lower()
+        elif text is None and isinstance(node, ast.Name) and self.is_plain(node):
+            return node.id
         elif text is None:
-            report(node, f"trigger_rule={ast.unparse(node)}", "Set one of the rules in docs/authoring.md")
+            report(node, f"trigger_rule={unparse(node)}", "Set one of the rules in docs/authoring.md")
             return None
         text = RULES.get(str(text), str(text))
         if text not in OUR_RULES:
@@ -180,9 +182,9 @@ class SettingsReader:
                 if isinstance(value, ast.Constant) and value.value is None:
                     continue
                 if self.is_plain(value):
-                    settings[_DAG_RENAMED[name]] = ast.unparse(value)
+                    settings[_DAG_RENAMED[name]] = unparse(value)
                 else:
-                    report(value, f"{name}={ast.unparse(value)[:60]}", "Set it to a plain value")
+                    report(value, f"{name}={unparse(value)[:60]}", "Set it to a plain value")
             elif name in _CALLBACKS:
                 report(value, f"{name} of the DAG", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
             elif name in _NO_EQUAL and not (isinstance(value, ast.Constant) and value.value is None):
@@ -222,8 +224,8 @@ class SettingsReader:
                         zone.append(name)
                     return self._schedule(first, zone, report)
             case ast.Name() if self.is_plain(node) and node.id not in self.source.origins:
-                return ast.unparse(node)
-        what = ast.unparse(node)
+                return unparse(node)
+        what = unparse(node)
         report(node, f"schedule={what[:60]}", "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]")
         return None
 
@@ -261,8 +263,8 @@ class SettingsReader:
                 if kind == "parse" and (text_ := self.text_of(args[0] if args else None)):
                     return quoted(text_)
         if self.is_plain(node) and not isinstance(value, ast.Call) and not (names_in(node) & self.source.origins.keys()):
-            return ast.unparse(node)
-        report(node, f"{name}={ast.unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals")
+            return unparse(node)
+        report(node, f"{name}={unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals")
         return None
 
     def _params(self, node: ast.expr, report: Report) -> str | None:
@@ -277,8 +279,8 @@ class SettingsReader:
     def param(self, node: ast.expr, name: str, report: Report) -> str | None:
         if not (isinstance(node, ast.Call) and self.source.dotted(node.func).rpartition(".")[2] == "Param"):
             if self.is_plain(node) and not names_in(node):
-                return ast.unparse(node)
-            report(node, f"the param {name} = {ast.unparse(node)[:60]}", "Give it a plain default")
+                return unparse(node)
+            report(node, f"the param {name} = {unparse(node)[:60]}", "Give it a plain default")
             return None
         given = {one.arg: one.value for one in node.keywords if one.arg}
         default = node.args[0] if node.args else given.pop("default", None)
@@ -293,9 +295,12 @@ class SettingsReader:
                     settings["type"] = quoted(str(kinds[0]))
             elif key == "enum":
                 choices = [one for one in getattr(value, "elts", []) if not (isinstance(one, ast.Constant) and one.value is None)]
-                settings["choices"] = "[" + ", ".join(map(ast.unparse, choices)) + "]"
+                if choices:
+                    settings["choices"] = "[" + ", ".join(map(unparse, choices)) + "]"
+                elif self.is_plain(value):
+                    settings["choices"] = unparse(value)
             elif key == "description" and self.is_plain(value):
-                settings["description"] = ast.unparse(value)
+                settings["description"] = unparse(value)
             elif key not in _PARAM_SILENT:
                 report(value, f"{key}= of the param {name}", "Check it in a task; a param has a type and choices")
         if isinstance(default, ast.Constant) and default.value is None and not nullable:
@@ -305,4 +310,4 @@ class SettingsReader:
                 report(default, f"the default of the param {name}", "Give it a plain default")
             report(node, f"the param {name} has no default", "Every run must set it, so a DAG with a schedule needs a default")
             return call("Param", keywords({"default": "None", **settings}))
-        return call("Param", [ast.unparse(default), *keywords(settings)]) if settings else ast.unparse(default)
+        return call("Param", [unparse(default), *keywords(settings)]) if settings else unparse(default)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from backfill_manager.importers.writer import shifted
+from backfill_manager.importers.writer import shifted, unparse
 
 Replace = Callable[[ast.AST], str | None]  # the text that a node becomes; None: it stays
 
@@ -60,7 +61,7 @@ class Source:
         while at > function.lineno and self.lines[at - 1].strip().startswith("#"):
             at -= 1
         begin, end = self._starts[at], self._at(statements[-1].end_lineno or 0, statements[-1].end_col_offset or 0)
-        return shifted(self._changed(function, begin, end, replace), -first.col_offset)
+        return shifted(self._changed(ast.Module(statements, []), begin, end, replace), -first.col_offset)
 
     def comments_before(self, node: ast.stmt) -> list[str]:
         """Lines of comments directly above a statement."""
@@ -69,7 +70,7 @@ class Source:
         while line and (text := self.lines[line - 1].strip()).startswith("#"):
             found.insert(0, text)
             line -= 1
-        return found
+        return [text for text in found if not re.match(r"# \[(START|END) |# \[DOC", text)]  # marks of Airflow's own documentation
 
     def text_with(self, node: ast.AST, replace: Replace) -> str:
         """All of the file, with nodes replaced."""
@@ -92,7 +93,7 @@ def _changes(node: ast.AST, replace: Replace) -> Iterator[tuple[tuple[int, int],
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.JoinedStr):  # what is in it has no right position before Python 3.12
             changed = _Replacer(replace)
-            new: str | None = ast.unparse(changed.visit(copy.deepcopy(child)))
+            new: str | None = unparse(changed.visit(copy.deepcopy(child)))
             new = new if changed.count else None
         else:
             new = replace(child)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
-from backfill_manager.importers.writer import quoted
+from backfill_manager.importers.writer import quoted, unparse
 
 _BASES: Final = {  # the instant: in Python, in SQL, in a path
     "logical": ("ctx.logical_date", ":logical_date", "interval_start"),
@@ -164,8 +164,9 @@ def _called(node: Any) -> Moment | Value:
                 return replace(moment, form=arguments[2])
         case nodes.Getattr(node=nodes.Name(name="ti" | "task_instance"), attr="xcom_pull"):
             given = {one.key: _constant(one.value) for one in node.kwargs} | dict(zip(("task_ids",), arguments, strict=False))
-            if isinstance(task := given.get("task_ids"), str) and given.get("key", "return_value") == "return_value":
-                return Value(f"ctx.result({quoted(task)})")
+            key = given.get("key", "return_value")
+            if isinstance(task := given.get("task_ids"), str) and isinstance(key, str):
+                return Value(f"ctx.result({quoted(task)})" + (f"[{quoted(key)}]" if key != "return_value" else ""))
         case nodes.Getattr(node=inner, attr="strftime"):
             moment = _read(inner)
             if isinstance(moment, Moment) and moment.form is None and isinstance(arguments[0], str):
@@ -209,12 +210,12 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
             spec = ast.JoinedStr([ast.Constant(form)]) if form else None
             parts.append(ast.FormattedValue(ast.parse(piece.python, mode="eval").body, -1, spec))
     try:
-        written = ast.unparse(ast.JoinedStr(parts))
+        written = unparse(ast.JoinedStr(parts))
         ast.parse(written)
         return written, problems
     except (ValueError, SyntaxError):  # quotes or a backslash that an f-string of Python 3.10 can't hold
         texts = [
-            quoted(str(part.value)) if isinstance(part, ast.Constant) else f"format({ast.unparse(part.value)}, {_form(part)!r})"
+            quoted(str(part.value)) if isinstance(part, ast.Constant) else f"format({unparse(part.value)}, {_form(part)!r})"
             for part in parts
             if isinstance(part, ast.Constant | ast.FormattedValue)
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import importlib.util
 import keyword
 import re
@@ -22,10 +23,10 @@ from typing import Final
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.airflow.functions import ContextFunction, instead_of_class, rewrite
 from backfill_manager.importers.airflow.operators import READERS, Made, missing, returned_branch, shell
-from backfill_manager.importers.airflow.settings import SettingsReader
+from backfill_manager.importers.airflow.settings import RULES, SettingsReader
 from backfill_manager.importers.airflow.source import Source, bound_by, names_in
 from backfill_manager.importers.draft import Block, Code, Draft, DraftDag, DraftTask, Item, Remark
-from backfill_manager.importers.writer import OURS, call, keywords, quoted, write
+from backfill_manager.importers.writer import OURS, call, keywords, quoted, shifted, unparse, write
 
 _STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
 _LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
@@ -52,6 +53,7 @@ class Symbol:
     task: DraftTask | None  # None: of SQL
     is_branch: bool = False
     variable: str | None = None
+    loop_names: frozenset[str] = frozenset()  # of the loops that it is made in
     upstream: set[Symbol] = field(default_factory=set)
     downstream: set[Symbol] = field(default_factory=set)
 
@@ -131,6 +133,7 @@ class _File:
         self.sink: list[Item] = self.result.items
         self.notes: list[Remark] | None = None  # where remarks go in place of the sink
         self.dag: DraftDag | None = None
+        self.opened: list[DraftDag] = []  # `with DAG(...)`
         self.assigned: list[DraftDag] = []  # `dag = DAG(...)`, without a body of their own
         self.groups: list[Group] = []
         self.loops: list[set[str]] = []
@@ -139,7 +142,12 @@ class _File:
         self.deps: list[tuple[str, Tasks]] = []  # of the task whose arguments are read
         self.held: dict[str, str] = {}
         self.optional: dict[int, str] = {}  # of items: the constant that they define, needed or not
+        self.is_async: set[str] = set()
+        self.shells: list[tuple[Symbol, str]] = []  # tasks of commands, and what gives their last line as the result
+        self.target: str | None = None  # the variable that the task to be made is assigned to
         tree = source.tree
+        stored = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        self.stored_once = {name for name in stored if stored.count(name) == 1}
         self.airflow_classes: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and any(self._is_airflow(base) for base in node.bases):
@@ -149,7 +157,7 @@ class _File:
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
-        self.taken = {*keyword.kwlist, *dir(builtins), *OURS, "ctx", "chosen", "done", "each", "before", "after"}
+        self.taken = {*keyword.kwlist, *dir(builtins), *OURS, "ctx", "chosen", "done", "asyncio", "each", "before", "after"}
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
@@ -246,8 +254,9 @@ class _File:
         for dag in self.assigned:
             self.result.items.append(dag)
         self._guard()
+        self._keep_outputs()
         self._check_imports()
-        extra = ["import itertools", "import os", "import shlex", "import subprocess", "from datetime import datetime, timedelta, timezone"]
+        extra = ["import asyncio", "import itertools", "import os", "import shlex", "import subprocess", "from datetime import datetime, timedelta, timezone"]
         bound = {name for text in self.result.imports for name in re.findall(r"\w+", text.partition("import ")[2])}
         for text in extra:
             names = [name for name in re.findall(r"\w+", text.partition("import ")[2]) if name not in bound]
@@ -296,6 +305,11 @@ class _File:
                 return
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr="doc_md")], value=value) if name in self.known:
                 self._doc_of(name, value)
+            case ast.If(test=test) if self._makes_dags(node) and any(is_airflow(self.source.origins.get(name, "")) for name in names_in(test)):
+                self.remark(node, f"if {unparse(test)}", "It is taken to hold for the DAGs below")
+                for one in self._all_of(node):
+                    if self._makes_dags(one) or self._concerns_tasks(one):
+                        self.top(one)
             case ast.For() | ast.While() | ast.If() if self._makes_dags(node):
                 self._block(node, self.top)
             case _ if (dag := self._dag_of(node)) is not None:
@@ -317,9 +331,9 @@ class _File:
             return
         if isinstance(node, ast.Import):
             names = [alias for alias in node.names if not is_airflow(alias.name)]
-            self.result.imports += [ast.unparse(ast.Import([alias])) for alias in names]
+            self.result.imports += [unparse(ast.Import([alias])) for alias in names]
         else:
-            self.result.imports.append(ast.unparse(node))
+            self.result.imports.append(unparse(node))
 
     def _check_imports(self) -> None:
         text = write(self.result)
@@ -331,7 +345,7 @@ class _File:
                     continue
                 if importlib.util.find_spec(top) is None:
                     where = next((one for one in ast.walk(self.source.tree) if isinstance(one, ast.Import | ast.ImportFrom)
-                                  and top in ast.unparse(one)), self.source.tree)  # fmt: skip
+                                  and top in unparse(one)), self.source.tree)  # fmt: skip
                     what = "Install it for the bundle, or put it into the bundle if it is yours"
                     self.result.remarks.append(Remark(getattr(where, "lineno", None), f"the module {top} is not installed here", what))
 
@@ -366,7 +380,7 @@ class _File:
                     makes = True
                 case ast.Call(func=ast.Name(id=name)) if isinstance(self.known.get(name), Function) or (name in self.makers and self.assigned):
                     makes = True
-        return self.assigned[-1] if makes and self.assigned else None
+        return (self.assigned or self.opened or [None])[-1] if makes else None
 
     def _in_dag(self, dag: DraftDag, statements: Sequence[ast.stmt]) -> None:
         outer, self.dag = self.dag, dag
@@ -391,8 +405,9 @@ class _File:
         settings = {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
         last = dotted.rpartition(".")[2]
         if isinstance(node, ast.AsyncFunctionDef):
+            self.is_async.add(node.name)
             node = ast.copy_location(ast.FunctionDef(**{name: getattr(node, name) for name in node._fields}), node)
-            self.remark(node, f"the async function {node.name}", "A task is a plain function; use asyncio.run in it")
+            self.functions[node.name] = node
         if last == "dag":
             self._decorated_dag(node, decorator, settings)
         elif last == "task_group":
@@ -421,6 +436,8 @@ class _File:
         dag = self._new_dag(made, name.id if isinstance(name, ast.Name) else "dag_")
         self.sink += [Code(text) for text in self.source.comments_before(node)]
         self.sink.append(dag)
+        if self.sink is self.result.items:
+            self.opened.append(dag)
         if isinstance(name, ast.Name):
             self.known[name.id] = dag
         self._in_dag(dag, node.body)
@@ -431,7 +448,7 @@ class _File:
         dag_id = given.get("dag_id")
         text = self.reader.text_of(dag_id)
         name = self._name_of(text) if text else f"{variable.rstrip('_')}_{made.lineno}" if variable.startswith("dag") else variable
-        return self._dag(made, given, name, None if text == name else ast.unparse(dag_id) if dag_id else None, text)
+        return self._dag(made, given, name, None if text == name else unparse(dag_id) if dag_id else None, text)
 
     def _dag(self, node: ast.AST, given: dict[str, ast.expr], name: str, id_text: str | None, dag_id: str | None = None) -> DraftDag:
         dag = DraftDag(name, {})
@@ -451,7 +468,7 @@ class _File:
         if isinstance(decorator, ast.Call):
             given = given | dict(zip(("dag_id", "description", "schedule"), decorator.args, strict=False))
         text = self.reader.text_of(given.get("dag_id"))
-        id_text = ast.unparse(given["dag_id"]) if "dag_id" in given and text != node.name else None
+        id_text = unparse(given["dag_id"]) if "dag_id" in given and text != node.name else None
         dag = self._dag(decorator, given, node.name, id_text, text)
         self.known[node.name] = dag
         arguments = [*node.args.args, *node.args.kwonlyargs]
@@ -502,9 +519,19 @@ class _File:
                     self.inner(one)
             case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if self._last(made) == "DAG":
                 self._with_dag(node, made, name)
+            case ast.With(items=[ast.withitem(context_expr=made_)]) if self._concerns_tasks(made_):
+                self.sink += comments
+                text, teardown = self.value(made_)
+                text = self._settled(text)
+                inner_tasks = self._group("", "within", node.body)
+                if teardown is not None and inner_tasks.symbols:
+                    setups = sorted({str(up.variable) for one in teardown.symbols for up in one.upstream if up.variable})
+                    self._flush(self._ordered((inner_tasks.last or "[]", inner_tasks), (text, teardown))[0])
+                    for setup in setups:
+                        self._flush(f"{setup} >> {inner_tasks.first}")
             case ast.With() if any(self._is_airflow(one.context_expr.func) for one in node.items if isinstance(one.context_expr, ast.Call)):
                 for one in node.items:
-                    self.remark(node, ast.unparse(one.context_expr)[:60], "It has no equal here")
+                    self.remark(node, unparse(one.context_expr)[:60], "It has no equal here")
                 for inner in node.body:
                     self.inner(inner)
             case ast.For() | ast.While() | ast.If() | ast.With() | ast.Try() if self._concerns_tasks(node):
@@ -517,7 +544,7 @@ class _File:
                 self.sink.append(Code(f"return {text}"))
             case ast.Assign(targets=[ast.Attribute(attr=attr) as target]) if attr.startswith("doc") or attr == "trigger_rule":
                 if not attr.startswith("doc"):
-                    self.remark(node, ast.unparse(target), "Set it where the task is made")
+                    self.remark(node, unparse(target), "Set it where the task is made")
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() if self._concerns_tasks(node):
                 self.sink += comments
                 self._assign(node)
@@ -545,10 +572,10 @@ class _File:
         if is_loop:
             self.loops.append({*bound_by(node)})
         header = {
-            ast.For: lambda: f"for {ast.unparse(node.target)} in {self._plain(node.iter)}:",  # type: ignore[attr-defined]
-            ast.While: lambda: f"while {ast.unparse(node.test)}:",  # type: ignore[attr-defined]
+            ast.For: lambda: f"for {unparse(node.target)} in {self._plain(node.iter)}:",  # type: ignore[attr-defined]
+            ast.While: lambda: f"while {unparse(node.test)}:",  # type: ignore[attr-defined]
             ast.If: lambda: f"if {self._plain(node.test)}:",  # type: ignore[attr-defined]
-            ast.With: lambda: f"with {', '.join(map(ast.unparse, node.items))}:",  # type: ignore[attr-defined]
+            ast.With: lambda: f"with {', '.join(map(unparse, node.items))}:",  # type: ignore[attr-defined]
             ast.Try: lambda: "try:",
         }[type(node)]()
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Name) and isinstance(tasks := self.known.get(node.iter.id), Tasks):
@@ -556,7 +583,7 @@ class _File:
                 self.known[node.target.id] = Tasks(tasks.symbols)
         parts = [(header, node.body)]  # type: ignore[attr-defined]
         parts += [
-            (f"except{' ' + ast.unparse(one.type) if one.type else ''}{' as ' + one.name if one.name else ''}:", one.body)
+            (f"except{' ' + unparse(one.type) if one.type else ''}{' as ' + one.name if one.name else ''}:", one.body)
             for one in getattr(node, "handlers", [])
         ]
         parts += [("else:", node.orelse)] if getattr(node, "orelse", None) else []
@@ -580,7 +607,10 @@ class _File:
         value = node.value
         assert value is not None
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id in self.stored_once and self._makes(value):
+            self.target = targets[0].id
         text, found = self.value(value)
+        self.target = None
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in self.makers:
             found = found or Tasks([])
         for target in targets:
@@ -596,7 +626,7 @@ class _File:
                 case ast.Subscript(value=ast.Name(id=name)), Tasks(symbols=symbols):
                     before = self.known.get(name)
                     self.known[name] = Tasks([*(before.symbols if isinstance(before, Tasks) else []), *symbols], is_list=True)
-        written = " = ".join(map(ast.unparse, targets))
+        written = " = ".join(map(unparse, targets))
         if text == written:
             return
         if isinstance(found, Tasks) and found.first is not None and text == found.last:
@@ -637,11 +667,11 @@ class _File:
         before = values[0]
         for after in values[1:]:
             if kind == "chain" and self._is_list(before) and self._is_list(after):
-                self._flush(before[0])
+                before, after = (self._settled_list(before), self._settled_list(after))
                 lists = [ast.parse(one[0], mode="eval").body for one in (before, after)]
                 if all(isinstance(one, ast.List) for one in lists):
                     for left, right in zip(lists[0].elts, lists[1].elts, strict=False):  # type: ignore[attr-defined]
-                        self.sink.append(Code(f"{ast.unparse(left)} >> {ast.unparse(right)}"))
+                        self.sink.append(Code(f"{unparse(left)} >> {unparse(right)}"))
                 else:
                     self.sink.append(Block(f"for before, after in zip({before[0]}, {after[0]}):", [Code("before >> after")]))
                 if before[1] and after[1]:
@@ -653,8 +683,14 @@ class _File:
                 before = self._ordered(before, after)
         self._flush(before[0])
 
+    def _settled_list(self, value: tuple[str, Tasks | None]) -> tuple[str, Tasks | None]:
+        tree = ast.parse(value[0], mode="eval").body
+        if isinstance(tree, ast.List):
+            return f"[{', '.join(self._settled(unparse(one)) for one in tree.elts)}]", value[1]
+        return self._settled(value[0]), value[1]
+
     def _flush(self, text: str) -> None:
-        if isinstance(ast.parse(text, mode="eval").body, ast.BinOp):
+        if isinstance(ast.parse(text, mode="eval").body, ast.BinOp | ast.Call):
             self.sink.append(Code(text))
 
     @staticmethod
@@ -692,23 +728,27 @@ class _File:
                 return last, Tasks(symbols, True, f"[{', '.join(first)}]", last) if symbols else None
             case ast.Attribute(value=owner, attr="output"):
                 return self.value(owner)
+            case ast.Call(args=[inner, *_]) if self._last(node) in ("XComArg", "PlainXComArg"):
+                return self.value(inner)
+            case ast.Attribute(attr=rule) if ".TriggerRule." in self.source.dotted(node):
+                return quoted(RULES.get(rule.lower(), rule.lower())), None
             case ast.Subscript(value=ast.Name(id=name)) if isinstance(known := self.known.get(name), Tasks):
-                return ast.unparse(node), Tasks(known.symbols)
+                return unparse(node), Tasks(known.symbols)
             case ast.ListComp(generators=[generator], elt=element) if self._concerns_tasks(element):
                 return self._comprehension(generator, element)
         if not self._concerns_tasks(node):
             return self._kept_text(node), None
         held = _Hold(self)
-        text = ast.unparse(held.visit(ast.parse(ast.unparse(node), mode="eval").body))
+        text = unparse(held.visit(copy.deepcopy(node)))
         return self._filled(text), Tasks([], is_list=True) if held.found else None
 
     def _kept_text(self, node: ast.expr) -> str:
         if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(node)):
-            self.remark(node, f"`{ast.unparse(node)[:60]}`", instead_of_class(next(
+            self.remark(node, f"`{unparse(node)[:60]}`", instead_of_class(next(
                 self.source.origins[name] for name in names_in(node) if is_airflow(self.source.origins.get(name, ""))
             )))  # fmt: skip
             return "None"
-        return ast.unparse(node)
+        return unparse(node)
 
     def _hold(self, text: str) -> ast.Name:
         name = f"_held_{len(self.held)}_"
@@ -724,13 +764,13 @@ class _File:
         """A loop in place of a list comprehension whose elements are tasks."""
         name = self._free_name("tasks")
         self.sink.append(Code(f"{name} = []"))
-        block = Block(f"for {ast.unparse(generator.target)} in {self._plain(generator.iter)}:", [])
+        block = Block(f"for {unparse(generator.target)} in {self._plain(generator.iter)}:", [])
         self.sink.append(block)
         self.loops.append(bound_by(generator))
         with self.into(block.items):
             text, found = self.value(element)
             added = Code(f"{name}.append({text})")
-            tests = " and ".join(ast.unparse(one) for one in generator.ifs)
+            tests = " and ".join(unparse(one) for one in generator.ifs)
             if tests:
                 block.items[:] = [Block(f"if {tests}:", [*block.items, added])]
             else:
@@ -746,21 +786,32 @@ class _File:
             for following in _beginnings(other):
                 symbol.downstream.add(following)
                 following.upstream.add(symbol)
-        text = f"{left} >> {_atom(first)}"
         if self._is_list((_tail(left), one)) and self._is_list((first, other)):
-            self._flush(left)
-            self.sink.append(Block(f"for before in {_tail(left)}:", [Code(f"before >> {_atom(first)}")]))
-            return right, other
+            left, settled = self._settled(left), self._settled(first)
+            self.sink.append(Block(f"for before in {left}:", [Code(f"before >> {settled}")]))
+            return settled if first == right else right, other
+        text = f"{left} >> {_atom(first)}"
         if first != right:
             self.sink.append(Code(text))
             return right, other
         return text, other
 
+    def _settled(self, text: str) -> str:
+        """An expression that can be repeated: what makes tasks, or puts them in order, becomes a variable."""
+        tree = ast.parse(text, mode="eval").body
+        if not any(isinstance(one, ast.Call | ast.BinOp) for one in ast.walk(tree)):
+            return text
+        if isinstance(tree, ast.BinOp) and not any(isinstance(one, ast.Call) for one in ast.walk(tree.right)):
+            self.sink.append(Code(text))
+            return unparse(tree.right)
+        name = self._free_name("first")
+        self.sink.append(Code(f"{name} = {text}"))
+        return name
+
     def _ordered_back(self, after: tuple[str, Tasks | None], before: tuple[str, Tasks | None]) -> tuple[str, Tasks | None]:
         left, right = after[0], before[0]
         if isinstance(ast.parse(left, mode="eval").body, ast.BinOp):
-            self._flush(left)
-            left = left.rpartition(" << ")[2]
+            left = self._settled(left)
         done, _ = self._ordered(before, (left, after[1]))
         if done == f"{right} >> {_atom(left)}":
             return f"{left} << {_atom(right)}", before[1]
@@ -807,6 +858,7 @@ class _File:
             given |= dict(zip(("task_id",), node.args, strict=False)) if "task_id" not in given else {}
         notes: list[Remark] = []
         self.deps, outer = [], self.deps
+        target, self.target = self.target, None
         with self.noting(notes):
             reader = READERS.get(name)
             if reader is None:
@@ -814,6 +866,7 @@ class _File:
             else:
                 made = reader(self, node, given)
             settings = self.reader.of_task(given, self.remark, made.known) | made.settings
+            self.target = target
             text, tasks = self._task(node, given.get("task_id"), settings, made, notes, name)
         self.deps = outer
         return text, tasks
@@ -825,10 +878,11 @@ class _File:
         """Writes a task's function, where it has one; gives the expression that makes the task."""
         task_id = self.reader.text_of(id_node)
         if id_text is None:
-            id_text = quoted(task_id) if task_id is not None else ast.unparse(id_node) if id_node is not None else quoted(kind)
+            id_text = quoted(task_id) if task_id is not None else unparse(id_node) if id_node is not None else quoted(kind)
         elif isinstance(parsed := ast.parse(id_text, mode="eval").body, ast.Constant):
             task_id = str(parsed.value)
-        task_id = task_id if task_id is not None else kind if id_node is None and function is None else task_id
+        if task_id is None and id_node is None and id_text == quoted(kind):
+            task_id = kind
         prefix = "".join(f"{group.prefix}." for group in self.groups if group.prefix)
         if prefix:
             id_text = quoted(prefix + task_id) if task_id is not None else f"{quoted(prefix)} + {id_text}"
@@ -839,7 +893,7 @@ class _File:
             id_text = quoted(safe)
         dependencies = self._dependencies()
         if made.sql is not None:
-            symbol = Symbol(id_text, task_id is not None, None)
+            symbol = Symbol(id_text, task_id is not None, None, loop_names=self._loop_names())
             self.sink += notes
             text = call("sql", [id_text, made.sql, *keywords(settings)])
         else:
@@ -847,7 +901,9 @@ class _File:
             plain = {**({} if id_text == quoted(name) else {"task_id": id_text}), **settings}
             draft = DraftTask(name, plain, made.body, self._bound(made.body), remarks=list(notes))
             self.sink.append(draft)
-            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch)
+            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, loop_names=self._loop_names())
+            if made.with_result:
+                self.shells.append((symbol, made.with_result))
             text = f"{name}()"
         self.symbols.append(symbol)
         for _, tasks in self.deps:
@@ -856,7 +912,7 @@ class _File:
                 symbol.upstream.add(one)
         if dependencies:
             text = f"{dependencies} >> {text}"
-        if self.groups or made.is_branch or made.sql is not None or (self.loops and self.notes is not None and not symbol.is_static):
+        if self.groups or made.is_branch or made.sql is not None:
             text = self._named(text, symbol, task_id or kind)
         for group in self.groups:
             group.symbols.append(symbol)
@@ -865,7 +921,8 @@ class _File:
         return text, Tasks([symbol])
 
     def _named(self, text: str, symbol: Symbol, base: str) -> str:
-        symbol.variable = self._free_name(f"{self._identifier(base)}_task")
+        target, self.target = self.target, None
+        symbol.variable = target or self._free_name(f"{self._identifier(base)}_task")
         self.sink.append(Code(f"{symbol.variable} = {text}"))
         return symbol.variable
 
@@ -878,7 +935,10 @@ class _File:
     def _bound(self, body: str) -> str:
         """Of a loop's variables, those that the body uses: each task must keep its own."""
         used = {node.id for node in ast.walk(ast.parse(textwrap.dedent(f"def f():\n{textwrap.indent(body, '    ')}\n    pass"))) if isinstance(node, ast.Name)}
-        return ", ".join(f"{name}={name}" for name in sorted(set().union(*self.loops) & used))
+        return ", ".join(f"{name}={name}" for name in sorted(self._loop_names() & used))
+
+    def _loop_names(self) -> frozenset[str]:
+        return frozenset().union(*self.loops)
 
     def text_of(self, node: ast.expr | None) -> str | None:
         match node:
@@ -899,21 +959,26 @@ class _File:
             return written
         match node:
             case ast.Constant() | ast.Lambda():
-                return quoted(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+                return quoted(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else unparse(node)
             case ast.Name(id=name) if isinstance(found := self.known.get(name), DagParam):
                 return f"ctx.params[{quoted(found.name)}]"
             case ast.Name(id=name) if isinstance(found := self.known.get(name), Tasks):
                 return self._result(found.last or name, found)
+            case ast.Call(args=[inner, *more]) if self._last(node) in ("XComArg", "PlainXComArg"):
+                key = self.text_of(next((one.value for one in node.keywords if one.arg == "key"), more[0] if more else None))
+                suffix = f"[{quoted(key)}]" if key not in (None, "return_value") and key is not None else ""
+                value, tasks = self.value(inner)
+                return self._result(value, tasks or Tasks([])) + suffix
             case ast.Attribute(attr="output") | ast.Call() if isinstance(node, ast.Attribute) or self._makes(node):
                 value, tasks = self.value(node)
                 return self._result(value, tasks or Tasks([]))
         if isinstance(node, ast.JoinedStr):
-            return ast.unparse(node)
+            return unparse(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("map", "zip", "concat"):
             if self._concerns_tasks(node.func.value):
                 self.remark(node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own")
         held = _Hold(self, at_runtime=True)
-        text = self._filled(ast.unparse(held.generic_visit(ast.parse(ast.unparse(node), mode="eval").body)))
+        text = self._filled(unparse(held.generic_visit(copy.deepcopy(node))))
         if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(ast.parse(text, mode="eval"))):
             return self._kept_text(node)
         return text
@@ -955,7 +1020,7 @@ class _File:
         if "templates_dict" in arguments:
             given.append(f"templates_dict={self.at_runtime(arguments['templates_dict'])}")
         if isinstance(node, ast.Lambda):
-            return call(f"({ast.unparse(node)})", given)
+            return unparse(node.body) if not given and not node.args.args else call(f"({unparse(node)})", given)
         if isinstance(node, ast.Name) and node.id in self.functions:
             function = self._context_function(self.functions[node.id])
             return call(node.id, [*(["ctx"] if function.uses_ctx else []), *given])
@@ -978,6 +1043,8 @@ class _File:
         if function.kind not in ("python", "pyspark", *_OTHER_ENVIRONMENTS[:4]) or function.node.args.vararg:
             return False
         name = function.node.name
+        if name in self.is_async or any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
+            return False
         uses = [one for one in ast.walk(self.source.tree) if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)]
         calls = [
             one
@@ -1000,12 +1067,14 @@ class _File:
         given = {**function.settings, **more}
         notes: list[Remark] = []
         self.deps, outer = [], self.deps
+        target, self.target = self.target, None
         with self.noting(notes):
             positional = [f"*{self.at_runtime(one.value)}" if isinstance(one, ast.Starred) else self.at_runtime(one) for one in node.args]
             by_name = {one.arg or "**": self.at_runtime(one.value) for one in node.keywords}
             made, name = self._task_flow(function, node, positional, by_name, given)
             settings = self.reader.of_task(given, self.remark, _OF_DECORATORS) | made.settings
             made.settings = {}
+            self.target = target
             id_text = self._id_of_call(function, given, node)
             text, tasks = self._task(node, None, settings, made, notes, function.node.name, name, id_text)
         self.deps = outer
@@ -1015,7 +1084,7 @@ class _File:
         id_node = given.get("task_id")
         base = self.text_of(id_node) if id_node is not None else function.node.name
         if base is None and id_node is not None:
-            return ast.unparse(id_node)
+            return unparse(id_node)
         if self.loops:
             counter = self._free_name("numbers")
             self.sink_before_loop(Code(f"{counter} = itertools.count(1)"))
@@ -1052,17 +1121,21 @@ class _File:
             for name in missing_names:
                 self.remark(node, f"the parameter {name} of {function.node.name} is not given", "Give it a value")
                 lines.append(f"{name} = None")
-            return Made("\n".join([*lines, *context.preamble, context.body])), function.node.name
+            return Made(_after_docstring(context.body, [*lines, *context.preamble])), function.node.name
         arguments = [*(["ctx"] if context.uses_ctx else []), *positional]
         arguments += [f"**{text}" if name == "**" else f"{name}={text}" for name, text in by_name.items()]
         called = call(function.node.name, arguments)
+        if function.node.name in self.is_async:
+            called = f"asyncio.run({called})"
+        elif any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
+            called = f"list({called})"
         if kind.startswith("branch"):
             return Made(returned_branch(called), is_branch=True), None
         if kind == "short_circuit":
             return Made(f'if not {called}:\n    ctx.skip("its condition does not hold")'), None
         if kind == "bash":
             env = {"env": f"{{**os.environ, **{self.at_runtime(given['env'])}}}"} if "env" in given else {}
-            return Made(shell(called, env)), None
+            return Made(shell(called, env), with_result=shell(called, env, keeps_output=True)), None
         if kind == "sensor":
             return Made(f'done = {called}\nif not done:\n    raise RuntimeError("what it waits for is not there")'), None
         return Made(f"return {called}"), None
@@ -1172,6 +1245,8 @@ class _File:
             else:
                 text, tasks = defaults.get(parameter, "None"), None
             self.known[parameter] = tasks
+            if self.loops:
+                self.loops[-1].add(parameter)
             if text != parameter:
                 self.sink.append(Code(f"{parameter} = {text}"))
         body = list(function.node.body)
@@ -1211,7 +1286,7 @@ class _File:
                 airflow += [name for name in names_in(node) if isinstance(self.known.get(name), DraftDag)]
         consumed = node.targets[0].id if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) else None
         if airflow and consumed and not isinstance(node.value, ast.Call):  # type: ignore[attr-defined]
-            written = ast.unparse(node)
+            written = unparse(node)
             if consumed in self.reader.constants and "default" in written:
                 self.reader.consumed.add(consumed)
                 return
@@ -1253,12 +1328,11 @@ class _File:
         if header is None:
             self.sink.append(Code("\n".join([*comments, self.source.segment(node)])))
             return
-        body = "\n".join([*context.preamble, context.body])
-        text = f"{header}\n{textwrap_safe(body)}"
+        text = f"{header}\n{shifted(_after_docstring(context.body, context.preamble), 4)}"
         self.sink.append(Code("\n".join([*comments, text])))
 
     def _header(self, node: ast.FunctionDef, context: ContextFunction) -> str:
-        arguments = ast.parse(f"def f({ast.unparse(node.args)}): pass").body[0].args  # type: ignore[attr-defined]
+        arguments = ast.parse(f"def f({unparse(node.args)}): pass").body[0].args  # type: ignore[attr-defined]
         kept = set(context.parameters)
         defaults = _defaults(node, [one.arg for one in [*arguments.posonlyargs, *arguments.args]])
         parts = ["ctx"] if context.uses_ctx else []
@@ -1270,14 +1344,14 @@ class _File:
         named = [(one, value) for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if one.arg in kept]
         if named and not arguments.vararg:
             parts.append("*")
-        parts += [self._parameter(one, ast.unparse(value) if value else None) for one, value in named]
+        parts += [self._parameter(one, unparse(value) if value else None) for one, value in named]
         if arguments.kwarg and re.search(rf"\b{arguments.kwarg.arg}\b", context.body) and f"{arguments.kwarg.arg} = " not in "\n".join(context.preamble):
             parts.append(f"**{arguments.kwarg.arg}")
         elif arguments.kwarg and (self.callables.get(node.name, (set(), 0))[0] - kept):
             parts.append(f"**{arguments.kwarg.arg}")
-        decorators = [f"@{ast.unparse(one)}\n" for one in node.decorator_list
+        decorators = [f"@{unparse(one)}\n" for one in node.decorator_list
                       if not self._is_airflow(one.func if isinstance(one, ast.Call) else one)]  # fmt: skip
-        return f"{''.join(decorators)}def {node.name}({', '.join(parts)}):"
+        return f"{''.join(decorators)}{'async ' * (node.name in self.is_async)}def {node.name}({', '.join(parts)}):"
 
     def _parameter(self, one: ast.arg, default: str | None) -> str:
         is_known = one.annotation is not None and not any(
@@ -1285,14 +1359,14 @@ class _File:
             for name in names_in(one.annotation)
             if (origin := self.source.origins.get(name, ""))
         )
-        annotation = f": {ast.unparse(one.annotation)}" if is_known and one.annotation else ""
+        annotation = f": {unparse(one.annotation)}" if is_known and one.annotation else ""
         return f"{one.arg}{annotation}" + (f"{' = ' if annotation else '='}{default}" if default is not None else "")
 
     def _keep_maker(self, node: ast.FunctionDef) -> None:
         """A helper that makes tasks or DAGs when it is called."""
         if len(node.args.args) and any(one.arg == "dag" for one in node.args.args):
             self.remark(node, f"{node.name} takes a DAG", "Call it in the body of the @dag function, without the DAG")
-        block = Block(f"def {node.name}({ast.unparse(node.args)}):", [])
+        block = Block(f"def {node.name}({unparse(node.args)}):", [])
         self.sink.append(block)
         outer, before = self.known.copy(), self.dag
         self.dag = None
@@ -1336,7 +1410,11 @@ class _File:
     def _function_name(self, task_id: str | None, kind: str) -> str:
         if task_id is not None and (name := self._identifier(task_id)) not in self.taken:
             return self._take(name)
-        return self._free_name(f"run_{self._identifier(task_id or kind)}")
+        if task_id is None or task_id == kind:
+            kind = re.sub(r"(Operator|Sensor)(Async)?$", "", kind) or kind
+            kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+        name = self._identifier(kind if task_id is None else task_id)
+        return self._free_name(f"{name}_task" if name.startswith("run_") else f"run_{name}")
 
     def _free_name(self, name: str) -> str:
         name = name.lower() if name.isupper() else name
@@ -1348,6 +1426,14 @@ class _File:
     def _take(self, name: str) -> str:
         self.taken.add(name)
         return name
+
+    def _keep_outputs(self) -> None:
+        """Commands whose last line another task takes as their result."""
+        taken = {found[1] for found in re.finditer(r"ctx\.result\(([^()]*)\)", write(self.result))}
+        for symbol, with_result in self.shells:
+            variables = {f"{name}.task_id" for name, known in self.known.items() if isinstance(known, Tasks) and symbol in known.symbols}
+            if symbol.task is not None and (symbol.id_text in taken or symbol.id_text.replace('"', "'") in taken or variables & taken):
+                symbol.task.body = with_result
 
     # -- branches ----------------------------------------------------------------------------------------------------
     def _guard(self) -> None:
@@ -1361,6 +1447,9 @@ class _File:
                 if after.task is not None:
                     test = f"if {after.id_text} not in {choice}:"
                     after.task.guards.append(f'{test}\n    ctx.skip("not chosen by the branch before")')
+                    names = names_in(ast.parse(f"{after.id_text}, {choice}")) & (after.loop_names | branch.loop_names)
+                    bound = [one for one in after.task.parameters.split(", ") if one]
+                    after.task.parameters = ", ".join(dict.fromkeys([*bound, *(f"{name}={name}" for name in sorted(names))]))
                 else:
                     instead = "Put a Python task before it that skips itself, or make it one with ctx.spark.sql"
                     remark = Remark(None, f"the SQL task {after.id_text} comes after the branch {branch.id_text}", instead)
@@ -1395,6 +1484,8 @@ class _Hold(ast.NodeTransformer):
             return True
         if isinstance(node, ast.Attribute) and node.attr == "output":
             return self.walk._concerns_tasks(node.value)
+        if ".TriggerRule." in self.walk.source.dotted(node) or (isinstance(node, ast.Call) and self.walk._last(node) in ("XComArg", "PlainXComArg")):
+            return True
         return self.walk._makes(node)
 
 
@@ -1415,8 +1506,8 @@ def _open_dags(items: Sequence[Item]) -> Iterator[DraftDag]:
 
 def _defaults(node: ast.FunctionDef, parameters: Sequence[str]) -> dict[str, str]:
     positional = [one.arg for one in [*node.args.posonlyargs, *node.args.args]]
-    found = dict(zip(reversed(positional), map(ast.unparse, reversed(node.args.defaults)), strict=False))
-    found |= {one.arg: ast.unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value}
+    found = dict(zip(reversed(positional), map(unparse, reversed(node.args.defaults)), strict=False))
+    found |= {one.arg: unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value}
     return {name: found[name] for name in parameters if name in found}
 
 
@@ -1452,10 +1543,12 @@ def _atom(text: str) -> str:
 def _tail(text: str) -> str:
     """What a chain of `>>` gives: its last part."""
     tree = ast.parse(text, mode="eval").body
-    return ast.unparse(tree.right) if isinstance(tree, ast.BinOp) else text
+    return unparse(tree.right) if isinstance(tree, ast.BinOp) else text
 
 
-def textwrap_safe(text: str) -> str:
-    from backfill_manager.importers.writer import shifted
-
-    return shifted(text, 4)
+def _after_docstring(body: str, lines: Sequence[str]) -> str:
+    first = next(iter(ast.parse(body).body), None)
+    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    end = (first.end_lineno or 0) if first is not None and is_doc else 0
+    texts = body.splitlines()
+    return "\n".join([*texts[:end], *lines, *texts[end:]])
