@@ -14,12 +14,14 @@ from backfill_manager.importers.draft import Block, Code, Draft, DraftDag, Draft
 
 WIDTH: Final = 120
 OURS: Final = ("Check", "Param", "condition", "dag", "file", "sql", "task")  # of `backfill_manager`
-_STRING_STARTS: Final = {getattr(tokenize, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(tokenize, name)}
+_STRING_STARTS: Final = {
+    getattr(tokenize, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(tokenize, name)
+}
 _STRING_ENDS: Final = {getattr(tokenize, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(tokenize, name)}
 
 
 def write(draft: Draft) -> str:
-    body = _tidy("\n".join(_lines(draft.items, draft.origin, top=True)))
+    body = _tidy("\n".join(_lines(draft.items, draft.origin, top=True))).strip("\n")
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     ours = [name for name in OURS if name in used]
     parts = [_docstring(draft.doc)] if draft.doc else []
@@ -29,7 +31,8 @@ def write(draft: Draft) -> str:
     others = [text for text in imports if text not in future]
     parts += ["\n".join(others)] if others else []
     parts += [f"from backfill_manager import {', '.join(ours)}"] if ours else []
-    text = _tidy("\n\n".join([*parts, body])).strip() + "\n"
+    gap = "\n" if re.match(r"(#.*\n)*(@|def |class |async def )", body) else ""
+    text = _tidy("\n\n".join([*parts, gap + body])).strip() + "\n"
     ast.parse(text)
     return text
 
@@ -98,7 +101,11 @@ def _strings(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
                 found += [] if begun else [(start, token.end)]
             elif token.type == tokenize.STRING and not begun:
                 found.append((token.start, token.end))
-    except (tokenize.TokenError, IndentationError, SyntaxError):  # a part of a statement: what was seen until there counts
+    except (
+        tokenize.TokenError,
+        IndentationError,
+        SyntaxError,
+    ):  # a part of a statement: what was seen until there counts
         pass
     return found
 

@@ -47,7 +47,11 @@ def of_context(name: str) -> str | None:
 
 
 def rewrite(
-    source: Source, node: ast.FunctionDef, given: Collection[str], is_airflow: Callable[[str], bool], positional: int = 0
+    source: Source,
+    node: ast.FunctionDef,
+    given: Collection[str],
+    is_airflow: Callable[[str], bool],
+    positional: int = 0,
 ) -> ContextFunction:
     """`given`: parameters that the caller passes by name; `positional`: how many it passes without."""
     arguments = node.args
@@ -75,11 +79,13 @@ class _Editor:
         self.airflow_names: dict[str, int] = {}
         for one in ast.walk(function.node):
             match one:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called)) if self._is(called, "get_current_context"):
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called)) if self._is(
+                    called, "get_current_context"
+                ):
                     self.contexts.add(name)
         for one in ast.walk(function.node):
             match one:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if (key := self._context_key(value)) in _TI:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._context_key(value) in _TI:
                     self.instances.add(name)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._context_key(value) == "dag_run":
                     self.runs.add(name)
@@ -95,11 +101,13 @@ class _Editor:
     def _context_key(self, node: ast.AST) -> str | None:
         """`x` of `kwargs["x"]` and `context.get("x")`."""
         match node:
-            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key)) if name in self.contexts:
-                return key
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[ast.Constant(value=str() as key), *_]) if (
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key)) if (
                 name in self.contexts
             ):
+                return key
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[ast.Constant(value=str() as key), *_]
+            ) if name in self.contexts:
                 return key
         return None
 
@@ -115,11 +123,15 @@ class _Editor:
                 return f"# {name} of Airflow is ctx here"
             case ast.Call(func=ast.Attribute(value=owner, attr="xcom_pull")) if self._is_instance(owner):
                 return self._pull(node)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="xcom_push"))) if self._is_instance(owner):
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="xcom_push"))) if self._is_instance(
+                owner
+            ):
                 self.remark(node, "xcom_push", NO_XCOM_KEY)
                 return 'raise NotImplementedError("xcom_push of Airflow: return the value")'
             case ast.Attribute(value=owner, attr="conf") if self._is_run(owner):
-                self.remark(node, "dag_run.conf", "Declare each of its keys in params= of the DAG; a run sets no others")
+                self.remark(
+                    node, "dag_run.conf", "Declare each of its keys in params= of the DAG; a run sets no others"
+                )
                 return "ctx.params"
             case ast.Attribute(value=owner, attr=attr) if self._is_instance(owner) or self._is_run(owner):
                 return self._attribute(node, "ti" if self._is_instance(owner) else "dag_run", attr)

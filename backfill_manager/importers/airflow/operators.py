@@ -42,7 +42,11 @@ Reader = Callable[[Operators, ast.Call, Arguments], Made]
 def missing(walk: Operators, node: ast.Call, name: str, instead: str, known: frozenset[str] = frozenset()) -> Made:
     walk.remark(node, f"{name} has no equal", instead)
     was = "".join(f"# {line}\n" for line in unparse(node).splitlines())
-    return Made(f"{was}raise NotImplementedError({quoted(f'{name} of Airflow: write here what it did')})", known=known, is_missing=True)
+    return Made(
+        f"{was}raise NotImplementedError({quoted(f'{name} of Airflow: write here what it did')})",
+        known=known,
+        is_missing=True,
+    )
 
 
 def returned_branch(called: str) -> str:
@@ -61,7 +65,10 @@ def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     if name.startswith("Branch"):
         return Made(returned_branch(called), known=known, is_branch=True)
     if name.startswith("ShortCircuit"):
-        return Made(f"if not {called}:\n    ctx.skip(\"its condition does not hold\")", known=known | {"ignore_downstream_trigger_rules"})
+        return Made(
+            f'if not {called}:\n    ctx.skip("its condition does not hold")',
+            known=known | {"ignore_downstream_trigger_rules"},
+        )
     return Made(f"return {called}", known=known)
 
 
@@ -69,7 +76,7 @@ def shell(command: str, options: Mapping[str, str], text: str = "", *, keeps_out
     arguments = [f'["bash", "-c", {command}]', *keywords(options)]
     if keeps_output:
         done = call("subprocess.run", [*arguments, "check=True", "stdout=subprocess.PIPE", "text=True"])
-        return f"done = {done}\nprint(done.stdout)\nreturn (done.stdout.splitlines() or [\"\"])[-1]"
+        return f'done = {done}\nprint(done.stdout)\nreturn (done.stdout.splitlines() or [""])[-1]'
     if f"exit {EXIT_CODE_OF_A_SKIP}" not in text:
         return call("subprocess.run", [*arguments, "check=True"])
     return (
@@ -79,7 +86,9 @@ def shell(command: str, options: Mapping[str, str], text: str = "", *, keeps_out
 
 
 def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    known = frozenset({"bash_command", "env", "append_env", "cwd", "output_encoding", "skip_on_exit_code", "output_processor"})
+    known = frozenset(
+        {"bash_command", "env", "append_env", "cwd", "output_encoding", "skip_on_exit_code", "output_processor"}
+    )
     if "bash_command" not in given:
         return missing(walk, node, "BashOperator", "Write the command here", known)
     text = walk.text_of(given["bash_command"])
@@ -87,7 +96,11 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
         command, problems = templates.as_python(text, shell=True)
         _report(walk, node, problems)
         if text.rstrip().endswith((".sh", ".bash")) and "\n" not in text.strip():
-            walk.remark(node, f"the script {text.strip()}", "Airflow renders it as a template; here it is run as it is, from the manager's folder")
+            walk.remark(
+                node,
+                f"the script {text.strip()}",
+                "Airflow renders it as a template; here it is run as it is, from the manager's folder",
+            )
     else:
         command = walk.at_runtime(given["bash_command"])
     options = {}
@@ -98,11 +111,22 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
             walk.remark(node, "env= replaces the environment in Airflow", "Here it is added to the manager's")
     if "cwd" in given:
         options["cwd"] = walk.at_runtime(given["cwd"])
-    return Made(shell(command, options, text or ""), known=known, with_result=shell(command, options, keeps_output=True))
+    return Made(
+        shell(command, options, text or ""), known=known, with_result=shell(command, options, keeps_output=True)
+    )
 
 
 def _empty(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     return Made("pass")
+
+
+def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    walk.remark(
+        node,
+        "ExternalTaskMarker",
+        "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables",
+    )
+    return Made("pass", known=frozenset(given) - {"trigger_rule", "retries", "pool"})
 
 
 def _latest_only(walk: Operators, node: ast.Call, given: Arguments) -> Made:
@@ -127,7 +151,9 @@ def _sql(*arguments: str) -> Reader:
         texts = [walk.text_of(part) for part in parts]
         if statement is None or any(text is None for text in texts):
             return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
-        where = "" if name.startswith("SparkSql") else ", not in the database of its connection: check tables and dialect"
+        where = (
+            "" if name.startswith("SparkSql") else ", not in the database of its connection: check tables and dialect"
+        )
         if where:
             walk.remark(node, f"{name} becomes Spark SQL", f"It runs in Spark{where}")
         if "parameters" in given:
@@ -135,7 +161,11 @@ def _sql(*arguments: str) -> Reader:
         written = []
         for text in (text.strip() for text in texts if text):
             if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
-                walk.remark(node, f"the file {text}", "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on")
+                walk.remark(
+                    node,
+                    f"the file {text}",
+                    "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on",
+                )
                 return missing(walk, node, name, f"sql(task_id, {text!r}), once the file is there", known)
             translated, problems = templates.as_sql(text.rstrip(";"))
             _report(walk, node, problems)
@@ -173,16 +203,35 @@ def _spark_submit(walk: Operators, node: ast.Call, given: Arguments) -> Made:
             continue
         if spelling:
             words += [quoted(spelling), _as_word(walk, given[name])]
-        elif isinstance(given[name], ast.Dict):
-            for key, value in zip(given[name].keys, given[name].values, strict=True):  # type: ignore[attr-defined]
-                words += ['"--conf"', f'f"{{{walk.at_runtime(key)}}}={{{walk.at_runtime(value)}}}"' if not (isinstance(key, ast.Constant) and isinstance(value, ast.Constant)) else quoted(f"{key.value}={value.value}")]
+        elif isinstance(conf := given[name], ast.Dict):
+            for key, value in zip(conf.keys, conf.values, strict=True):
+                if key is not None:
+                    setting = ast.JoinedStr([*_in_f_string(walk, key), ast.Constant("="), *_in_f_string(walk, value)])
+                    is_plain = all(isinstance(one, ast.Constant) for one in setting.values)
+                    words += [
+                        '"--conf"',
+                        quoted("".join(str(one.value) for one in setting.values)) if is_plain else unparse(setting),
+                    ]  # type: ignore[attr-defined]
     words.append(walk.at_runtime(given["application"]))
     if "application_args" in given:
         arguments = given["application_args"]
-        words += [_as_word(walk, one) for one in arguments.elts] if isinstance(arguments, ast.List) else [f"*{walk.at_runtime(arguments)}"]
-    instead = "It runs as before, as an application of its own; in a task with ctx.spark its code shares the manager's Spark"
+        words += (
+            [_as_word(walk, one) for one in arguments.elts]
+            if isinstance(arguments, ast.List)
+            else [f"*{walk.at_runtime(arguments)}"]
+        )
+    instead = (
+        "It runs as before, as an application of its own; in a task with ctx.spark its code shares the manager's Spark"
+    )
     walk.remark(node, "SparkSubmitOperator: master and connection are not known here", instead)
     return Made(call("subprocess.run", [call("", words).replace("(", "[", 1)[:-1] + "]", "check=True"]), known=known)
+
+
+def _in_f_string(walk: Operators, node: ast.expr) -> list[ast.expr]:
+    written = ast.parse(walk.at_runtime(node), mode="eval").body
+    return [
+        ast.Constant(str(written.value)) if isinstance(written, ast.Constant) else ast.FormattedValue(written, -1, None)
+    ]
 
 
 def _as_word(walk: Operators, node: ast.expr) -> str:
@@ -192,12 +241,28 @@ def _as_word(walk: Operators, node: ast.expr) -> str:
 
 def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
     def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-        known = frozenset({*arguments, *_OF_SENSORS, "fs_conn_id", "aws_conn_id", "google_cloud_conn_id", "recursive", "verify", "wildcard_match"})
+        known = frozenset(
+            {
+                *arguments,
+                *_OF_SENSORS,
+                "fs_conn_id",
+                "aws_conn_id",
+                "google_cloud_conn_id",
+                "recursive",
+                "verify",
+                "wildcard_match",
+            }
+        )
         name = unparse(node.func).rpartition(".")[2]
         texts = [walk.text_of(given[one]) for one in arguments if one in given]
         path, problems = templates.as_path("/".join(text for text in texts if text))
         path = f"{scheme}{path}" if scheme and "://" not in path else path
-        if problems or None in texts or not path.startswith(("/", "s3://", "gs://", "abfss://", "hdfs://")) or "*" in path:
+        if (
+            problems
+            or None in texts
+            or not path.startswith(("/", "s3://", "gs://", "abfss://", "hdfs://"))
+            or "*" in path
+        ):
             return missing(walk, node, name, "waits_for=[file('s3://.../{interval_start:%Y-%m-%d}/_SUCCESS')]", known)
         return Made("pass", settings={"waits_for": f"[file({quoted(path)})]", **_sensor_settings(given)}, known=known)
 
@@ -205,12 +270,16 @@ def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
 
 
 def _sql_sensor(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    known = frozenset({"sql", "conn_id", "success", "failure", "fail_on_empty", "parameters", "hook_params", *_OF_SENSORS})
+    known = frozenset(
+        {"sql", "conn_id", "success", "failure", "fail_on_empty", "parameters", "hook_params", *_OF_SENSORS}
+    )
     text = walk.text_of(given.get("sql"))
     query, problems = templates.as_sql(text or "")
     if text is None or problems or "success" in given or text.endswith(".sql"):
         return missing(walk, node, "SqlSensor", 'waits_for=[condition("SELECT count(*) > 0 FROM ...")]', known)
-    walk.remark(node, "SqlSensor becomes a condition in Spark SQL", "It must give true or false, from tables that Spark sees")
+    walk.remark(
+        node, "SqlSensor becomes a condition in Spark SQL", "It must give true or false, from tables that Spark sees"
+    )
     return Made("pass", settings={"waits_for": f"[condition({quoted(query)})]", **_sensor_settings(given)}, known=known)
 
 
@@ -265,7 +334,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "GCSObjectExistenceSensor": _file_sensor("bucket", "object", scheme="gs://"),
     "SqlSensor": _sql_sensor,
     "ExternalTaskSensor": _missing(_OTHER_DAG),
-    "ExternalTaskMarker": _missing("`bfm backfill create --downstream` finds what reads the tables of this DAG"),
+    "ExternalTaskMarker": _marker,
     "PythonSensor": _missing(_WAIT + "waits_for=[rows(...)], [file(...)] or [condition(...)]"),
     "BashSensor": _missing(_WAIT + "waits_for=[rows(...)], [file(...)] or [condition(...)]"),
     **dict.fromkeys(

@@ -110,7 +110,11 @@ class SettingsReader:
                 if self.is_plain(node) or self._duration(node):
                     settings[_RENAMED[name]] = self._duration(node) or unparse(node)
                     if name == "pool":
-                        report(node, f"the pool {unparse(node)}", "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]")
+                        report(
+                            node,
+                            f"the pool {unparse(node)}",
+                            "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]",
+                        )
                 else:
                     report(node, f"{name}={unparse(node)}", f"Set {_RENAMED[name]}= to a plain value")
             elif name == "trigger_rule":
@@ -120,12 +124,14 @@ class SettingsReader:
                 if not (isinstance(node, ast.Constant) and not node.value):
                     is_number = isinstance(node, ast.Constant) and not isinstance(node.value, bool)
                     settings["retry_backoff"] = unparse(node) if is_number else "2"
-            elif name in known or name in _SILENT:
-                continue
-            elif isinstance(node, ast.Constant) and node.value is None:
+            elif name in known or name in _SILENT or (isinstance(node, ast.Constant) and node.value is None):
                 continue
             elif name in _CALLBACKS:
-                report(node, f"{name}={unparse(node)[:60]}", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
+                report(
+                    node,
+                    f"{name}={unparse(node)[:60]}",
+                    f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)",
+                )
             else:
                 report(node, f"{name}={unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
         for name in ("retries", "priority", "weight", "max_active_tis"):
@@ -137,7 +143,10 @@ class SettingsReader:
         """Of a `pendulum.duration` or a `datetime.timedelta`, seconds if they are plain numbers."""
         factors = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1, "weeks": 604800}
         match node:
-            case ast.Call(func=called, args=[], keywords=given) if self.source.dotted(called).rpartition(".")[2] in ("timedelta", "duration"):
+            case ast.Call(func=called, args=[], keywords=given) if self.source.dotted(called).rpartition(".")[2] in (
+                "timedelta",
+                "duration",
+            ):
                 total = 0.0
                 for one in given:
                     if one.arg not in factors or not isinstance(one.value, ast.Constant):
@@ -161,7 +170,9 @@ class SettingsReader:
             return None
         return None if text == "all_success" else quoted(text)
 
-    def of_dag(self, given: Mapping[str, ast.expr], default_args: Mapping[str, ast.expr], report: Report, node: ast.AST) -> Settings:
+    def of_dag(
+        self, given: Mapping[str, ast.expr], default_args: Mapping[str, ast.expr], report: Report, node: ast.AST
+    ) -> Settings:
         settings: Settings = {}
         both = {**{name: default_args[name] for name in ("start_date", "end_date") if name in default_args}, **given}
         schedule = next((given[name] for name in ("schedule", "schedule_interval", "timetable") if name in given), None)
@@ -170,6 +181,12 @@ class SettingsReader:
             report(node, "no schedule", "Airflow 2 runs it once a day then, Airflow 3 only when triggered, as here")
         elif text := self._schedule(schedule, zone, report):
             settings["schedule"] = text
+        if settings.get("schedule") and "catchup" not in given:
+            report(
+                node,
+                "catchup is not set",
+                "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not",
+            )
         for name in ("start_date", "end_date"):
             if name in both and (text := self._date(both[name], name, zone, report)):
                 settings[name] = text
@@ -208,7 +225,11 @@ class SettingsReader:
                 return quoted(text)
             case ast.Constant(value=None):
                 return None
-            case ast.Call(func=called) if self.source.dotted(called).rpartition(".")[2] in ("timedelta", "relativedelta", "duration"):
+            case ast.Call(func=called) if self.source.dotted(called).rpartition(".")[2] in (
+                "timedelta",
+                "relativedelta",
+                "duration",
+            ):
                 if seconds := self._duration(node):
                     return f'{{"seconds": {int(float(seconds))}}}'
             case ast.Call(func=called, args=args, keywords=given):
@@ -217,16 +238,29 @@ class SettingsReader:
                     if one.arg == "timezone" and (name := self._zone(one.value)):
                         zone.append(name)
                 first = args[0] if args else next((one.value for one in given if one.arg in ("cron", "delta")), None)
-                if first is not None and kind in ("CronDataIntervalTimetable", "CronTriggerTimetable", "DeltaDataIntervalTimetable", "DeltaTriggerTimetable"):
+                if first is not None and kind in (
+                    "CronDataIntervalTimetable",
+                    "CronTriggerTimetable",
+                    "DeltaDataIntervalTimetable",
+                    "DeltaTriggerTimetable",
+                ):
                     if kind.endswith("TriggerTimetable"):
-                        report(node, kind, "A run's logical date is the start of its interval here, not the instant at which it starts")
+                        report(
+                            node,
+                            kind,
+                            "A run's logical date is the start of its interval here, not the instant at which it starts",
+                        )
                     if len(args) > 1 and (name := self._zone(args[1])):
                         zone.append(name)
                     return self._schedule(first, zone, report)
             case ast.Name() if self.is_plain(node) and node.id not in self.source.origins:
                 return unparse(node)
         what = unparse(node)
-        report(node, f"schedule={what[:60]}", "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]")
+        report(
+            node,
+            f"schedule={what[:60]}",
+            "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]",
+        )
         return None
 
     def _zone(self, node: ast.expr | None) -> str | None:
@@ -250,10 +284,18 @@ class SettingsReader:
                 kind = self.source.dotted(called).rpartition(".")[2]
                 zones = [one.value for one in given if one.arg in ("tz", "tzinfo")]
                 numbers = [one.value for one in args if isinstance(one, ast.Constant) and isinstance(one.value, int)]
-                by_name = {one.arg: one.value.value for one in given if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)}
+                by_name = {
+                    one.arg: one.value.value
+                    for one in given
+                    if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)
+                }
                 units = ("year", "month", "day", "hour", "minute", "second")
                 parts = dict(zip(units, numbers, strict=False)) | {u: by_name[u] for u in units if u in by_name}
-                if kind in ("datetime", "date", "local") and {"year", "month", "day"} <= parts.keys() and len(numbers) == len(args):
+                if (
+                    kind in ("datetime", "date", "local")
+                    and {"year", "month", "day"} <= parts.keys()
+                    and len(numbers) == len(args)
+                ):
                     if zones and (found := self._zone(zones[0])):
                         zone.append(found)
                     day = "{year:04d}-{month:02d}-{day:02d}".format(**parts)
@@ -262,7 +304,11 @@ class SettingsReader:
                     return quoted(day + (clock if hour or minute or second or name == "end_date" else ""))
                 if kind == "parse" and (text_ := self.text_of(args[0] if args else None)):
                     return quoted(text_)
-        if self.is_plain(node) and not isinstance(value, ast.Call) and not (names_in(node) & self.source.origins.keys()):
+        if (
+            self.is_plain(node)
+            and not isinstance(value, ast.Call)
+            and not (names_in(node) & self.source.origins.keys())
+        ):
             return unparse(node)
         report(node, f"{name}={unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals")
         return None
@@ -294,7 +340,11 @@ class SettingsReader:
                 if len(kinds) == 1 and kinds[0] in ("string", "integer", "number", "boolean", "array", "object"):
                     settings["type"] = quoted(str(kinds[0]))
             elif key == "enum":
-                choices = [one for one in getattr(value, "elts", []) if not (isinstance(one, ast.Constant) and one.value is None)]
+                choices = [
+                    one
+                    for one in getattr(value, "elts", [])
+                    if not (isinstance(one, ast.Constant) and one.value is None)
+                ]
                 if choices:
                     settings["choices"] = "[" + ", ".join(map(unparse, choices)) + "]"
                 elif self.is_plain(value):
@@ -308,6 +358,10 @@ class SettingsReader:
         if default is None or not self.is_plain(default) or names_in(default):
             if default is not None:
                 report(default, f"the default of the param {name}", "Give it a plain default")
-            report(node, f"the param {name} has no default", "Every run must set it, so a DAG with a schedule needs a default")
+            report(
+                node,
+                f"the param {name} has no default",
+                "Every run must set it, so a DAG with a schedule needs a default",
+            )
             return call("Param", keywords({"default": "None", **settings}))
         return call("Param", [unparse(default), *keywords(settings)]) if settings else unparse(default)

@@ -46,7 +46,11 @@ class Source:
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])  # type: ignore[attr-defined]
         begin = self._starts[first - 1] if isinstance(node, ast.stmt) else self._at(node.lineno, node.col_offset)  # type: ignore[attr-defined]
         end = self._at(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-        if isinstance(node, ast.stmt) and self._bytes[begin : self._at(node.lineno, node.col_offset)].strip() and first == node.lineno:
+        if (
+            isinstance(node, ast.stmt)
+            and self._bytes[begin : self._at(node.lineno, node.col_offset)].strip()
+            and first == node.lineno
+        ):
             begin = self._at(node.lineno, node.col_offset)  # after a `;`, or behind a header
             return self._changed(node, begin, end, replace)
         return shifted(self._changed(node, begin, end, replace), -node.col_offset)  # type: ignore[attr-defined]
@@ -70,7 +74,9 @@ class Source:
         while line and (text := self.lines[line - 1].strip()).startswith("#"):
             found.insert(0, text)
             line -= 1
-        return [text for text in found if not re.match(r"# \[(START|END) |# \[DOC", text)]  # marks of Airflow's own documentation
+        return [
+            text for text in found if not re.match(r"# \[(START|END) |# \[DOC", text)
+        ]  # marks of Airflow's own documentation
 
     def text_with(self, node: ast.AST, replace: Replace) -> str:
         """All of the file, with nodes replaced."""

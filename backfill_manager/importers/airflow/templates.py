@@ -20,7 +20,16 @@ _BASES: Final = {  # the instant: in Python, in SQL, in a path
     "start": ("ctx.interval.start", ":interval_start", "interval_start"),
     "end": ("ctx.interval.end", ":interval_end", "interval_end"),
 }
-_SPARK_FORMS: Final = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%j": "DDD", "%y": "yy"}
+_SPARK_FORMS: Final = {
+    "%Y": "yyyy",
+    "%m": "MM",
+    "%d": "dd",
+    "%H": "HH",
+    "%M": "mm",
+    "%S": "ss",
+    "%j": "DDD",
+    "%y": "yy",
+}
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _COMMENT: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
 _SQL_PARTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
@@ -94,7 +103,11 @@ _ATTRIBUTES: Final[dict[tuple[str, str], Value]] = {
     ("dag_run", "run_type"): Value("ctx.run_type"),
 }  # fmt: skip
 _FILTERS: Final = {name: PLAIN[name] for name in ("ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz")}
-_METHODS: Final = {"to_date_string": "%Y-%m-%d", "isoformat": "%Y-%m-%dT%H:%M:%S+00:00", "to_iso8601_string": "%Y-%m-%dT%H:%M:%S+00:00"}
+_METHODS: Final = {
+    "to_date_string": "%Y-%m-%d",
+    "isoformat": "%Y-%m-%dT%H:%M:%S+00:00",
+    "to_iso8601_string": "%Y-%m-%dT%H:%M:%S+00:00",
+}
 
 
 class _NoEqual(Exception):
@@ -136,7 +149,10 @@ def _read(node: Any) -> Moment | Value:
                 return replace(moment, form=form.form)
         case nodes.Getattr(node=nodes.Name(name=owner), attr=attr) if (owner, attr) in _ATTRIBUTES:
             return _ATTRIBUTES[owner, attr]
-        case nodes.Getattr(node=inner, attr=str() as key) | nodes.Getitem(node=inner, arg=nodes.Const(value=str() as key)):
+        case (
+            nodes.Getattr(node=inner, attr=str() as key)
+            | nodes.Getitem(node=inner, arg=nodes.Const(value=str() as key))
+        ):
             return _item(_read(inner), key)
         case nodes.Call():
             return _called(node)
@@ -163,7 +179,9 @@ def _called(node: Any) -> Moment | Value:
             if isinstance(moment, Moment) and moment.form == arguments[1] and isinstance(arguments[2], str):
                 return replace(moment, form=arguments[2])
         case nodes.Getattr(node=nodes.Name(name="ti" | "task_instance"), attr="xcom_pull"):
-            given = {one.key: _constant(one.value) for one in node.kwargs} | dict(zip(("task_ids",), arguments, strict=False))
+            given = {one.key: _constant(one.value) for one in node.kwargs} | dict(
+                zip(("task_ids",), arguments, strict=False)
+            )
             key = given.get("key", "return_value")
             if isinstance(task := given.get("task_ids"), str) and isinstance(key, str):
                 return Value(f"ctx.result({quoted(task)})" + (f"[{quoted(key)}]" if key != "return_value" else ""))
@@ -215,7 +233,9 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
         return written, problems
     except (ValueError, SyntaxError):  # quotes or a backslash that an f-string of Python 3.10 can't hold
         texts = [
-            quoted(str(part.value)) if isinstance(part, ast.Constant) else f"format({unparse(part.value)}, {_form(part)!r})"
+            quoted(str(part.value))
+            if isinstance(part, ast.Constant)
+            else f"format({unparse(part.value)}, {_form(part)!r})"
             for part in parts
             if isinstance(part, ast.Constant | ast.FormattedValue)
         ]

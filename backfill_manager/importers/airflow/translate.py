@@ -15,7 +15,7 @@ import keyword
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,8 +30,17 @@ from backfill_manager.importers.writer import OURS, call, keywords, quoted, shif
 
 _STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
 _LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
-_OTHER_ENVIRONMENTS: Final = ("virtualenv", "external_python", "docker", "kubernetes", "branch_virtualenv", "branch_external_python")
-_ONE_BY_ONE: Final = "Here one task does all of them, one after another; a partition or a param per run gives each a state of its own"
+_OTHER_ENVIRONMENTS: Final = (
+    "virtualenv",
+    "external_python",
+    "docker",
+    "kubernetes",
+    "branch_virtualenv",
+    "branch_external_python",
+)
+_ONE_BY_ONE: Final = (
+    "Here one task does all of them, one after another; a partition or a param per run gives each a state of its own"
+)
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
@@ -54,6 +63,8 @@ class Symbol:
     is_branch: bool = False
     variable: str | None = None
     loop_names: frozenset[str] = frozenset()  # of the loops that it is made in
+    dag: DraftDag | None = None
+    line: int | None = None
     upstream: set[Symbol] = field(default_factory=set)
     downstream: set[Symbol] = field(default_factory=set)
 
@@ -157,7 +168,18 @@ class _File:
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
-        self.taken = {*keyword.kwlist, *dir(builtins), *OURS, "ctx", "chosen", "done", "asyncio", "each", "before", "after"}
+        self.taken = {
+            *keyword.kwlist,
+            *dir(builtins),
+            *OURS,
+            "ctx",
+            "chosen",
+            "done",
+            "asyncio",
+            "each",
+            "before",
+            "after",
+        }
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
@@ -178,7 +200,10 @@ class _File:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.setdefault(node.id, [])
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
                     found.setdefault(name, []).append(value)
         return {
             name: values[0]
@@ -209,7 +234,10 @@ class _File:
             for name, node in self.functions.items()
             if not any(self._is_airflow(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list)
             and name not in self.callables
-            and any(isinstance(one, ast.Call) and (self._is_operator(one) or self._last(one) in ("DAG", "TaskGroup")) for one in ast.walk(node))
+            and any(
+                isinstance(one, ast.Call) and (self._is_operator(one) or self._last(one) in ("DAG", "TaskGroup"))
+                for one in ast.walk(node)
+            )
         }
 
     def _is_operator(self, node: ast.Call) -> bool:
@@ -247,7 +275,12 @@ class _File:
     # -- the file ----------------------------------------------------------------------------------------------------
     def draft(self) -> Draft:
         body = list(self.source.tree.body)
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+        if (
+            body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+            and isinstance(body[0].value.value, str)
+        ):
             self.result.doc = body.pop(0).value.value.strip()  # type: ignore[attr-defined]
         for statement in body:
             self.top(statement)
@@ -256,7 +289,14 @@ class _File:
         self._guard()
         self._keep_outputs()
         self._check_imports()
-        extra = ["import asyncio", "import itertools", "import os", "import shlex", "import subprocess", "from datetime import datetime, timedelta, timezone"]
+        extra = [
+            "import asyncio",
+            "import itertools",
+            "import os",
+            "import shlex",
+            "import subprocess",
+            "from datetime import datetime, timedelta, timezone",
+        ]
         bound = {name for text in self.result.imports for name in re.findall(r"\w+", text.partition("import ")[2])}
         for text in extra:
             names = [name for name in re.findall(r"\w+", text.partition("import ")[2]) if name not in bound]
@@ -275,7 +315,9 @@ class _File:
         match node:
             case ast.Import() | ast.ImportFrom():
                 self._import(node)
-            case ast.Try() | ast.If() if all(isinstance(one, ast.Import | ast.ImportFrom | ast.Pass) for one in self._all_of(node)):
+            case ast.Try() | ast.If() if all(
+                isinstance(one, ast.Import | ast.ImportFrom | ast.Pass) for one in self._all_of(node)
+            ):
                 for one in self._all_of(node):
                     if isinstance(one, ast.Import | ast.ImportFrom):
                         self._import(one)
@@ -283,9 +325,13 @@ class _File:
                 return
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 self._define(node)
-            case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if self._last(made) == "DAG":
+            case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if (
+                self._last(made) == "DAG"
+            ):
                 self._with_dag(node, made, name)
-            case ast.With(items=[ast.withitem(context_expr=ast.Name(id=name))]) if isinstance(dag := self.known.get(name), DraftDag):
+            case ast.With(items=[ast.withitem(context_expr=ast.Name(id=name))]) if isinstance(
+                dag := self.known.get(name), DraftDag
+            ):
                 self._in_dag(dag, node.body)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as made) if self._last(made) == "DAG":
                 self.known[name] = dag = self._new_dag(made, name)
@@ -293,9 +339,9 @@ class _File:
                     self.sink.append(dag)
                 else:
                     self.assigned.append(dag)
-            case ast.Assign(value=ast.Call(func=ast.Name(id=name))) | ast.Expr(value=ast.Call(func=ast.Name(id=name))) if isinstance(
-                self.known.get(name), DraftDag
-            ):
+            case (
+                ast.Assign(value=ast.Call(func=ast.Name(id=name))) | ast.Expr(value=ast.Call(func=ast.Name(id=name)))
+            ) if isinstance(self.known.get(name), DraftDag):
                 for target in getattr(node, "targets", []):
                     if isinstance(target, ast.Name):
                         self.known[target.id] = self.known[name]
@@ -303,9 +349,13 @@ class _File:
                 isinstance(self.known.get(name), DraftDag) and method in _DAG_METHODS
             ):
                 return
-            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr="doc_md")], value=value) if name in self.known:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr="doc_md")], value=value) if (
+                name in self.known
+            ):
                 self._doc_of(name, value)
-            case ast.If(test=test) if self._makes_dags(node) and any(is_airflow(self.source.origins.get(name, "")) for name in names_in(test)):
+            case ast.If(test=test) if self._makes_dags(node) and any(
+                is_airflow(self.source.origins.get(name, "")) for name in names_in(test)
+            ):
                 self.remark(node, f"if {unparse(test)}", "It is taken to hold for the DAGs below")
                 for one in self._all_of(node):
                     if self._makes_dags(one) or self._concerns_tasks(one):
@@ -347,12 +397,18 @@ class _File:
                     where = next((one for one in ast.walk(self.source.tree) if isinstance(one, ast.Import | ast.ImportFrom)
                                   and top in unparse(one)), self.source.tree)  # fmt: skip
                     what = "Install it for the bundle, or put it into the bundle if it is yours"
-                    self.result.remarks.append(Remark(getattr(where, "lineno", None), f"the module {top} is not installed here", what))
+                    self.result.remarks.append(
+                        Remark(getattr(where, "lineno", None), f"the module {top} is not installed here", what)
+                    )
 
     def _drop_unused(self) -> None:
         """Constants that only Airflow needed."""
         while True:
-            used = {node.id for node in ast.walk(ast.parse(write(self.result))) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+            used = {
+                node.id
+                for node in ast.walk(ast.parse(write(self.result)))
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            }
             unused = [number for number, name in self.optional.items() if name not in used]
             if not unused:
                 return
@@ -372,15 +428,20 @@ class _File:
         makes = False
         for one in ast.walk(node):
             match one:
-                case ast.keyword(arg="dag", value=ast.Name(id=name)) if isinstance(dag := self.known.get(name), DraftDag):
+                case ast.keyword(arg="dag", value=ast.Name(id=name)) if isinstance(
+                    dag := self.known.get(name), DraftDag
+                ):
                     return dag
                 case ast.Call() if self._is_operator(one) or self._last(one) in (*_STATEMENT_NAMES, "TaskGroup"):
                     makes = True
                 case ast.Name(id=name) if isinstance(self.known.get(name), Tasks):
                     makes = True
-                case ast.Call(func=ast.Name(id=name)) if isinstance(self.known.get(name), Function) or (name in self.makers and self.assigned):
+                case ast.Call(func=ast.Name(id=name)) if isinstance(self.known.get(name), Function) or (
+                    name in self.makers and self.assigned
+                ):
                     makes = True
-        return (self.assigned or self.opened or [None])[-1] if makes else None
+        open_dags = self.assigned or self.opened
+        return open_dags[-1] if makes and open_dags else None
 
     def _in_dag(self, dag: DraftDag, statements: Sequence[ast.stmt]) -> None:
         outer, self.dag = self.dag, dag
@@ -392,17 +453,26 @@ class _File:
     def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         """A function or class."""
         if isinstance(node, ast.ClassDef):
-            if node.name in self.airflow_classes or any(self._is_airflow(one) for base in node.bases for one in ast.walk(base)):
-                self._comment_out(node, f"the class {node.name} of Airflow", "Write what it does as a function that a task calls")
+            if node.name in self.airflow_classes or any(
+                self._is_airflow(one) for base in node.bases for one in ast.walk(base)
+            ):
+                self._comment_out(
+                    node, f"the class {node.name} of Airflow", "Write what it does as a function that a task calls"
+                )
             else:
                 self._keep(node)
             return
-        decorator = next((one for one in node.decorator_list if self._is_airflow(one.func if isinstance(one, ast.Call) else one)), None)
+        decorator = next(
+            (one for one in node.decorator_list if self._is_airflow(one.func if isinstance(one, ast.Call) else one)),
+            None,
+        )
         if decorator is None:
             self._keep_function(node)
             return
         dotted = self.source.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        settings = {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
+        settings = (
+            {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
+        )
         last = dotted.rpartition(".")[2]
         if isinstance(node, ast.AsyncFunctionDef):
             self.is_async.add(node.name)
@@ -423,13 +493,19 @@ class _File:
             for one in others:
                 if self._last(one) in ("run_if", "skip_if"):
                     self.remark(one, f"@task.{self._last(one)}", "Begin the task with `if ...: ctx.skip(reason)`")
-                elif self._last(one) not in ("setup", "teardown") and self._is_airflow(one.func if isinstance(one, ast.Call) else one):
-                    settings |= {each.arg: each.value for each in one.keywords if each.arg} if isinstance(one, ast.Call) else {}
+                elif self._last(one) not in ("setup", "teardown") and self._is_airflow(
+                    one.func if isinstance(one, ast.Call) else one
+                ):
+                    settings |= (
+                        {each.arg: each.value for each in one.keywords if each.arg} if isinstance(one, ast.Call) else {}
+                    )
             self.known[node.name] = function = Function(node, kind, settings)
             if not self._is_inlined(function):
                 self._keep_function(node)
         else:
-            self._comment_out(node, f"{node.name}, decorated by @{last}", "Make a DAG with a task that writes the table")
+            self._comment_out(
+                node, f"{node.name}, decorated by @{last}", "Make a DAG with a task that writes the table"
+            )
 
     # -- DAGs --------------------------------------------------------------------------------------------------------
     def _with_dag(self, node: ast.With, made: ast.Call, name: ast.expr | None) -> None:
@@ -447,10 +523,18 @@ class _File:
         given |= dict(zip(("dag_id", "description", "schedule"), made.args, strict=False))
         dag_id = given.get("dag_id")
         text = self.reader.text_of(dag_id)
-        name = self._name_of(text) if text else f"{variable.rstrip('_')}_{made.lineno}" if variable.startswith("dag") else variable
+        name = (
+            self._name_of(text)
+            if text
+            else f"{variable.rstrip('_')}_{made.lineno}"
+            if variable.startswith("dag")
+            else variable
+        )
         return self._dag(made, given, name, None if text == name else unparse(dag_id) if dag_id else None, text)
 
-    def _dag(self, node: ast.AST, given: dict[str, ast.expr], name: str, id_text: str | None, dag_id: str | None = None) -> DraftDag:
+    def _dag(
+        self, node: ast.AST, given: dict[str, ast.expr], name: str, id_text: str | None, dag_id: str | None = None
+    ) -> DraftDag:
         dag = DraftDag(name, {})
         with self.noting(dag.remarks):
             if any(one.arg is None for one in getattr(node, "keywords", [])):
@@ -473,13 +557,17 @@ class _File:
         self.known[node.name] = dag
         arguments = [*node.args.args, *node.args.kwonlyargs]
         defaults = dict(zip((one.arg for one in reversed(node.args.args)), reversed(node.args.defaults), strict=False))
-        defaults |= {one.arg: value for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value}
+        defaults |= {
+            one.arg: value for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
+        }
         params = []
         with self.noting(dag.remarks):
             for one in arguments:
                 self.known[one.arg] = DagParam(one.arg)
                 default = defaults.get(one.arg)
-                params.append(f"{quoted(one.arg)}: {(self.reader.param(default, one.arg, self.remark) if default else None) or 'None'}")
+                params.append(
+                    f"{quoted(one.arg)}: {(self.reader.param(default, one.arg, self.remark) if default else None) or 'None'}"
+                )
         if params:
             dag.settings["params"] = "{" + ", ".join(params) + "}"
         body = list(node.body)
@@ -511,13 +599,19 @@ class _File:
                 self._import(node)
                 self.sink += [Code(text) for text in self.result.imports[before:]]
                 del self.result.imports[before:]
-            case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if self._last(made) == "TaskGroup":
+            case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if (
+                self._last(made) == "TaskGroup"
+            ):
                 self.sink += comments
                 self._with_group(made, name, node.body)
-            case ast.With(items=[ast.withitem(context_expr=ast.Name(id=name))]) if isinstance(self.known.get(name), DraftDag):
+            case ast.With(items=[ast.withitem(context_expr=ast.Name(id=name))]) if isinstance(
+                self.known.get(name), DraftDag
+            ):
                 for one in node.body:
                     self.inner(one)
-            case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if self._last(made) == "DAG":
+            case ast.With(items=[ast.withitem(context_expr=ast.Call() as made, optional_vars=name)]) if (
+                self._last(made) == "DAG"
+            ):
                 self._with_dag(node, made, name)
             case ast.With(items=[ast.withitem(context_expr=made_)]) if self._concerns_tasks(made_):
                 self.sink += comments
@@ -525,13 +619,17 @@ class _File:
                 text = self._settled(text)
                 inner_tasks = self._group("", "within", node.body)
                 if teardown is not None and inner_tasks.symbols:
-                    setups = sorted({str(up.variable) for one in teardown.symbols for up in one.upstream if up.variable})
+                    setups = sorted(
+                        {str(up.variable) for one in teardown.symbols for up in one.upstream if up.variable}
+                    )
                     self._flush(self._ordered((inner_tasks.last or "[]", inner_tasks), (text, teardown))[0])
                     for setup in setups:
                         self._flush(f"{setup} >> {inner_tasks.first}")
-            case ast.With() if any(self._is_airflow(one.context_expr.func) for one in node.items if isinstance(one.context_expr, ast.Call)):
-                for one in node.items:
-                    self.remark(node, unparse(one.context_expr)[:60], "It has no equal here")
+            case ast.With() if any(
+                self._is_airflow(one.context_expr.func) for one in node.items if isinstance(one.context_expr, ast.Call)
+            ):
+                for item in node.items:
+                    self.remark(node, unparse(item.context_expr)[:60], "It has no equal here")
                 for inner in node.body:
                     self.inner(inner)
             case ast.For() | ast.While() | ast.If() | ast.With() | ast.Try() if self._concerns_tasks(node):
@@ -542,7 +640,9 @@ class _File:
             case ast.Return(value=value) if value is not None and self._concerns_tasks(node):
                 text, _ = self.value(value)
                 self.sink.append(Code(f"return {text}"))
-            case ast.Assign(targets=[ast.Attribute(attr=attr) as target]) if attr.startswith("doc") or attr == "trigger_rule":
+            case ast.Assign(targets=[ast.Attribute(attr=attr) as target]) if (
+                attr.startswith("doc") or attr == "trigger_rule"
+            ):
                 if not attr.startswith("doc"):
                     self.remark(node, unparse(target), "Set it where the task is made")
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() if self._concerns_tasks(node):
@@ -555,7 +655,11 @@ class _File:
         """Whether it makes tasks, or names some."""
         for one in ast.walk(node):
             match one:
-                case ast.Call() if self._is_operator(one) or self._last(one) in (*_STATEMENT_NAMES, "TaskGroup", "Label"):
+                case ast.Call() if self._is_operator(one) or self._last(one) in (
+                    *_STATEMENT_NAMES,
+                    "TaskGroup",
+                    "Label",
+                ):
                     return True
                 case ast.Name(id=name) if isinstance(self.known.get(name), Tasks | Function) or name in self.makers:
                     return True
@@ -565,29 +669,35 @@ class _File:
                     return True
         return False
 
-    def _block(self, node: ast.stmt, inner: object) -> None:
+    def _block(self, node: ast.stmt, inner: Callable[[ast.stmt], None]) -> None:
         """A compound statement, whose statements are handled one by one."""
-        assert callable(inner)
         is_loop = isinstance(node, ast.For | ast.While)
         if is_loop:
             self.loops.append({*bound_by(node)})
-        header = {
-            ast.For: lambda: f"for {unparse(node.target)} in {self._plain(node.iter)}:",  # type: ignore[attr-defined]
-            ast.While: lambda: f"while {unparse(node.test)}:",  # type: ignore[attr-defined]
-            ast.If: lambda: f"if {self._plain(node.test)}:",  # type: ignore[attr-defined]
-            ast.With: lambda: f"with {', '.join(map(unparse, node.items))}:",  # type: ignore[attr-defined]
-            ast.Try: lambda: "try:",
-        }[type(node)]()
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Name) and isinstance(tasks := self.known.get(node.iter.id), Tasks):
-            if isinstance(node.target, ast.Name):
-                self.known[node.target.id] = Tasks(tasks.symbols)
-        parts = [(header, node.body)]  # type: ignore[attr-defined]
+        match node:
+            case ast.For(target=target, iter=values):
+                header = f"for {unparse(target)} in {self._plain(values)}:"
+                tasks = self.known.get(values.id) if isinstance(values, ast.Name) else None
+                if isinstance(tasks, Tasks) and isinstance(target, ast.Name):
+                    self.known[target.id] = Tasks(tasks.symbols)
+            case ast.While(test=test):
+                header = f"while {unparse(test)}:"
+            case ast.If(test=test):
+                header = f"if {self._plain(test)}:"
+            case ast.With(items=items):
+                header = f"with {', '.join(map(unparse, items))}:"
+            case _:
+                header = "try:"
+        parts: list[tuple[str, list[ast.stmt]]] = [(header, node.body)]  # type: ignore[attr-defined]
         parts += [
             (f"except{' ' + unparse(one.type) if one.type else ''}{' as ' + one.name if one.name else ''}:", one.body)
             for one in getattr(node, "handlers", [])
         ]
-        parts += [("else:", node.orelse)] if getattr(node, "orelse", None) else []
-        parts += [("finally:", node.finalbody)] if getattr(node, "finalbody", None) else []
+        parts += [
+            (head, rest)
+            for head, name in (("else:", "orelse"), ("finally:", "finalbody"))
+            if (rest := getattr(node, name, None))
+        ]
         for head, statements in parts:
             block = Block(head, [])
             self.sink.append(block)
@@ -607,7 +717,12 @@ class _File:
         value = node.value
         assert value is not None
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id in self.stored_once and self._makes(value):
+        if (
+            len(targets) == 1
+            and isinstance(targets[0], ast.Name)
+            and targets[0].id in self.stored_once
+            and self._makes(value)
+        ):
             self.target = targets[0].id
         text, found = self.value(value)
         self.target = None
@@ -625,7 +740,9 @@ class _File:
                             self.known[one.id] = Tasks([symbol])
                 case ast.Subscript(value=ast.Name(id=name)), Tasks(symbols=symbols):
                     before = self.known.get(name)
-                    self.known[name] = Tasks([*(before.symbols if isinstance(before, Tasks) else []), *symbols], is_list=True)
+                    self.known[name] = Tasks(
+                        [*(before.symbols if isinstance(before, Tasks) else []), *symbols], is_list=True
+                    )
         written = " = ".join(map(unparse, targets))
         if text == written:
             return
@@ -638,7 +755,9 @@ class _File:
             case ast.Call(args=arguments) if self._last(node) in _STATEMENT_NAMES:
                 self._chain(self._last(node), node, arguments)
                 return
-            case ast.Call(func=ast.Attribute(value=owner, attr="set_downstream" | "set_upstream" as method), args=[other, *_]):
+            case ast.Call(
+                func=ast.Attribute(value=owner, attr="set_downstream" | "set_upstream" as method), args=[other, *_]
+            ):
                 before, after = (owner, other) if method == "set_downstream" else (other, owner)
                 text, _ = self._ordered(self.value(before), self.value(after))
                 self.sink.append(Code(text))
@@ -647,12 +766,16 @@ class _File:
                 text, found = self.value(added)
                 before_ = self.known.get(name)
                 if isinstance(found, Tasks):
-                    self.known[name] = Tasks([*(before_.symbols if isinstance(before_, Tasks) else []), *found.symbols], is_list=True)
+                    self.known[name] = Tasks(
+                        [*(before_.symbols if isinstance(before_, Tasks) else []), *found.symbols], is_list=True
+                    )
                 self.sink.append(Code(f"{name}.{node.func.attr}({text})"))  # type: ignore[attr-defined]
                 return
         text, _ = self.value(node)
         tree = ast.parse(text, mode="eval").body
-        if not isinstance(tree, ast.Name | ast.Constant) and not (isinstance(tree, ast.List) and all(isinstance(one, ast.Name) for one in tree.elts)):
+        if not isinstance(tree, ast.Name | ast.Constant) and not (
+            isinstance(tree, ast.List) and all(isinstance(one, ast.Name) for one in tree.elts)
+        ):
             self.sink.append(Code(text))
 
     def _chain(self, kind: str, node: ast.Call, arguments: Sequence[ast.expr]) -> None:
@@ -663,7 +786,9 @@ class _File:
         if any(isinstance(one, ast.Starred) for one in arguments):
             self.remark(node, f"{kind} with *", "Put the tasks in order with >>")
             return
-        values = [self.value(one) for one in arguments if not (isinstance(one, ast.Call) and self._last(one) == "Label")]
+        values = [
+            self.value(one) for one in arguments if not (isinstance(one, ast.Call) and self._last(one) == "Label")
+        ]
         before = values[0]
         for after in values[1:]:
             if kind == "chain" and self._is_list(before) and self._is_list(after):
@@ -673,7 +798,9 @@ class _File:
                     for left, right in zip(lists[0].elts, lists[1].elts, strict=False):  # type: ignore[attr-defined]
                         self.sink.append(Code(f"{unparse(left)} >> {unparse(right)}"))
                 else:
-                    self.sink.append(Block(f"for before, after in zip({before[0]}, {after[0]}):", [Code("before >> after")]))
+                    self.sink.append(
+                        Block(f"for before, after in zip({before[0]}, {after[0]}):", [Code("before >> after")])
+                    )
                 if before[1] and after[1]:
                     for one, other in zip(before[1].symbols, after[1].symbols, strict=False):
                         one.downstream.add(other)
@@ -695,7 +822,9 @@ class _File:
 
     @staticmethod
     def _is_list(value: tuple[str, Tasks | None]) -> bool:
-        return isinstance(ast.parse(value[0], mode="eval").body, ast.List) or (value[1] is not None and value[1].is_list)
+        return isinstance(ast.parse(value[0], mode="eval").body, ast.List) or (
+            value[1] is not None and value[1].is_list
+        )
 
     # -- expressions -------------------------------------------------------------------------------------------------
     def value(self, node: ast.expr) -> tuple[str, Tasks | None]:
@@ -723,7 +852,10 @@ class _File:
                 texts = [f"{star}{text}" for star, (text, _) in zip(stars, parts, strict=True)]
                 if isinstance(node, ast.Tuple):
                     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})", Tasks(symbols) if symbols else None
-                first = [f"{star}{tasks.first if tasks and tasks.first else text}" for star, (text, tasks) in zip(stars, parts, strict=True)]
+                first = [
+                    f"{star}{tasks.first if tasks and tasks.first else text}"
+                    for star, (text, tasks) in zip(stars, parts, strict=True)
+                ]
                 last = f"[{', '.join(texts)}]"
                 return last, Tasks(symbols, True, f"[{', '.join(first)}]", last) if symbols else None
             case ast.Attribute(value=owner, attr="output"):
@@ -808,7 +940,9 @@ class _File:
         self.sink.append(Code(f"{name} = {text}"))
         return name
 
-    def _ordered_back(self, after: tuple[str, Tasks | None], before: tuple[str, Tasks | None]) -> tuple[str, Tasks | None]:
+    def _ordered_back(
+        self, after: tuple[str, Tasks | None], before: tuple[str, Tasks | None]
+    ) -> tuple[str, Tasks | None]:
         left, right = after[0], before[0]
         if isinstance(ast.parse(left, mode="eval").body, ast.BinOp):
             left = self._settled(left)
@@ -834,7 +968,11 @@ class _File:
             return self._operator(node)
         match node.func:
             case ast.Name(id=name) if isinstance(function := self.known.get(name), Function):
-                return self._group_call(function, node) if function.kind == "group" else self._task_call(function, node, {})
+                return (
+                    self._group_call(function, node)
+                    if function.kind == "group"
+                    else self._task_call(function, node, {})
+                )
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")) as override if isinstance(
                 function := self.known.get(name), Function
             ):
@@ -844,9 +982,13 @@ class _File:
                 return self._task_call(function, node, more)
             case ast.Attribute(value=owner, attr="expand" | "expand_kwargs"):
                 return self._expanded(node, owner)
-            case ast.Call(func=called, args=[ast.Name(id=name)]) if self._last(called) == "task" and name in self.functions:
+            case ast.Call(func=called, args=[ast.Name(id=name)]) if (
+                self._last(called) == "task" and name in self.functions
+            ):
                 return self._task_call(Function(self.functions[name], "python", {}), node, {})
-            case ast.Call(func=ast.Call(func=called) as decorator, args=[ast.Name(id=name)]) if self._last(called) == "task" and name in self.functions:
+            case ast.Call(func=ast.Call(func=called) as decorator, args=[ast.Name(id=name)]) if (
+                self._last(called) == "task" and name in self.functions
+            ):
                 settings = {one.arg: one.value for one in decorator.keywords if one.arg}
                 return self._task_call(Function(self.functions[name], "python", settings), node, {})
         return None
@@ -862,7 +1004,9 @@ class _File:
         with self.noting(notes):
             reader = READERS.get(name)
             if reader is None:
-                made = missing(self, node, name, "Write here what it did, by the library of the service", frozenset(given))
+                made = missing(
+                    self, node, name, "Write here what it did, by the library of the service", frozenset(given)
+                )
             else:
                 made = reader(self, node, given)
             settings = self.reader.of_task(given, self.remark, made.known) | made.settings
@@ -878,7 +1022,9 @@ class _File:
         """Writes a task's function, where it has one; gives the expression that makes the task."""
         task_id = self.reader.text_of(id_node)
         if id_text is None:
-            id_text = quoted(task_id) if task_id is not None else unparse(id_node) if id_node is not None else quoted(kind)
+            id_text = (
+                quoted(task_id) if task_id is not None else unparse(id_node) if id_node is not None else quoted(kind)
+            )
         elif isinstance(parsed := ast.parse(id_text, mode="eval").body, ast.Constant):
             task_id = str(parsed.value)
         if task_id is None and id_node is None and id_text == quoted(kind):
@@ -889,11 +1035,22 @@ class _File:
         if task_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", prefix + task_id):
             safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", prefix + task_id)
             safe = safe.strip("_.") or f"task_{getattr(node, 'lineno', 0)}"
-            self.remark(node, f"the task id {task_id!r}", f"It is {safe!r} here: ids have letters of ASCII, digits, _, . and -")
+            self.remark(
+                node, f"the task id {task_id!r}", f"It is {safe!r} here: ids have letters of ASCII, digits, _, . and -"
+            )
             id_text = quoted(safe)
         dependencies = self._dependencies()
         if made.sql is not None:
-            symbol = Symbol(id_text, task_id is not None, None, loop_names=self._loop_names())
+            symbol = Symbol(
+                id_text,
+                task_id is not None,
+                None,
+                False,
+                None,
+                self._loop_names(),
+                self.dag,
+                getattr(node, "lineno", None),
+            )
             self.sink += notes
             text = call("sql", [id_text, made.sql, *keywords(settings)])
         else:
@@ -901,7 +1058,7 @@ class _File:
             plain = {**({} if id_text == quoted(name) else {"task_id": id_text}), **settings}
             draft = DraftTask(name, plain, made.body, self._bound(made.body), remarks=list(notes))
             self.sink.append(draft)
-            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, loop_names=self._loop_names())
+            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, None, self._loop_names(), self.dag)
             if made.with_result:
                 self.shells.append((symbol, made.with_result))
             text = f"{name}()"
@@ -923,6 +1080,8 @@ class _File:
     def _named(self, text: str, symbol: Symbol, base: str) -> str:
         target, self.target = self.target, None
         symbol.variable = target or self._free_name(f"{self._identifier(base)}_task")
+        if self.loops:
+            self.loops[-1].add(symbol.variable)
         self.sink.append(Code(f"{symbol.variable} = {text}"))
         return symbol.variable
 
@@ -934,7 +1093,11 @@ class _File:
 
     def _bound(self, body: str) -> str:
         """Of a loop's variables, those that the body uses: each task must keep its own."""
-        used = {node.id for node in ast.walk(ast.parse(textwrap.dedent(f"def f():\n{textwrap.indent(body, '    ')}\n    pass"))) if isinstance(node, ast.Name)}
+        used = {
+            node.id
+            for node in ast.walk(ast.parse(textwrap.dedent(f"def f():\n{textwrap.indent(body, '    ')}\n    pass")))
+            if isinstance(node, ast.Name)
+        }
         return ", ".join(f"{name}={name}" for name in sorted(self._loop_names() & used))
 
     def _loop_names(self) -> frozenset[str]:
@@ -959,13 +1122,19 @@ class _File:
             return written
         match node:
             case ast.Constant() | ast.Lambda():
-                return quoted(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else unparse(node)
+                return (
+                    quoted(node.value)
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+                    else unparse(node)
+                )
             case ast.Name(id=name) if isinstance(found := self.known.get(name), DagParam):
                 return f"ctx.params[{quoted(found.name)}]"
             case ast.Name(id=name) if isinstance(found := self.known.get(name), Tasks):
                 return self._result(found.last or name, found)
             case ast.Call(args=[inner, *more]) if self._last(node) in ("XComArg", "PlainXComArg"):
-                key = self.text_of(next((one.value for one in node.keywords if one.arg == "key"), more[0] if more else None))
+                key = self.text_of(
+                    next((one.value for one in node.keywords if one.arg == "key"), more[0] if more else None)
+                )
                 suffix = f"[{quoted(key)}]" if key not in (None, "return_value") and key is not None else ""
                 value, tasks = self.value(inner)
                 return self._result(value, tasks or Tasks([])) + suffix
@@ -974,9 +1143,15 @@ class _File:
                 return self._result(value, tasks or Tasks([]))
         if isinstance(node, ast.JoinedStr):
             return unparse(node)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("map", "zip", "concat"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("map", "zip", "concat")
+        ):
             if self._concerns_tasks(node.func.value):
-                self.remark(node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own")
+                self.remark(
+                    node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own"
+                )
         held = _Hold(self, at_runtime=True)
         text = self._filled(unparse(held.generic_visit(copy.deepcopy(node))))
         if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(ast.parse(text, mode="eval"))):
@@ -985,12 +1160,15 @@ class _File:
 
     def _makes(self, node: ast.AST) -> bool:
         match node:
+            case ast.Call() if self._is_operator(node):
+                return True
             case ast.Call(func=ast.Attribute(attr="expand" | "expand_kwargs", value=owner)):
                 return self._concerns_tasks(owner)
-            case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override"))):
+            case (
+                ast.Call(func=ast.Name(id=name))
+                | ast.Call(func=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")))
+            ):
                 return isinstance(self.known.get(name), Function)
-            case ast.Call():
-                return self._is_operator(node)
         return False
 
     def _result(self, text: str, tasks: Tasks) -> str:
@@ -1014,7 +1192,11 @@ class _File:
         elif op_args is not None:
             given.append(f"*{self.at_runtime(op_args)}")
         if isinstance(op_kwargs, ast.Dict) and all(isinstance(key, ast.Constant) for key in op_kwargs.keys):
-            given += [f"{key.value}={self.at_runtime(value)}" for key, value in zip(op_kwargs.keys, op_kwargs.values, strict=True)]  # type: ignore[union-attr]
+            given += [
+                f"{key.value}={self.at_runtime(value)}"
+                for key, value in zip(op_kwargs.keys, op_kwargs.values, strict=True)
+                if isinstance(key, ast.Constant)
+            ]
         elif op_kwargs is not None:
             given.append(f"**{self.at_runtime(op_kwargs)}")
         if "templates_dict" in arguments:
@@ -1025,13 +1207,21 @@ class _File:
             function = self._context_function(self.functions[node.id])
             return call(node.id, [*(["ctx"] if function.uses_ctx else []), *given])
         if isinstance(node, ast.Name) and node.id in self.source.origins:
-            self.remark(node, f"{node.id} comes from another file", "It gets no context of Airflow: pass it what it needs of ctx")
+            self.remark(
+                node,
+                f"{node.id} comes from another file",
+                "It gets no context of Airflow: pass it what it needs of ctx",
+            )
         return call(self._kept_text(node), given)
 
-    def _context_function(self, node: ast.FunctionDef, given: set[str] | None = None, positional: int = 0) -> ContextFunction:
+    def _context_function(
+        self, node: ast.FunctionDef, given: set[str] | None = None, positional: int = 0
+    ) -> ContextFunction:
         if node.name not in self.rewritten:
             names, count = self.callables.get(node.name, (set(), 0))
-            self.rewritten[node.name] = rewrite(self.source, node, names | (given or set()), self._is_airflow_name, count or positional)
+            self.rewritten[node.name] = rewrite(
+                self.source, node, names | (given or set()), self._is_airflow_name, count or positional
+            )
         return self.rewritten[node.name]
 
     def _is_airflow_name(self, dotted: str) -> bool:
@@ -1045,7 +1235,11 @@ class _File:
         name = function.node.name
         if name in self.is_async or any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
             return False
-        uses = [one for one in ast.walk(self.source.tree) if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)]
+        uses = [
+            one
+            for one in ast.walk(self.source.tree)
+            if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)
+        ]
         calls = [
             one
             for one in ast.walk(self.source.tree)
@@ -1054,13 +1248,20 @@ class _File:
                                       and one.func.func.attr == "override" and one.func.func.value in uses))
         ]  # fmt: skip
         same_name = sum(isinstance(one, ast.FunctionDef) and one.name == name for one in ast.walk(self.source.tree))
-        stored = any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store) for one in ast.walk(self.source.tree))
+        stored = any(
+            isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+            for one in ast.walk(self.source.tree)
+        )
         in_group = any(
             calls and calls[0] in set(ast.walk(one))
             for one in ast.walk(self.source.tree)
             if isinstance(one, ast.FunctionDef) and any(self._last(each) == "task_group" for each in one.decorator_list)
         )
-        is_plain = calls and not any(isinstance(one, ast.Starred) for one in calls[0].args) and not any(k.arg is None for k in calls[0].keywords)
+        is_plain = (
+            calls
+            and not any(isinstance(one, ast.Starred) for one in calls[0].args)
+            and not any(k.arg is None for k in calls[0].keywords)
+        )
         return len(uses) == len(calls) == 1 and same_name == 1 and not stored and not in_group and bool(is_plain)
 
     def _task_call(self, function: Function, node: ast.Call, more: dict[str, ast.expr]) -> tuple[str, Tasks]:
@@ -1069,7 +1270,10 @@ class _File:
         self.deps, outer = [], self.deps
         target, self.target = self.target, None
         with self.noting(notes):
-            positional = [f"*{self.at_runtime(one.value)}" if isinstance(one, ast.Starred) else self.at_runtime(one) for one in node.args]
+            positional = [
+                f"*{self.at_runtime(one.value)}" if isinstance(one, ast.Starred) else self.at_runtime(one)
+                for one in node.args
+            ]
             by_name = {one.arg or "**": self.at_runtime(one.value) for one in node.keywords}
             made, name = self._task_flow(function, node, positional, by_name, given)
             settings = self.reader.of_task(given, self.remark, _OF_DECORATORS) | made.settings
@@ -1088,7 +1292,11 @@ class _File:
         if self.loops:
             counter = self._free_name("numbers")
             self.sink_before_loop(Code(f"{counter} = itertools.count(1)"))
-            self.remark(node, f"the task {base} in a loop", f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable")
+            self.remark(
+                node,
+                f"the task {base} in a loop",
+                f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable",
+            )
             return f'f"{base}__{{next({counter})}}"'
         key = "".join(f"{group.prefix}." for group in self.groups) + str(base) + str(id(self.dag))
         count = self.ids[key] = self.ids.get(key, -1) + 1
@@ -1100,19 +1308,36 @@ class _File:
         items.insert(max(len(items) - 1, 0), item)
 
     def _task_flow(
-        self, function: Function, node: ast.Call, positional: list[str], by_name: dict[str, str], given: Mapping[str, ast.expr]
+        self,
+        function: Function,
+        node: ast.Call,
+        positional: list[str],
+        by_name: dict[str, str],
+        given: Mapping[str, ast.expr],
     ) -> tuple[Made, str | None]:
         kind = function.kind
         if kind in _OTHER_ENVIRONMENTS:
-            self.remark(node, f"@task.{kind}", "Packages of tasks are installed for their bundle: environment in docs/bundles.md")
+            self.remark(
+                node,
+                f"@task.{kind}",
+                "Packages of tasks are installed for their bundle: environment in docs/bundles.md",
+            )
         elif kind == "sensor":
-            self.remark(node, "@task.sensor", "Wait with waits_for=[rows(...)], [file(...)] or [condition(...)]; it looks once here, and fails if it is not there")
+            self.remark(
+                node,
+                "@task.sensor",
+                "Wait with waits_for=[rows(...)], [file(...)] or [condition(...)]; it looks once here, and fails if it is not there",
+            )
         elif kind not in ("python", "branch", "short_circuit", "bash", "pyspark"):
             return missing(self, node, f"@task.{kind}", "Write here what it did"), None
         context = self._context_function(function.node, set(by_name), len(positional))
         self._take_remarks(context)
         if kind == "pyspark":
-            by_name |= {name: text for name, text in (("spark", "ctx.spark"), ("sc", "ctx.spark.sparkContext")) if name in context.parameters}
+            by_name |= {
+                name: text
+                for name, text in (("spark", "ctx.spark"), ("sc", "ctx.spark.sparkContext"))
+                if name in context.parameters
+            }
         if self._is_inlined(function):
             bound = dict(zip(context.parameters, positional, strict=False)) | by_name
             bound = {**_defaults(function.node, context.parameters), **bound}
@@ -1137,7 +1362,9 @@ class _File:
             env = {"env": f"{{**os.environ, **{self.at_runtime(given['env'])}}}"} if "env" in given else {}
             return Made(shell(called, env), with_result=shell(called, env, keeps_output=True)), None
         if kind == "sensor":
-            return Made(f'done = {called}\nif not done:\n    raise RuntimeError("what it waits for is not there")'), None
+            return Made(
+                f'done = {called}\nif not done:\n    raise RuntimeError("what it waits for is not there")'
+            ), None
         return Made(f"return {called}"), None
 
     def _take_remarks(self, context: ContextFunction) -> None:
@@ -1166,18 +1393,37 @@ class _File:
                 name = self.source.dotted(owner).rpartition(".")[2]
                 for one in [*node.keywords, *(ast.keyword(None, each) for each in node.args)]:
                     self.at_runtime(one.value)
-                made = missing(self, node, f"{name}.expand", "Loop over its values in one task, or make a task of each in a loop", frozenset(fixed))
-                settings = self.reader.of_task(fixed, self.remark, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"})
+                made = missing(
+                    self,
+                    node,
+                    f"{name}.expand",
+                    "Loop over its values in one task, or make a task of each in a loop",
+                    frozenset(fixed),
+                )
+                settings = self.reader.of_task(
+                    fixed, self.remark, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"}
+                )
                 found = self._task(node, fixed.get("task_id"), settings, made, notes, name)
             self.deps = outer
             return found
         if function.kind == "group":
             self.remark(node, f"the mapped task group {function.node.name}", _ONE_BY_ONE)
-            made = Made(f'raise NotImplementedError("the mapped task group {function.node.name} of Airflow: loop over its values in one task")')
+            made = Made(
+                f'raise NotImplementedError("the mapped task group {function.node.name} of Airflow: loop over its values in one task")'
+            )
             self.deps, outer = [], self.deps
             for one in node.keywords:
                 self.at_runtime(one.value)
-            found = self._task(node, None, {}, made, notes, function.node.name, self._function_name(None, function.node.name), quoted(function.node.name))
+            found = self._task(
+                node,
+                None,
+                {},
+                made,
+                notes,
+                function.node.name,
+                self._function_name(None, function.node.name),
+                quoted(function.node.name),
+            )
             self.deps = outer
             return found
         self.deps, outer = [], self.deps
@@ -1185,7 +1431,10 @@ class _File:
             context = self._context_function(function.node, set(fixed) | {one.arg for one in node.keywords if one.arg})
             self._take_remarks(context)
             self.remark(node, f"the mapped task {function.node.name}", _ONE_BY_ONE)
-            arguments = [*(["ctx"] if context.uses_ctx else []), *(f"{name}={self.at_runtime(value)}" for name, value in fixed.items())]
+            arguments = [
+                *(["ctx"] if context.uses_ctx else []),
+                *(f"{name}={self.at_runtime(value)}" for name, value in fixed.items()),
+            ]
             if isinstance(node.func, ast.Attribute) and node.func.attr == "expand_kwargs":
                 loops = f"for each in {self.at_runtime(node.args[0])}"
                 arguments.append("**each")
@@ -1196,13 +1445,24 @@ class _File:
             given = {**function.settings, **override}
             settings = self.reader.of_task(given, self.remark, _OF_DECORATORS)
             id_text = self._id_of_call(function, given, node)
-            found = self._task(node, None, settings, Made(body), notes, function.node.name, self._function_name(None, function.node.name), id_text)
+            found = self._task(
+                node,
+                None,
+                settings,
+                Made(body),
+                notes,
+                function.node.name,
+                self._function_name(None, function.node.name),
+                id_text,
+            )
         self.deps = outer
         return found
 
     # -- task groups -------------------------------------------------------------------------------------------------
     def _with_group(self, made: ast.Call, name: ast.expr | None, body: Sequence[ast.stmt]) -> None:
-        given = {one.arg: one.value for one in made.keywords if one.arg} | dict(zip(("group_id",), made.args, strict=False))
+        given = {one.arg: one.value for one in made.keywords if one.arg} | dict(
+            zip(("group_id",), made.args, strict=False)
+        )
         if "default_args" in given:
             self.remark(made, "default_args of a task group", "Give its tasks the settings")
         prefixed = given.get("prefix_group_id")
@@ -1213,7 +1473,9 @@ class _File:
             self.known[name.id] = tasks
 
     def _group(self, prefix: str, base: str, body: Sequence[ast.stmt]) -> Tasks:
-        has_loops = bool(self.loops) or any(isinstance(one, _LOOPS) for statement in body for one in ast.walk(statement))
+        has_loops = bool(self.loops) or any(
+            isinstance(one, _LOOPS) for statement in body for one in ast.walk(statement)
+        )
         group = Group(prefix, collects=self._free_name(f"{self._identifier(base)}_tasks") if has_loops else None)
         if group.collects:
             self.sink.append(Code(f"{group.collects} = []"))
@@ -1231,13 +1493,22 @@ class _File:
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
         """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
         base = self.text_of(function.settings.get("group_id")) or function.node.name
+        self.target = None
         key = f"group {base} {id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1
         prefixed = function.settings.get("prefix_group_id")
-        prefix = "" if isinstance(prefixed, ast.Constant) and prefixed.value is False else f"{base}__{count}" if count else base
+        prefix = (
+            ""
+            if isinstance(prefixed, ast.Constant) and prefixed.value is False
+            else f"{base}__{count}"
+            if count
+            else base
+        )
         parameters = [one.arg for one in [*function.node.args.args, *function.node.args.kwonlyargs]]
         outer = self.known.copy()
-        given = dict(zip(parameters, node.args, strict=False)) | {one.arg: one.value for one in node.keywords if one.arg}
+        given = dict(zip(parameters, node.args, strict=False)) | {
+            one.arg: one.value for one in node.keywords if one.arg
+        }
         defaults = _defaults(function.node, parameters)
         for parameter in parameters:
             if parameter in given:
@@ -1257,7 +1528,9 @@ class _File:
             body.append(ast.copy_location(ast.Assign([ast.Name("_returned_", ast.Store())], returned), returned))
         tasks = self._group(prefix, base, [one for one in body if not isinstance(one, ast.Return)])
         result = self.known.pop("_returned_", None)
-        self.sink[:] = [item for item in self.sink if not (isinstance(item, Code) and re.fullmatch(r"_returned_ = \w+", item.text))]
+        self.sink[:] = [
+            item for item in self.sink if not (isinstance(item, Code) and re.fullmatch(r"_returned_ = \w+", item.text))
+        ]
         for item in self.sink:
             if isinstance(item, Code) and item.text.startswith("_returned_ = "):
                 name = self._free_name(f"{self._identifier(base)}_result")
@@ -1280,11 +1553,15 @@ class _File:
         if isinstance(node, ast.ClassDef):
             airflow = []  # in its methods, at run time
         match node:
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if isinstance(self.known.get(name), DraftDag):
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if isinstance(
+                self.known.get(name), DraftDag
+            ):
                 airflow.append(name)
             case _ if any(isinstance(self.known.get(name), DraftDag) for name in names_in(node)):
                 airflow += [name for name in names_in(node) if isinstance(self.known.get(name), DraftDag)]
-        consumed = node.targets[0].id if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) else None
+        consumed = (
+            node.targets[0].id if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) else None
+        )
         if airflow and consumed and not isinstance(node.value, ast.Call):  # type: ignore[attr-defined]
             written = unparse(node)
             if consumed in self.reader.constants and "default" in written:
@@ -1322,7 +1599,9 @@ class _File:
             used = sorted(name for name in names_in(node) if is_airflow(self.source.origins.get(name, "")))
             for name in used:
                 origin = self.source.origins[name]
-                context.remarks.append(Remark(node.lineno, f"{origin} is used in {node.name}", instead_of_class(origin)))
+                context.remarks.append(
+                    Remark(node.lineno, f"{origin} is used in {node.name}", instead_of_class(origin))
+                )
         self._take_remarks(context)
         header = self._header(node, context) if is_task or context.remarks or node.decorator_list else None
         if header is None:
@@ -1341,13 +1620,19 @@ class _File:
                 parts.append(self._parameter(one, defaults.get(one.arg)))
         if arguments.vararg:
             parts.append(f"*{arguments.vararg.arg}")
-        named = [(one, value) for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if one.arg in kept]
+        named = [
+            (one, value)
+            for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if one.arg in kept
+        ]
         if named and not arguments.vararg:
             parts.append("*")
         parts += [self._parameter(one, unparse(value) if value else None) for one, value in named]
-        if arguments.kwarg and re.search(rf"\b{arguments.kwarg.arg}\b", context.body) and f"{arguments.kwarg.arg} = " not in "\n".join(context.preamble):
-            parts.append(f"**{arguments.kwarg.arg}")
-        elif arguments.kwarg and (self.callables.get(node.name, (set(), 0))[0] - kept):
+        if (
+            arguments.kwarg
+            and re.search(rf"\b{arguments.kwarg.arg}\b", context.body)
+            and f"{arguments.kwarg.arg} = " not in "\n".join(context.preamble)
+        ) or (arguments.kwarg and (self.callables.get(node.name, (set(), 0))[0] - kept)):
             parts.append(f"**{arguments.kwarg.arg}")
         decorators = [f"@{unparse(one)}\n" for one in node.decorator_list
                       if not self._is_airflow(one.func if isinstance(one, ast.Call) else one)]  # fmt: skip
@@ -1380,7 +1665,9 @@ class _File:
                     if isinstance(found, DraftDag):
                         block.items.append(Code(f"return {found.function}"))
                         continue
-                    block.items.append(Code(f"return {found.last if isinstance(found, Tasks) and found.last else one.value.id}"))
+                    block.items.append(
+                        Code(f"return {found.last if isinstance(found, Tasks) and found.last else one.value.id}")
+                    )
                     continue
                 (self.top if makes_dags else self.inner)(one)
         self.dag = before
@@ -1392,7 +1679,9 @@ class _File:
     def _comment_out(self, node: ast.stmt, what: str, instead: str) -> None:
         self.remark(node, what, instead)
         lines = [f"# {line}".rstrip() for line in self.source.segment(node).splitlines()]
-        names = [] if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else sorted(bound_by(node))
+        names = (
+            [] if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else sorted(bound_by(node))
+        )
         self.sink.append(Code("\n".join([*lines, *(f"{name} = None" for name in names)])))
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -1431,8 +1720,14 @@ class _File:
         """Commands whose last line another task takes as their result."""
         taken = {found[1] for found in re.finditer(r"ctx\.result\(([^()]*)\)", write(self.result))}
         for symbol, with_result in self.shells:
-            variables = {f"{name}.task_id" for name, known in self.known.items() if isinstance(known, Tasks) and symbol in known.symbols}
-            if symbol.task is not None and (symbol.id_text in taken or symbol.id_text.replace('"', "'") in taken or variables & taken):
+            variables = {
+                f"{name}.task_id"
+                for name, known in self.known.items()
+                if isinstance(known, Tasks) and symbol in known.symbols
+            }
+            if symbol.task is not None and (
+                symbol.id_text in taken or symbol.id_text.replace('"', "'") in taken or variables & taken
+            ):
                 symbol.task.body = with_result
 
     # -- branches ----------------------------------------------------------------------------------------------------
@@ -1443,16 +1738,38 @@ class _File:
                 others = branch.downstream - {after}
                 if any(after in _all_after(other) for other in others):
                     continue
-                choice = f"(ctx.result({branch.id_text}) or [])" if branch.is_static else f"(ctx.result({branch.variable}.task_id) or [])"
+                choice = (
+                    f"(ctx.result({branch.id_text}) or [])"
+                    if branch.is_static
+                    else f"(ctx.result({branch.variable}.task_id) or [])"
+                )
                 if after.task is not None:
                     test = f"if {after.id_text} not in {choice}:"
                     after.task.guards.append(f'{test}\n    ctx.skip("not chosen by the branch before")')
                     names = names_in(ast.parse(f"{after.id_text}, {choice}")) & (after.loop_names | branch.loop_names)
                     bound = [one for one in after.task.parameters.split(", ") if one]
-                    after.task.parameters = ", ".join(dict.fromkeys([*bound, *(f"{name}={name}" for name in sorted(names))]))
+                    after.task.parameters = ", ".join(
+                        dict.fromkeys([*bound, *(f"{name}={name}" for name in sorted(names))])
+                    )
+                elif (
+                    after.dag is not None
+                    and after.is_static
+                    and branch.variable
+                    and after.variable
+                    and not after.loop_names
+                ):
+                    body = f'if {after.id_text} not in {choice}:\n    ctx.skip("not chosen by the branch before")'
+                    name = self._free_name(f"{self._identifier(after.variable)}_chosen")
+                    id_text = quoted(f"{ast.literal_eval(after.id_text)}.chosen")
+                    after.dag.items += [
+                        DraftTask(name, {"task_id": id_text}, body),
+                        Code(f"{branch.variable} >> {name}() >> {after.variable}"),
+                    ]
                 else:
                     instead = "Put a Python task before it that skips itself, or make it one with ctx.spark.sql"
-                    remark = Remark(None, f"the SQL task {after.id_text} comes after the branch {branch.id_text}", instead)
+                    remark = Remark(
+                        after.line, f"the SQL task {after.id_text} comes after the branch {branch.id_text}", instead
+                    )
                     self.result.remarks.append(remark)
 
 
@@ -1480,11 +1797,15 @@ class _Hold(ast.NodeTransformer):
 
     def _is_one(self, node: ast.expr) -> bool:
         known = self.walk.known.get(node.id) if isinstance(node, ast.Name) else None
-        if self.at_runtime and (isinstance(known, DagParam | Tasks) or isinstance(node, ast.Constant) and "{{" in str(node.value)):
+        if self.at_runtime and (
+            isinstance(known, DagParam | Tasks) or (isinstance(node, ast.Constant) and "{{" in str(node.value))
+        ):
             return True
         if isinstance(node, ast.Attribute) and node.attr == "output":
             return self.walk._concerns_tasks(node.value)
-        if ".TriggerRule." in self.walk.source.dotted(node) or (isinstance(node, ast.Call) and self.walk._last(node) in ("XComArg", "PlainXComArg")):
+        if ".TriggerRule." in self.walk.source.dotted(node) or (
+            isinstance(node, ast.Call) and self.walk._last(node) in ("XComArg", "PlainXComArg")
+        ):
             return True
         return self.walk._makes(node)
 
@@ -1507,7 +1828,9 @@ def _open_dags(items: Sequence[Item]) -> Iterator[DraftDag]:
 def _defaults(node: ast.FunctionDef, parameters: Sequence[str]) -> dict[str, str]:
     positional = [one.arg for one in [*node.args.posonlyargs, *node.args.args]]
     found = dict(zip(reversed(positional), map(unparse, reversed(node.args.defaults)), strict=False))
-    found |= {one.arg: unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value}
+    found |= {
+        one.arg: unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
+    }
     return {name: found[name] for name in parameters if name in found}
 
 
@@ -1548,7 +1871,9 @@ def _tail(text: str) -> str:
 
 def _after_docstring(body: str, lines: Sequence[str]) -> str:
     first = next(iter(ast.parse(body).body), None)
-    is_doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    is_doc = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
     end = (first.end_lineno or 0) if first is not None and is_doc else 0
     texts = body.splitlines()
     return "\n".join([*texts[:end], *lines, *texts[end:]])
