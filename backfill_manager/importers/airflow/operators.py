@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from backfill_manager.importers.airflow import templates
+from backfill_manager.importers.airflow.settings import COMMON
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
 Arguments = Mapping[str, ast.expr]
@@ -41,6 +42,7 @@ Reader = Callable[[Operators, ast.Call, Arguments], Made]
 
 def missing(walk: Operators, node: ast.Call, name: str, instead: str, known: frozenset[str] = frozenset()) -> Made:
     walk.remark(node, f"{name} has no equal", instead)
+    known -= COMMON
     was = "".join(f"# {line}\n" for line in unparse(node).splitlines())
     return Made(
         f"{was}raise NotImplementedError({quoted(f'{name} of Airflow: write here what it did')})",

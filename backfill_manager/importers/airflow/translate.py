@@ -148,6 +148,9 @@ class _File:
         self.assigned: list[DraftDag] = []  # `dag = DAG(...)`, without a body of their own
         self.groups: list[Group] = []
         self.loops: list[set[str]] = []
+        self.parameters: set[str] = (
+            set()
+        )  # of functions of task groups, which stand at their calls: each call has its own
         self.symbols: list[Symbol] = []
         self.ids: dict[str, int] = {}  # how often a task function was called, by its id
         self.deps: list[tuple[str, Tasks]] = []  # of the task whose arguments are read
@@ -409,7 +412,7 @@ class _File:
                 for node in ast.walk(ast.parse(write(self.result)))
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             }
-            unused = [number for number, name in self.optional.items() if name not in used]
+            unused = [number for number, name in self.optional.items() if name in self.reader.consumed - used]
             if not unused:
                 return
             _without(self.result.items, set(unused))
@@ -617,7 +620,7 @@ class _File:
                 self.sink += comments
                 text, teardown = self.value(made_)
                 text = self._settled(text)
-                inner_tasks = self._group("", "within", node.body)
+                inner_tasks, _ = self._group("", "within", node.body)
                 if teardown is not None and inner_tasks.symbols:
                     setups = sorted(
                         {str(up.variable) for one in teardown.symbols for up in one.upstream if up.variable}
@@ -1101,7 +1104,7 @@ class _File:
         return ", ".join(f"{name}={name}" for name in sorted(self._loop_names() & used))
 
     def _loop_names(self) -> frozenset[str]:
-        return frozenset().union(*self.loops)
+        return frozenset().union(*self.loops, self.parameters)
 
     def text_of(self, node: ast.expr | None) -> str | None:
         match node:
@@ -1468,11 +1471,14 @@ class _File:
         prefixed = given.get("prefix_group_id")
         group_id = self.text_of(given.get("group_id")) or (name.id if isinstance(name, ast.Name) else "group")
         has_prefix = not (isinstance(prefixed, ast.Constant) and prefixed.value is False)
-        tasks = self._group(group_id if has_prefix else "", group_id, body)
+        tasks, _ = self._group(group_id if has_prefix else "", group_id, body)
         if isinstance(name, ast.Name):
             self.known[name.id] = tasks
 
-    def _group(self, prefix: str, base: str, body: Sequence[ast.stmt]) -> Tasks:
+    def _group(
+        self, prefix: str, base: str, body: Sequence[ast.stmt], returned: ast.expr | None = None
+    ) -> tuple[Tasks, Tasks | None]:
+        """The tasks of a group, and those that its function returns."""
         has_loops = bool(self.loops) or any(
             isinstance(one, _LOOPS) for statement in body for one in ast.walk(statement)
         )
@@ -1482,13 +1488,14 @@ class _File:
         self.groups.append(group)
         for one in body:
             self.inner(one)
+        result = self.value(returned)[1] if returned is not None and self._concerns_tasks(returned) else None
         self.groups.pop()
         if group.collects:
-            return Tasks(group.symbols, True, group.collects, group.collects)
+            return Tasks(group.symbols, True, group.collects, group.collects), result
         members = set(group.symbols)
         first = [one for one in group.symbols if not one.upstream & members]
         last = [one for one in group.symbols if not one.downstream & members]
-        return Tasks(group.symbols, False, _names(first), _names(last))
+        return Tasks(group.symbols, False, _names(first), _names(last)), result
 
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
         """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
@@ -1516,33 +1523,18 @@ class _File:
             else:
                 text, tasks = defaults.get(parameter, "None"), None
             self.known[parameter] = tasks
-            if self.loops:
-                self.loops[-1].add(parameter)
+            self.parameters.add(parameter)
             if text != parameter:
                 self.sink.append(Code(f"{parameter} = {text}"))
         body = list(function.node.body)
         if ast.get_docstring(function.node) is not None:
             body.pop(0)
-        returned = body.pop().value if body and isinstance(body[-1], ast.Return) else None  # type: ignore[attr-defined]
-        if returned is not None and self._concerns_tasks_or_known(returned, body):
-            body.append(ast.copy_location(ast.Assign([ast.Name("_returned_", ast.Store())], returned), returned))
-        tasks = self._group(prefix, base, [one for one in body if not isinstance(one, ast.Return)])
-        result = self.known.pop("_returned_", None)
-        self.sink[:] = [
-            item for item in self.sink if not (isinstance(item, Code) and re.fullmatch(r"_returned_ = \w+", item.text))
-        ]
-        for item in self.sink:
-            if isinstance(item, Code) and item.text.startswith("_returned_ = "):
-                name = self._free_name(f"{self._identifier(base)}_result")
-                item.text = item.text.replace("_returned_", name, 1)
+        returned = body[-1].value if body and isinstance(body[-1], ast.Return) else None
+        tasks, result = self._group(prefix, base, [one for one in body if not isinstance(one, ast.Return)], returned)
         self.known = outer | {name: value for name, value in self.known.items() if isinstance(value, Function)}
         if isinstance(result, Tasks) and len(result.symbols) == 1 and result.symbols[0].variable:
             return result.symbols[0].variable, Tasks(result.symbols, False, tasks.first, result.symbols[0].variable)
         return tasks.last or "[]", tasks
-
-    def _concerns_tasks_or_known(self, node: ast.expr, body: Sequence[ast.stmt]) -> bool:
-        assigned = set().union(*(bound_by(one) for one in body)) if body else set()
-        return self._concerns_tasks(node) or bool(names_in(node) & assigned)
 
     # -- what stays as it is -----------------------------------------------------------------------------------------
     def _keep(self, node: ast.stmt) -> None:
