@@ -52,6 +52,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
             {"manager"},
             {"api", "testing", "task_testing"},
             {"web"},
+            {"importers"},
             {"cli"},
             {"__main__"},
         ),
@@ -76,7 +77,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "uvicorn": frozenset({"api", "web"}),
     "prometheus_client": frozenset({"api"}),
     "itsdangerous": frozenset({"api"}),
-    "jinja2": frozenset({"web"}),
+    "jinja2": frozenset({"importers", "web"}),
     "httpx": frozenset({"client"}),
     "openlineage": frozenset({"manager"}),
 }

@@ -23,7 +23,7 @@ class FakeContext:
     logical_date: datetime = datetime(2024, 5, 1, tzinfo=timezone.utc)
     run_type: str = "scheduled"
     run_id: str = "scheduled__1"
-    log: logging.Logger = logging.getLogger("task")
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("task"))
 
     @property
     def interval(self) -> SimpleNamespace:

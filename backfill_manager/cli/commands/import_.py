@@ -39,6 +39,48 @@ def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
 
 
+@group.command("dbt")
+def dbt(
+    context: CliContext,
+    place: str = argument("PROJECT", "The folder with dbt_project.yml."),
+    to: str | None = option(
+        "--to", "Write the draft into this folder, such as dags. Without it the draft is printed.", metavar="FOLDER"
+    ),
+    force: bool = FORCE,
+    by_tag: bool = flag("--by-tag", "A DAG for each first tag of a model, in place of one for the project."),
+) -> int:
+    """Make a draft of a dbt project: each model a SQL task, tests as checks, what it reads and writes. It takes
+    target/manifest.json where `dbt parse` has written it, else the project's files. dbt need not be installed.
+
+    Example: [cyan]bfm import dbt ~/shop --to dags[/]
+    """
+    from backfill_manager.importers.dbt import drafts, read_project
+    from backfill_manager.importers.files import Converted
+    from backfill_manager.importers.writer import write
+
+    _here_only(context)
+    found = [
+        Converted(name, name, draft, write(draft))
+        for name, draft in drafts(read_project(Path(place).expanduser()), by_tag=by_tag)
+    ]
+    return _report(context, found, to, force, show_text=True)
+
+
+@group.command("dagster")
+def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
+    """Make drafts of Dagster's files: assets and jobs with their schedules and partitions, with a remark for each thing that
+    has no equal here. Nothing of a file is executed, and Dagster need not be installed.
+
+    Example: [cyan]bfm import dagster ~/shop/assets.py --to dags[/]
+    """
+    from backfill_manager.importers.dagster import translate
+    from backfill_manager.importers.files import convert
+
+    _here_only(context)
+    path = Path(place).expanduser()
+    return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
+
+
 def _here_only(context: CliContext) -> None:
     if context.server:
         raise InvalidInput(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backfill_manager.importers.airflow import templates
-from backfill_manager.importers.airflow.source import Source
 from backfill_manager.importers.draft import Remark
+from backfill_manager.importers.source import Source
 from backfill_manager.importers.writer import quoted, unparse
 
 _TI: Final = ("ti", "task_instance")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from backfill_manager.importers.airflow.source import Source, names_in
+from backfill_manager.importers.source import Source, names_in
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
 Report = Callable[[ast.AST, str, str], None]  # where, what, what instead

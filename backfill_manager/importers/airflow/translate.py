@@ -24,8 +24,8 @@ from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.airflow.functions import ContextFunction, instead_of_class, rewrite
 from backfill_manager.importers.airflow.operators import READERS, Made, missing, returned_branch, shell
 from backfill_manager.importers.airflow.settings import RULES, SettingsReader
-from backfill_manager.importers.airflow.source import Source, bound_by, names_in
 from backfill_manager.importers.draft import Block, Code, Draft, DraftDag, DraftTask, Item, Remark
+from backfill_manager.importers.source import Source, bound_by, names_in
 from backfill_manager.importers.writer import OURS, call, keywords, quoted, shifted, unparse, write
 
 _STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
