@@ -93,7 +93,7 @@ def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Dra
         taken[model.name] = variable
         dag.items += model.remarks
         dag.items.append(Code(f"{variable} = {_task(model)}"))
-        before = [taken[one] for one in model.depends_on if one in inside and one in taken]
+        before = [taken[one] for one in dict.fromkeys(model.depends_on) if one in inside and one in taken]
         if before:
             dag.items.append(Code(f"{before[0] if len(before) == 1 else '[' + ', '.join(before) + ']'} >> {variable}"))
     all_remarks = [*dag.remarks, *(remark for model in models for remark in model.remarks)]
