@@ -17,13 +17,14 @@ _PARTITIONS: Final = {
     "MonthlyPartitionsDefinition": "@monthly",
 }  # fmt: skip
 _CONTEXT: Final = {
-    "log": "ctx.log", "run_id": "ctx.run_id", "partition_key": 'f"{ctx.logical_date:%Y-%m-%d}"', "retry_number": "ctx.try_number - 1",
-    "partition_key_range": None, "op_config": "ctx.params",
+    "log": "ctx.log", "run_id": "ctx.run_id", "partition_key": 'f"{ctx.logical_date:%Y-%m-%d}"', 
+    "retry_number": "ctx.try_number - 1", "partition_key_range": None, "op_config": "ctx.params",
 }  # fmt: skip
 _WINDOWS: Final = ("partition_time_window", "asset_partitions_time_window", "partition_window")
 _SILENT: Final = frozenset({
-    "name", "key", "key_prefix", "deps", "non_argument_deps", "partitions_def", "ins", "description", "group_name", "owners", "tags",
-    "kinds", "compute_kind", "metadata", "retry_policy", "op_tags", "code_version", "dagster_type", "out", "output_required",
+    "name", "key", "key_prefix", "deps", "non_argument_deps", "partitions_def", "ins", "description", "group_name", "owners",
+    "tags", "kinds", "compute_kind", "metadata", "retry_policy", "op_tags", "code_version", "dagster_type", "out",
+    "output_required",
 })  # fmt: skip
 _NO_EQUAL: Final = {
     "io_manager_key": "A task writes its table: ctx.write(rows, table, time_column=...)",
@@ -35,8 +36,14 @@ _NO_EQUAL: Final = {
     "check_specs": 'checks=["rows > 0"] of the task',
     "backfill_policy": "batchable=True of the DAG lets a backfill run many intervals as one",
 }  # fmt: skip
-_DECORATORS: Final = ("asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
-                      "graph_multi_asset", "observable_source_asset", "resource", "repository", "run_failure_sensor")  # fmt: skip
+_DECORATORS: Final = (
+    "asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
+    "graph_multi_asset", "observable_source_asset", "resource", "repository", "run_failure_sensor",
+)  # fmt: skip
+_READ: Final = (
+    *_PARTITIONS, "Definitions", "ScheduleDefinition", "define_asset_job", "build_schedule_from_partitioned_job", "RetryPolicy",
+    "StaticPartitionsDefinition", "AssetSelection", "load_assets_from_current_module", "load_assets_from_modules",
+)  # fmt: skip
 
 
 @dataclass
@@ -117,9 +124,7 @@ class _File:
 
     def _is_odd(self, node: ast.stmt) -> bool:
         """What is not read elsewhere."""
-        known = (*_PARTITIONS, "Definitions", "ScheduleDefinition", "define_asset_job", "build_schedule_from_partitioned_job", "RetryPolicy",
-                 "StaticPartitionsDefinition", "AssetSelection", "load_assets_from_current_module", "load_assets_from_modules")  # fmt: skip
-        return not any(isinstance(one, ast.Call) and self._kind(one) in known for one in ast.walk(node))
+        return not any(isinstance(one, ast.Call) and self._kind(one) in _READ for one in ast.walk(node))
 
     def _schedule(self, given: dict[str, ast.expr]) -> None:
         cron, zone = (_text(given.get(name)) for name in ("cron_schedule", "execution_timezone"))
@@ -226,7 +231,7 @@ class _File:
                     )
             else:
                 self._remark(dag.remarks, assets[0].function, f"partitions {partitions[:60]}",
-                             "Each partition is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key in the task")  # fmt: skip
+                             "Each is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key")  # fmt: skip
         crons = [one for one in self.crons if not any(one[0] == job.name for job in self.jobs)]
         if not partitions and crons:
             _, cron, zone = crons[0]

@@ -206,7 +206,9 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     texts = {path: path.read_text(encoding="utf-8") for one in paths for path in sorted((folder / one).rglob("*.sql"))}
     documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
     sources = {
-        (str(source["name"]), str(table["name"])): _dotted(source.get("schema") or source["name"], table.get("identifier") or table["name"])
+        (str(source["name"]), str(table["name"])): _dotted(
+            source.get("schema") or source["name"], table.get("identifier") or table["name"]
+        )
         for document in documents
         for source in document.get("sources") or ()
         for table in source.get("tables") or ()
@@ -327,7 +329,8 @@ class _Names:
     """What a model's Jinja may use."""
 
     def __init__(
-        self, tables: Mapping[str, str], sources: Mapping[tuple[str, str], str], variables: Mapping[str, Any], *, is_first: bool = False
+        self, tables: Mapping[str, str], sources: Mapping[tuple[str, str], str], variables: Mapping[str, Any], *,
+        is_first: bool = False,
     ) -> None:  # fmt: skip
         self.tables, self.sources, self.variables, self.is_first = tables, sources, variables, is_first
         self.macros = ""
@@ -394,7 +397,8 @@ def _render(model: Model, text: str, names: _Names, compiled: str | None = None)
     model.sql = re.sub(r"\n\s*\n+", "\n", sql).strip().rstrip(";").strip()
     if model.materialized == "incremental" and model.event_time and ":interval_start" not in model.sql:
         column = _sql_name(model.event_time)
-        model.sql = f"SELECT * FROM (\n{model.sql}\n) WHERE {column} >= :interval_start AND {column} < :interval_end"
+        within = f"{column} >= :interval_start AND {column} < :interval_end"
+        model.sql = f"SELECT * FROM (\n{model.sql}\n) WHERE {within}"  # noqa: S608 - a draft, of the project's own SQL
 
 
 # -- tests ------------------------------------------------------------------------------------------------------------

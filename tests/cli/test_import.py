@@ -81,7 +81,8 @@ def test_dbt_and_dagster(bfm: Bfm, tmp_path: Path) -> None:
     [
         (("import", "airflow", "gone"), "gone does not exist."),
         (("import", "dbt", "."), ". is no dbt project: it has no dbt_project.yml."),
-        (("--server", "http://x", "import", "airflow", "."), "--server does not go with this command, which is about files of this machine: leave it out."),
+        (("--server", "http://x", "import", "airflow", "."),
+         "--server does not go with this command, which is about files of this machine: leave it out."),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_line(bfm: Bfm, args: tuple[str, ...], error: str) -> None:

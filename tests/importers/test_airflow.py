@@ -340,7 +340,10 @@ def test_bash_commands_run(drafted: Draft, tmp_path: Path, capfd: pytest.Capture
     made = drafted(
         file_of(
             f"""
-show = BashOperator(task_id="show", bash_command="echo {{{{ ds }}}} '{{{{ params.name }}}}' $MORE; pwd", env={{"MORE": "{{{{ run_id }}}}"}}, cwd="{tmp_path}")
+show = BashOperator(
+    task_id="show", bash_command="echo {{{{ ds }}}} '{{{{ params.name }}}}' $MORE; pwd", env={{"MORE": "{{{{ run_id }}}}"}},
+    cwd="{tmp_path}",
+)
 skip = BashOperator(task_id="skip", bash_command="exit 99")
 count = BashOperator(task_id="count", bash_command="echo one; echo 2")
 wrong = BashOperator(task_id="wrong", bash_command="exit 3")
@@ -414,6 +417,21 @@ c = ExternalTaskSensor(task_id="c", external_dag_id="other", external_task_id="l
     assert c.waits_for == () and "ExternalTaskSensor has no equal" in made.remarks
     with pytest.raises(NotImplementedError, match="ExternalTaskSensor"):
         made.run("c")
+
+
+def test_a_part_of_a_result_keeps_its_name(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+create = PythonOperator(task_id="create", python_callable=lambda: {"id": 5})
+id_ = create.output["id"]
+settings = {"id": id_, "n": 1}
+PythonOperator(task_id="use", python_callable=lambda x, y: [x, y], op_args=[id_], op_kwargs={"y": settings})
+"""
+        )
+    )
+    assert made.order == {"create": (), "use": ("create",)}
+    assert made.run("use", results={"create": {"id": 5}}) == [5, {"id": 5, "n": 1}]
 
 
 def test_spark_submit_is_a_command(drafted: Draft, monkeypatch: pytest.MonkeyPatch) -> None:

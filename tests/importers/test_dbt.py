@@ -106,9 +106,11 @@ def test_a_dag_for_each_tag(project: Path) -> None:
 def test_a_manifest_is_taken_first(project: Path, tmp_path: Path) -> None:
     model = {"resource_type": "model", "schema": "mart", "config": {"materialized": "table"}, "language": "sql"}
     nodes = {
-        "model.shop.a": model | {"name": "a", "raw_code": "SELECT * FROM {{ source('raw', 'x') }}", "depends_on": {"nodes": ["source.shop.raw.x"]}},
+        "model.shop.a": model
+        | {"name": "a", "raw_code": "SELECT * FROM {{ source('raw', 'x') }}"} | {"depends_on": {"nodes": ["source.shop.raw.x"]}},
         "model.shop.b": model
-        | {"name": "b", "raw_code": "SELECT {{ f() }} FROM {{ ref('a') }}", "compiled_code": "SELECT 1 FROM mart.a", "depends_on": {"nodes": ["model.shop.a"]}},
+        | {"name": "b", "raw_code": "SELECT {{ f() }} FROM {{ ref('a') }}", "compiled_code": "SELECT 1 FROM mart.a"}
+        | {"depends_on": {"nodes": ["model.shop.a"]}},
         "test.shop.t": {
             "resource_type": "test", "name": "t", "attached_node": "model.shop.b", "column_name": "id",
             "test_metadata": {"name": "unique", "kwargs": {"column_name": "id"}},
@@ -143,7 +145,7 @@ def test_the_jinja_of_a_model_reaches_nothing(project: Path, text: str) -> None:
 
 
 def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is no dbt project: it has no dbt_project.yml"):
+    with pytest.raises(InvalidInput, match=r"is no dbt project: it has no dbt_project\.yml"):
         read_project(tmp_path)
 
 

@@ -56,8 +56,10 @@ def returned_branch(called: str) -> str:
 
 
 def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    known = frozenset({"python_callable", "op_args", "op_kwargs", "templates_dict", "requirements", "system_site_packages", "python",
-                       "python_version", "use_dill", "expect_airflow", "string_args", "serializer", "venv_cache_path"})  # fmt: skip
+    known = frozenset({
+        "python_callable", "op_args", "op_kwargs", "templates_dict", "requirements", "system_site_packages", "python",
+        "python_version", "use_dill", "expect_airflow", "string_args", "serializer", "venv_cache_path",
+    })  # fmt: skip
     name = unparse(node.func).rpartition(".")[2]
     if "python_callable" not in given:
         return missing(walk, node, name, "Write the function here", known)
@@ -136,15 +138,19 @@ def _latest_only(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     return Made(f'if ctx.run_type != "manual" and {late}:\n    ctx.skip("not the latest interval")')
 
 
+_OF_SQL: Final = (
+    "conn_id", "database", "parameters", "autocommit", "split_statements", "return_last", "handler", "show_return_value_in_logs",
+    "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location", "conf", "name", "master", "num_executors",
+    "executor_cores", "executor_memory", "keytab", "principal", "yarn_queue", "write_disposition", "http_path",
+    "session_parameters",
+)  # fmt: skip
+
+
 def _sql(*arguments: str) -> Reader:
     """Of an operator whose first argument of these that is given has the statement."""
 
     def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-        known = frozenset({*arguments, "conn_id", "database", "parameters", "autocommit", "split_statements", "return_last", "handler",
-                           "show_return_value_in_logs", "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location",
-                           "conf", "name", "master", "num_executors", "executor_cores", "executor_memory", "keytab", "principal",
-                           "yarn_queue", "gcp_conn_id", "write_disposition", "http_path", "session_parameters",
-                           *(name for name in given if name.endswith("_conn_id"))})  # fmt: skip
+        known = frozenset({*arguments, *_OF_SQL, *(name for name in given if name.endswith("_conn_id"))})
         name = unparse(node.func).rpartition(".")[2]
         statement = next((given[one] for one in arguments if one in given), None)
         if isinstance(statement, ast.Dict):  # BigQuery's configuration
@@ -193,7 +199,8 @@ def _spark_submit(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     options = {
         "conf": None, "name": "--name", "java_class": "--class", "py_files": "--py-files", "jars": "--jars", "files": "--files",
         "packages": "--packages", "driver_memory": "--driver-memory", "executor_memory": "--executor-memory",
-        "executor_cores": "--executor-cores", "num_executors": "--num-executors", "total_executor_cores": "--total-executor-cores",
+        "executor_cores": "--executor-cores", "num_executors": "--num-executors",
+        "total_executor_cores": "--total-executor-cores",
         "deploy_mode": "--deploy-mode", "properties_file": "--properties-file", "archives": "--archives",
     }  # fmt: skip
     known = frozenset({*options, "application", "application_args", "conn_id", "verbose", "spark_binary", "env_vars"})
@@ -209,11 +216,11 @@ def _spark_submit(walk: Operators, node: ast.Call, given: Arguments) -> Made:
             for key, value in zip(conf.keys, conf.values, strict=True):
                 if key is not None:
                     setting = ast.JoinedStr([*_in_f_string(walk, key), ast.Constant("="), *_in_f_string(walk, value)])
-                    is_plain = all(isinstance(one, ast.Constant) for one in setting.values)
+                    texts = [str(one.value) for one in setting.values if isinstance(one, ast.Constant)]
                     words += [
                         '"--conf"',
-                        quoted("".join(str(one.value) for one in setting.values)) if is_plain else unparse(setting),
-                    ]  # type: ignore[attr-defined]
+                        quoted("".join(texts)) if len(texts) == len(setting.values) else unparse(setting),
+                    ]
     words.append(walk.at_runtime(given["application"]))
     if "application_args" in given:
         arguments = given["application_args"]
@@ -285,8 +292,9 @@ def _sql_sensor(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     return Made("pass", settings={"waits_for": f"[condition({quoted(query)})]", **_sensor_settings(given)}, known=known)
 
 
-_OF_SENSORS: Final = ("timeout", "soft_fail", "poke_interval", "mode", "deferrable", "exponential_backoff", "max_wait", "silent_fail",
-                      "never_fail")  # fmt: skip
+_OF_SENSORS: Final = (
+    "timeout", "soft_fail", "poke_interval", "mode", "deferrable", "exponential_backoff", "max_wait", "silent_fail", "never_fail",
+)  # fmt: skip
 
 
 def _sensor_settings(given: Arguments) -> dict[str, str]:
@@ -321,7 +329,8 @@ READERS: Final[Mapping[str, Reader]] = {
     "LatestOnlyOperator": _latest_only,
     **dict.fromkeys(
         ("SparkSqlOperator", "SQLExecuteQueryOperator", "PostgresOperator", "MySqlOperator", "SqliteOperator", "MsSqlOperator",
-         "OracleOperator", "SnowflakeOperator", "SnowflakeSqlApiOperator", "RedshiftSQLOperator", "RedshiftDataOperator", "TrinoOperator",
+         "OracleOperator", "SnowflakeOperator", "SnowflakeSqlApiOperator", "RedshiftSQLOperator", "RedshiftDataOperator",
+         "TrinoOperator",
          "PrestoOperator", "VerticaOperator", "JdbcOperator", "ExasolOperator", "TeradataOperator", "DatabricksSqlOperator",
          "ClickHouseOperator", "DuckDBOperator"),
         _sql("sql", "_sql"),
@@ -348,7 +357,9 @@ READERS: Final[Mapping[str, Reader]] = {
         ("BranchDateTimeOperator", "BranchDayOfWeekOperator", "BranchSQLOperator"),
         _missing("A task that skips itself: `if ...: ctx.skip(reason)` by ctx.logical_date"),
     ),
-    "TriggerDagRunOperator": _missing("Let the other DAG wait for a table of this one: waits_for=[table]; or the Python client's trigger"),
+    "TriggerDagRunOperator": _missing(
+        "The other DAG waits for a table of this one: waits_for=[table]; or use the Python client"
+    ),
     "EmailOperator": _missing("Send it with smtplib, or from on_failure= and on_success= (docs/callbacks.md)"),
     **dict.fromkeys(("SimpleHttpOperator", "HttpOperator"), _missing("Call the service in a task, by a library such as httpx")),
     **dict.fromkeys(

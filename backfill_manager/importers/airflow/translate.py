@@ -94,6 +94,14 @@ class DagParam:
 
 
 @dataclass
+class Result:
+    """A part of a task's result that has a name, as in `id_ = create.output["id"]`."""
+
+    text: str
+    deps: list[tuple[str, Tasks]]
+
+
+@dataclass
 class Group:
     """A task group that is open. `collects`: a variable with its tasks, where their number is not known."""
 
@@ -102,7 +110,7 @@ class Group:
     collects: str | None = None
 
 
-Known = Tasks | Function | DagParam | DraftDag | None
+Known = Tasks | Function | DagParam | Result | DraftDag | None
 
 
 def _renamed(source: Source) -> str:
@@ -648,11 +656,24 @@ class _File:
             ):
                 if not attr.startswith("doc"):
                     self.remark(node, unparse(target), "Set it where the task is made")
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._names_result(value):
+                self.deps, outer = [], self.deps
+                self.known[name] = Result(self.at_runtime(value), self.deps)
+                self.deps = outer
+            case ast.Assign() | ast.AugAssign() | ast.Expr(value=ast.Call(func=ast.Attribute())) if self._names_result(
+                node
+            ) and not self._concerns_tasks(node):
+                self._comment_out(
+                    node, "a result that the DAG's body uses", "It is known when a task runs: use it there"
+                )
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr() if self._concerns_tasks(node):
                 self.sink += comments
                 self._assign(node)
             case _:
                 self._keep(node)
+
+    def _names_result(self, node: ast.AST) -> bool:
+        return any(isinstance(self.known.get(name), Result) for name in names_in(node)) and not self._makes(node)
 
     def _concerns_tasks(self, node: ast.AST) -> bool:
         """Whether it makes tasks, or names some."""
@@ -720,6 +741,11 @@ class _File:
         value = node.value
         assert value is not None
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if len(targets) == 1 and isinstance(targets[0], ast.Name) and self._is_part_of_result(value):
+            self.deps, outer = [], self.deps
+            self.known[targets[0].id] = Result(self.at_runtime(value), self.deps)
+            self.deps = outer
+            return
         if (
             len(targets) == 1
             and isinstance(targets[0], ast.Name)
@@ -752,6 +778,18 @@ class _File:
         if isinstance(found, Tasks) and found.first is not None and text == found.last:
             return  # a group's names stand for it
         self.sink.append(Code(f"{written} {'+' if isinstance(node, ast.AugAssign) else ''}= {text}"))
+
+    def _is_part_of_result(self, node: ast.expr) -> bool:
+        """Of a task that stands alone: a list of tasks has parts of its own."""
+        if not isinstance(node, ast.Subscript):
+            return isinstance(node, ast.Call) and self._last(node) in ("XComArg", "PlainXComArg")
+        root: ast.expr = node
+        while isinstance(root, ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Attribute) and root.attr == "output":
+            return self._concerns_tasks(root.value)
+        known = self.known.get(root.id) if isinstance(root, ast.Name) else None
+        return isinstance(known, Tasks) and not known.is_list and len(known.symbols) == 1 and known.first is None
 
     def _expression(self, node: ast.expr) -> None:
         match node:
@@ -1132,6 +1170,9 @@ class _File:
                 )
             case ast.Name(id=name) if isinstance(found := self.known.get(name), DagParam):
                 return f"ctx.params[{quoted(found.name)}]"
+            case ast.Name(id=name) if isinstance(found := self.known.get(name), Result):
+                self.deps += found.deps
+                return found.text
             case ast.Name(id=name) if isinstance(found := self.known.get(name), Tasks):
                 return self._result(found.last or name, found)
             case ast.Call(args=[inner, *more]) if self._last(node) in ("XComArg", "PlainXComArg"):
@@ -1150,11 +1191,9 @@ class _File:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in ("map", "zip", "concat")
+            and self._concerns_tasks(node.func.value)
         ):
-            if self._concerns_tasks(node.func.value):
-                self.remark(
-                    node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own"
-                )
+            self.remark(node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own")
         held = _Hold(self, at_runtime=True)
         text = self._filled(unparse(held.generic_visit(copy.deepcopy(node))))
         if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(ast.parse(text, mode="eval"))):
@@ -1196,7 +1235,7 @@ class _File:
             given.append(f"*{self.at_runtime(op_args)}")
         if isinstance(op_kwargs, ast.Dict) and all(isinstance(key, ast.Constant) for key in op_kwargs.keys):
             given += [
-                f"{key.value}={self.at_runtime(value)}"
+                f"{key.value!s}={self.at_runtime(value)}"
                 for key, value in zip(op_kwargs.keys, op_kwargs.values, strict=True)
                 if isinstance(key, ast.Constant)
             ]
@@ -1329,7 +1368,7 @@ class _File:
             self.remark(
                 node,
                 "@task.sensor",
-                "Wait with waits_for=[rows(...)], [file(...)] or [condition(...)]; it looks once here, and fails if it is not there",
+                "waits_for=[rows(...)], [file(...)] or [condition(...)] waits; here it looks once, and fails if it is not there",
             )
         elif kind not in ("python", "branch", "short_circuit", "bash", "pyspark"):
             return missing(self, node, f"@task.{kind}", "Write here what it did"), None
@@ -1411,9 +1450,8 @@ class _File:
             return found
         if function.kind == "group":
             self.remark(node, f"the mapped task group {function.node.name}", _ONE_BY_ONE)
-            made = Made(
-                f'raise NotImplementedError("the mapped task group {function.node.name} of Airflow: loop over its values in one task")'
-            )
+            why = f"the mapped task group {function.node.name} of Airflow: loop over its values in one task"
+            made = Made(f"raise NotImplementedError({quoted(why)})")
             self.deps, outer = [], self.deps
             for one in node.keywords:
                 self.at_runtime(one.value)
@@ -1578,12 +1616,13 @@ class _File:
             return
         known = self.known.get(node.name)
         is_task = isinstance(known, Function) or node.name in self.callables
-        given = None
-        if isinstance(known, Function):
-            given = {one.arg for call_ in ast.walk(self.source.tree) if isinstance(call_, ast.Call) and node.name in names_in(call_.func)
-                     for one in call_.keywords if one.arg}  # fmt: skip
-        positional = max((len(call_.args) for call_ in ast.walk(self.source.tree) if isinstance(call_, ast.Call)
-                          and isinstance(call_.func, ast.Name) and call_.func.id == node.name), default=0)  # fmt: skip
+        calls = [
+            one for one in ast.walk(self.source.tree) if isinstance(one, ast.Call) and node.name in names_in(one.func)
+        ]
+        given = (
+            {each.arg for one in calls for each in one.keywords if each.arg} if isinstance(known, Function) else None
+        )
+        positional = max((len(one.args) for one in calls if isinstance(one.func, ast.Name)), default=0)
         if is_task:
             context = self._context_function(node, given, positional)
         else:
@@ -1674,7 +1713,8 @@ class _File:
         names = (
             [] if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else sorted(bound_by(node))
         )
-        self.sink.append(Code("\n".join([*lines, *(f"{name} = None" for name in names)])))
+        nothing = "None" if self.dag is None else "[]"  # which can be put in order with tasks
+        self.sink.append(Code("\n".join([*lines, *(f"{name} = {nothing}" for name in names)])))
 
     # -- names -------------------------------------------------------------------------------------------------------
     @staticmethod
@@ -1769,7 +1809,8 @@ _SETUP: Final = "It is a plain task here; a teardown has the rule all_done, so i
 _OF_DECORATORS: Final = frozenset({
     "requirements", "system_site_packages", "python", "python_version", "use_dill", "expect_airflow", "image", "multiple_outputs",
     "env", "append_env", "ignore_downstream_trigger_rules", "show_return_value_in_logs", "conn_id", "config_kwargs", "serializer",
-    "venv_cache_path", "pip_install_options", "index_urls", "name", "namespace", "in_cluster", "poke_interval", "timeout", "mode", "soft_fail",
+    "venv_cache_path", "pip_install_options", "index_urls", "name", "namespace", "in_cluster", "poke_interval", "timeout", "mode",
+    "soft_fail",
 })  # fmt: skip
 
 
@@ -1790,7 +1831,7 @@ class _Hold(ast.NodeTransformer):
     def _is_one(self, node: ast.expr) -> bool:
         known = self.walk.known.get(node.id) if isinstance(node, ast.Name) else None
         if self.at_runtime and (
-            isinstance(known, DagParam | Tasks) or (isinstance(node, ast.Constant) and "{{" in str(node.value))
+            isinstance(known, DagParam | Result | Tasks) or (isinstance(node, ast.Constant) and "{{" in str(node.value))
         ):
             return True
         if isinstance(node, ast.Attribute) and node.attr == "output":
