@@ -162,7 +162,7 @@ class _Editor:
         return None
 
     def _attribute(self, node: ast.AST, owner: str, attr: str) -> str | None:
-        value = templates._ATTRIBUTES.get((owner, attr))
+        value = templates.ATTRIBUTES.get((owner, attr))
         if value is not None:
             return value.python
         if attr == "log":

@@ -93,7 +93,7 @@ PLAIN: Final[dict[str, Moment | Value]] = {
     "tomorrow_ds": Moment("logical", "%Y-%m-%d", 1), "tomorrow_ds_nodash": Moment("logical", "%Y%m%d", 1),
     "run_id": Value("ctx.run_id", ":run_id"), "params": Value("ctx.params"),
 }  # fmt: skip
-_ATTRIBUTES: Final[dict[tuple[str, str], Value]] = {
+ATTRIBUTES: Final[dict[tuple[str, str], Value]] = {
     **dict.fromkeys((("dag", "dag_id"), ("ti", "dag_id"), ("task_instance", "dag_id")), Value("ctx.dag_id")),
     **dict.fromkeys((("task", "task_id"), ("ti", "task_id"), ("task_instance", "task_id")), Value("ctx.task_id")),
     **dict.fromkeys((("ti", "try_number"), ("task_instance", "try_number")), Value("ctx.try_number")),
@@ -147,8 +147,8 @@ def _read(node: Any) -> Moment | Value:
             form = _FILTERS[name]
             if isinstance(moment, Moment) and isinstance(form, Moment):
                 return replace(moment, form=form.form)
-        case nodes.Getattr(node=nodes.Name(name=owner), attr=attr) if (owner, attr) in _ATTRIBUTES:
-            return _ATTRIBUTES[owner, attr]
+        case nodes.Getattr(node=nodes.Name(name=owner), attr=attr) if (owner, attr) in ATTRIBUTES:
+            return ATTRIBUTES[owner, attr]
         case (
             nodes.Getattr(node=inner, attr=str() as key)
             | nodes.Getitem(node=inner, arg=nodes.Const(value=str() as key))
