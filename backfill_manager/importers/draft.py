@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from backfill_manager.humanise import visible
+
 
 @dataclass(frozen=True)
 class Remark:
@@ -17,7 +19,8 @@ class Remark:
 
     def todo(self, origin: str) -> str:
         where = f"from {origin}" if self.line is None else f"from {origin}, line {self.line}"
-        return f"# TODO ({where}): {self.what}: {self.instead}"
+        said = visible(" ".join(f"{self.what}: {self.instead}".split()))  # on one line, whatever the file holds
+        return f"# TODO ({where}): {said}"
 
 
 @dataclass

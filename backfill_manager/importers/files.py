@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +43,8 @@ def convert(place: Path, translate: Translate) -> Iterator[Converted]:
         try:
             if path.stat().st_size > MAX_FILE_SIZE:
                 raise ValueError(f"it has more than {MAX_FILE_SIZE >> 20} MB")
-            draft = translate(path.read_text(encoding="utf-8"), name)
+            text = path.read_text(encoding="utf-8")
+            ast.parse(text)
         except SyntaxError as error:
             yield Converted(
                 shown, name, error=f"line {error.lineno}: {error.msg}: it is no Python that {_version()} reads"
@@ -49,7 +52,16 @@ def convert(place: Path, translate: Translate) -> Iterator[Converted]:
         except (OSError, ValueError, RecursionError) as error:
             yield Converted(shown, name, error=f"it can't be read: {error}")
         else:
-            yield Converted(shown, name, draft, write(draft))
+            yield _converted(text, shown, name, translate)
+
+
+def _converted(text: str, shown: str, name: str, translate: Translate) -> Converted:
+    try:
+        draft = translate(text, name)
+        return Converted(shown, name, draft, write(draft))
+    except Exception as error:  # noqa: BLE001 - of hundreds of files, one that meets a bug of ours must not hide the others
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return Converted(shown, name, error=f"a bug of `bfm import` ({what}): import it by hand")
 
 
 def save(converted: Sequence[Converted], folder: Path, *, force: bool) -> list[Path]:
@@ -75,6 +87,4 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _version() -> str:
-    import sys
-
     return f"Python {sys.version_info.major}.{sys.version_info.minor}"

@@ -116,6 +116,7 @@ def _is_plain(text: str) -> bool:
 
 def _docstring(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    escaped = "".join(char if char == "\n" or char.isprintable() else repr(char)[1:-1] for char in escaped)
     return f'"""{escaped}{" " if escaped.endswith(chr(34)) else ""}"""'
 
 

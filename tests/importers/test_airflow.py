@@ -463,7 +463,7 @@ from airflow.models import Variable
 def use():
     return Variable.get("x")
 
-call = HttpOperator(task_id="call", endpoint="/x", on_failure_callback=print, sla=timedelta(hours=1))
+call = HttpOperator(task_id="call", endpoint="/x", on_failure_callback=print, sla=timedelta(hours=1), email="a@b", queue="q")
 PythonOperator(task_id="use", python_callable=use)
 
 @task
@@ -480,7 +480,7 @@ add.expand(x=[1, 2])
         "HttpOperator(" in where["HttpOperator has no equal"]
         and "Variable.get" in where["airflow.models.Variable is used"]
     )
-    assert {"on_failure_callback=print", "the mapped task add"} < where.keys()
+    assert {"on_failure_callback=print", 'email="a@b"', 'queue="q"', "the mapped task add"} < where.keys()
     for remark in made.draft.remarks:
         assert remark.todo("Airflow") in made.text
     with pytest.raises(NotImplementedError, match="HttpOperator of Airflow"):

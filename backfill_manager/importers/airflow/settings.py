@@ -34,14 +34,21 @@ _CALLBACKS: Final = {
 _SILENT: Final = frozenset({  # without a meaning here, or looked at elsewhere
     "task_id", "dag", "dag_id", "task_group", "owner", "start_date", "end_date", "schedule", "schedule_interval", "timetable",
     "default_args", "params", "doc_md", "doc", "doc_json", "doc_yaml", "doc_rst", "task_display_name", "dag_display_name",
-    "default_view", "orientation", "owner_links", "auto_register", "provide_context", "do_xcom_push", "ui_color", "email",
+    "default_view", "orientation", "owner_links", "auto_register", "provide_context", "do_xcom_push", "ui_color",
     "email_on_failure",
-    "email_on_retry", "weight_rule", "queue", "trigger_rule", "retry_exponential_backoff", "multiple_outputs",
+    "email_on_retry", "trigger_rule", "retry_exponential_backoff", "multiple_outputs",
     "show_return_value_in_logs",
-    "render_template_as_native_obj", "is_paused_upon_creation", "access_control", "group_id", "prefix_group_id", "tooltip",
-    "ignore_first_depends_on_past", "deferrable", "map_index_template", "inlets", "fail_stop", "fail_fast", "resources",
+    "render_template_as_native_obj", "group_id", "prefix_group_id", "tooltip",
+    "ignore_first_depends_on_past", "deferrable", "map_index_template", "inlets", "resources",
 })  # fmt: skip
 _NO_EQUAL: Final = {
+    "email": "Write it in on_failure=, a function of ctx (docs/callbacks.md)",
+    "queue": "Tasks take slots of pools: pool=",
+    "weight_rule": "priority= of a task is taken as it is, whatever is after it",
+    "fail_stop": "trigger_rule= of the tasks; a task whose upstream failed does not start",
+    "fail_fast": "trigger_rule= of the tasks; a task whose upstream failed does not start",
+    "is_paused_upon_creation": "`bfm dags pause DAG`",
+    "access_control": "Roles are of the whole server: docs/how-to/secure-it.md",
     "sla": "`bfm runs list` shows how long runs take; timeout= ends a try that takes too long",
     "sla_miss_callback": "timeout= ends a try that takes too long",
     "outlets": "Say what the DAG writes: writes=[table]; others wait with waits_for=[table]",
@@ -209,7 +216,7 @@ class SettingsReader:
                     report(value, f"{name}={unparse(value)[:60]}", "Set it to a plain value")
             elif name in _CALLBACKS:
                 report(value, f"{name} of the DAG", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
-            elif name in _NO_EQUAL and not (isinstance(value, ast.Constant) and value.value is None):
+            elif name in _NO_EQUAL and not (isinstance(value, ast.Constant) and not value.value):
                 report(value, f"{name} of the DAG", _NO_EQUAL[name])
         if owner := self.text_of(default_args.get("owner")):
             settings["owner"] = quoted(owner)
