@@ -35,10 +35,8 @@ _SILENT: Final = frozenset({  # without a meaning here, or looked at elsewhere
     "task_id", "dag", "dag_id", "task_group", "owner", "start_date", "end_date", "schedule", "schedule_interval", "timetable",
     "default_args", "params", "doc_md", "doc", "doc_json", "doc_yaml", "doc_rst", "task_display_name", "dag_display_name",
     "default_view", "orientation", "owner_links", "auto_register", "provide_context", "do_xcom_push", "ui_color",
-    "email_on_failure",
-    "email_on_retry", "trigger_rule", "retry_exponential_backoff", "multiple_outputs",
-    "show_return_value_in_logs",
-    "render_template_as_native_obj", "group_id", "prefix_group_id", "tooltip",
+    "email_on_failure", "email_on_retry", "trigger_rule", "retry_exponential_backoff", "multiple_outputs",
+    "show_return_value_in_logs", "render_template_as_native_obj", "group_id", "prefix_group_id", "tooltip",
     "ignore_first_depends_on_past", "deferrable", "map_index_template", "inlets", "resources",
 })  # fmt: skip
 _NO_EQUAL: Final = {
