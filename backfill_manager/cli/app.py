@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
+from keyword import iskeyword
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,6 +27,7 @@ from backfill_manager.store.one_look import one_look
 # modules of `commands/` that define a `group`; in the order in which a newcomer needs them
 GROUPS: Final = (
     "manager", "dags", "bundles", "backfill", "runs", "tasks", "requests", "pools", "tables", "notify", "state", "config",
+    "import",
 )  # fmt: skip
 COMMANDS: Final = ("init", "doctor", "lineage", "serve")  # those that define a single `command`
 INTRODUCTION: Final = """Spark-native backfills with their state in Delta tables.
@@ -87,7 +89,7 @@ def _app(args: Sequence[str]) -> typer.Typer:
     app.callback()(override)
     names = (*GROUPS, *COMMANDS)
     for name in [name for name in names if name in args] or names:
-        module = importlib.import_module(f"backfill_manager.cli.commands.{name}")
+        module = importlib.import_module(f"backfill_manager.cli.commands.{name}{'_' * iskeyword(name)}")
         if name in GROUPS:
             app.add_typer(module.group.typer_app(args))
         else:

@@ -64,7 +64,7 @@ def test_a_list_loads_what_it_shows_and_no_other_part(
     state.dag()
     state.backfill("b1", {"success": 2, "pending": 1})
     others = [
-        *("dags", "execution", "manager", "requests", "processes"),
+        *("dags", "execution", "importers", "manager", "requests", "processes"),
         *(f"queries.{name}" for name in ("bundles", "dags", "managers", "pools", "requests", "tasks", "versions")),
     ]
     names = tuple(f"backfill_manager.{name}" for name in others)

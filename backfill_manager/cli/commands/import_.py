@@ -1,0 +1,136 @@
+"""`bfm import`: drafts of DAG files from the files of other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backfill_manager.cli.command import Group
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.options import argument, flag, option
+from backfill_manager.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from backfill_manager.importers.files import Converted
+
+group = Group("import", "Drafts of DAG files from Airflow, dbt and Dagster.")
+PLACE = argument("FILE|FOLDER", "A DAG file, or a folder: every .py file below it.")
+TO = option(
+    "--to",
+    "Write the drafts into this folder, such as dags. Without it a FILE's draft is printed, of a FOLDER what it would hold.",
+    metavar="FOLDER",
+)
+FORCE = flag("--force", "Write over files that are there.")
+
+
+@group.command("airflow")
+def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
+    """Make drafts of Airflow's DAG files, with a remark (a comment `TODO`, and a line of the table) for each thing that has no
+    equal here. Nothing of a file is executed, and Airflow need not be installed. Exit code 1 if a file is no right Python.
+
+    Example: [cyan]bfm import airflow ~/airflow/dags --to dags[/]
+    """
+    from backfill_manager.importers.airflow.translate import translate
+    from backfill_manager.importers.files import convert
+
+    _here_only(context)
+    path = Path(place).expanduser()
+    return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
+
+
+@group.command("dbt")
+def dbt(
+    context: CliContext,
+    place: str = argument("PROJECT", "The folder with dbt_project.yml."),
+    to: str | None = option(
+        "--to", "Write the draft into this folder, such as dags. Without it the draft is printed.", metavar="FOLDER"
+    ),
+    force: bool = FORCE,
+    by_tag: bool = flag("--by-tag", "A DAG for each first tag of a model, in place of one for the project."),
+) -> int:
+    """Make a draft of a dbt project: each model a SQL task, tests as checks, what it reads and writes. It takes
+    target/manifest.json where `dbt parse` has written it, else the project's files. dbt need not be installed.
+
+    Example: [cyan]bfm import dbt ~/shop --to dags[/]
+    """
+    from backfill_manager.importers.dbt import drafts, read_project
+    from backfill_manager.importers.files import Converted
+    from backfill_manager.importers.writer import write
+
+    _here_only(context)
+    found = [
+        Converted(name, name, draft, write(draft))
+        for name, draft in drafts(read_project(Path(place).expanduser()), by_tag=by_tag)
+    ]
+    return _report(context, found, to, force, show_text=True)
+
+
+@group.command("dagster")
+def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
+    """Make drafts of Dagster's files: assets and jobs with their schedules and partitions, with a remark for each thing that
+    has no equal here. Nothing of a file is executed, and Dagster need not be installed.
+
+    Example: [cyan]bfm import dagster ~/shop/assets.py --to dags[/]
+    """
+    from backfill_manager.importers.dagster import translate
+    from backfill_manager.importers.files import convert
+
+    _here_only(context)
+    path = Path(place).expanduser()
+    return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
+
+
+def _here_only(context: CliContext) -> None:
+    if context.server:
+        raise InvalidInput(
+            "--server does not go with this command, which is about files of this machine: leave it out."
+        )
+
+
+def _report(context: CliContext, found: Sequence[Converted], to: str | None, force: bool, *, show_text: bool) -> int:
+    from backfill_manager.cli.render.output import Column
+    from backfill_manager.importers.files import save
+
+    written = [str(path) for path in save(found, Path(to).expanduser(), force=force)] if to is not None else []
+    remarks = [
+        {"file": one.file, "line": remark.line, "what": remark.what, "instead": remark.instead}
+        for one in found
+        for remark in (one.draft.remarks if one.draft and (one.has_dags or show_text) else ())
+    ]
+    wrong = [one for one in found if one.error is not None]
+    out = context.out
+    if not out.is_table:
+        files = [
+            {
+                "file": one.file, "dags": [dag.function for dag in one.draft.dags] if one.draft else [], "error": one.error,
+                "draft": one.text if one.has_dags else None,
+            }
+            for one in found
+        ]  # fmt: skip
+        out.print_document({"files": files, "written": written, "remarks": remarks})
+        return 1 if wrong else 0
+    if to is None and show_text:
+        for one in found:
+            print(one.text, end="")
+        for each in remarks:
+            out.note(f"line {each['line'] or '-'}: {each['what']}: {each['instead']}")
+    elif remarks:
+        columns = [
+            Column("file", whole=True),
+            Column("line", right=True),
+            Column("what", fold=True),
+            Column("instead", fold=True),
+        ]
+        out.print_rows(remarks, columns)
+    for one in wrong:
+        out.note(f"{one.file}: {one.error}.", style="red")
+    if written:
+        out.print_line(f"Written: {', '.join(written)}.")
+        out.note(
+            "Drafts: read what TODO says in them, then `bfm bundles parse BUNDLE --dry-run` and `bfm dags test DAG`."
+        )
+    elif not show_text:
+        names = [one.file for one in found if one.has_dags]
+        out.note(f"{len(names)} of {len(found)} files have DAGs. --to FOLDER writes their drafts.")
+    return 1 if wrong else 0

@@ -1,0 +1,369 @@
+"""What operators of Airflow become: the body of a Python task, or a SQL statement. One that is not in `READERS` has no equal."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from backfill_manager.importers.airflow import templates
+from backfill_manager.importers.airflow.settings import COMMON
+from backfill_manager.importers.writer import call, keywords, quoted, unparse
+
+Arguments = Mapping[str, ast.expr]
+EXIT_CODE_OF_A_SKIP: Final = 99
+
+
+@dataclass
+class Made:
+    """A task to be written. `sql`: text of Python with the statement, in place of a `body`. `known`: arguments that were read."""
+
+    body: str = ""
+    sql: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    is_branch: bool = False
+    is_missing: bool = False  # nothing here does it
+    with_result: str = ""  # of a command: the body that gives its last line as the result
+
+
+class Operators(Protocol):
+    """What readers need of the walk through the file."""
+
+    def remark(self, node: ast.AST, what: str, instead: str) -> None: ...
+    def text_of(self, node: ast.expr | None) -> str | None: ...
+    def at_runtime(self, node: ast.expr) -> str: ...
+    def called(self, node: ast.expr, arguments: Arguments) -> str: ...
+
+
+Reader = Callable[[Operators, ast.Call, Arguments], Made]
+
+
+def missing(walk: Operators, node: ast.Call, name: str, instead: str, known: frozenset[str] = frozenset()) -> Made:
+    walk.remark(node, f"{name} has no equal", instead)
+    known -= COMMON
+    was = "".join(f"# {line}\n" for line in unparse(node).splitlines())
+    return Made(
+        f"{was}raise NotImplementedError({quoted(f'{name} of Airflow: write here what it did')})",
+        known=known,
+        is_missing=True,
+    )
+
+
+def returned_branch(called: str) -> str:
+    return f"chosen = {called}\nreturn [chosen] if isinstance(chosen, str) else list(chosen or [])"
+
+
+def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    known = frozenset({
+        "python_callable", "op_args", "op_kwargs", "templates_dict", "requirements", "system_site_packages", "python",
+        "python_version", "use_dill", "expect_airflow", "string_args", "serializer", "venv_cache_path",
+    })  # fmt: skip
+    name = unparse(node.func).rpartition(".")[2]
+    if "python_callable" not in given:
+        return missing(walk, node, name, "Write the function here", known)
+    if "Virtualenv" in name or "External" in name:
+        walk.remark(node, name, "Packages of tasks are installed for their bundle: environment in docs/bundles.md")
+    called = walk.called(given["python_callable"], given)
+    if name.startswith("Branch"):
+        return Made(returned_branch(called), known=known, is_branch=True)
+    if name.startswith("ShortCircuit"):
+        return Made(
+            f'if not {called}:\n    ctx.skip("its condition does not hold")',
+            known=known | {"ignore_downstream_trigger_rules"},
+        )
+    return Made(f"return {called}", known=known)
+
+
+def shell(command: str, options: Mapping[str, str], text: str = "", *, keeps_output: bool = False) -> str:
+    arguments = [f'["bash", "-c", {command}]', *keywords(options)]
+    if keeps_output:
+        done = call("subprocess.run", [*arguments, "check=True", "stdout=subprocess.PIPE", "text=True"])
+        return f'done = {done}\nprint(done.stdout)\nreturn (done.stdout.splitlines() or [""])[-1]'
+    if f"exit {EXIT_CODE_OF_A_SKIP}" not in text:
+        return call("subprocess.run", [*arguments, "check=True"])
+    return (
+        f"done = {call('subprocess.run', arguments)}\nif done.returncode == {EXIT_CODE_OF_A_SKIP}:\n"
+        f'    ctx.skip("exit code {EXIT_CODE_OF_A_SKIP}")\ndone.check_returncode()'
+    )
+
+
+def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    known = frozenset(
+        {"bash_command", "env", "append_env", "cwd", "output_encoding", "skip_on_exit_code", "output_processor"}
+    )
+    if "bash_command" not in given:
+        return missing(walk, node, "BashOperator", "Write the command here", known)
+    text = walk.text_of(given["bash_command"])
+    if text is not None:
+        command, problems = templates.as_python(text, shell=True)
+        _report(walk, node, problems)
+        if text.rstrip().endswith((".sh", ".bash")) and "\n" not in text.strip():
+            walk.remark(
+                node,
+                f"the script {text.strip()}",
+                "Airflow renders it as a template; here it is run as it is, from the manager's folder",
+            )
+    else:
+        command = walk.at_runtime(given["bash_command"])
+    options = {}
+    if "env" in given:
+        env = walk.at_runtime(given["env"])
+        options["env"] = f"{{**os.environ, **{env}}}"
+        if not isinstance(given.get("append_env"), ast.Constant) or not given["append_env"].value:  # type: ignore[attr-defined]
+            walk.remark(node, "env= replaces the environment in Airflow", "Here it is added to the manager's")
+    if "cwd" in given:
+        options["cwd"] = walk.at_runtime(given["cwd"])
+    return Made(
+        shell(command, options, text or ""), known=known, with_result=shell(command, options, keeps_output=True)
+    )
+
+
+def _empty(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    return Made("pass")
+
+
+def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    walk.remark(
+        node,
+        "ExternalTaskMarker",
+        "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables",
+    )
+    return Made("pass", known=frozenset(given) - {"trigger_rule", "retries", "pool"})
+
+
+def _latest_only(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    late = "datetime.now(timezone.utc) >= ctx.interval.end + (ctx.interval.end - ctx.interval.start)"
+    return Made(f'if ctx.run_type != "manual" and {late}:\n    ctx.skip("not the latest interval")')
+
+
+_OF_SQL: Final = (
+    "conn_id", "database", "parameters", "autocommit", "split_statements", "return_last", "handler", "show_return_value_in_logs",
+    "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location", "conf", "name", "master", "num_executors",
+    "executor_cores", "executor_memory", "keytab", "principal", "yarn_queue", "write_disposition", "http_path",
+    "session_parameters",
+)  # fmt: skip
+
+
+def _sql(*arguments: str) -> Reader:
+    """Of an operator whose first argument of these that is given has the statement."""
+
+    def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+        known = frozenset({*arguments, *_OF_SQL, *(name for name in given if name.endswith("_conn_id"))})
+        name = unparse(node.func).rpartition(".")[2]
+        statement = next((given[one] for one in arguments if one in given), None)
+        if isinstance(statement, ast.Dict):  # BigQuery's configuration
+            statement = _nested(statement, "query", "query")
+        parts = statement.elts if isinstance(statement, ast.List | ast.Tuple) else [statement]
+        texts = [walk.text_of(part) for part in parts]
+        if statement is None or any(text is None for text in texts):
+            return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
+        where = (
+            "" if name.startswith("SparkSql") else ", not in the database of its connection: check tables and dialect"
+        )
+        if where:
+            walk.remark(node, f"{name} becomes Spark SQL", f"It runs in Spark{where}")
+        if "parameters" in given:
+            walk.remark(node, "parameters= of a statement", "Params of the DAG are named parameters here: `:name`")
+        written = []
+        for text in (text.strip() for text in texts if text):
+            if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
+                walk.remark(
+                    node,
+                    f"the file {text}",
+                    "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on",
+                )
+                return missing(walk, node, name, f"sql(task_id, {text!r}), once the file is there", known)
+            translated, problems = templates.as_sql(text.rstrip(";"))
+            _report(walk, node, problems)
+            written.append(translated)
+        if not any(written):
+            return missing(walk, node, name, "Its statement is empty", known)
+        return Made(sql=quoted(";\n".join(written)), known=known)
+
+    return read
+
+
+def _nested(node: ast.Dict, *path: str) -> ast.expr | None:
+    found: ast.expr | None = node
+    for name in path:
+        if not isinstance(found, ast.Dict):
+            return None
+        pairs = zip(found.keys, found.values, strict=True)
+        found = next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name), None)
+    return found
+
+
+def _spark_submit(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    options = {
+        "conf": None, "name": "--name", "java_class": "--class", "py_files": "--py-files", "jars": "--jars", "files": "--files",
+        "packages": "--packages", "driver_memory": "--driver-memory", "executor_memory": "--executor-memory",
+        "executor_cores": "--executor-cores", "num_executors": "--num-executors",
+        "total_executor_cores": "--total-executor-cores",
+        "deploy_mode": "--deploy-mode", "properties_file": "--properties-file", "archives": "--archives",
+    }  # fmt: skip
+    known = frozenset({*options, "application", "application_args", "conn_id", "verbose", "spark_binary", "env_vars"})
+    if "application" not in given:
+        return missing(walk, node, "SparkSubmitOperator", "Write the command here", known)
+    words = ['"spark-submit"']
+    for name, spelling in options.items():
+        if name not in given:
+            continue
+        if spelling:
+            words += [quoted(spelling), _as_word(walk, given[name])]
+        elif isinstance(conf := given[name], ast.Dict):
+            for key, value in zip(conf.keys, conf.values, strict=True):
+                if key is not None:
+                    setting = ast.JoinedStr([*_in_f_string(walk, key), ast.Constant("="), *_in_f_string(walk, value)])
+                    texts = [str(one.value) for one in setting.values if isinstance(one, ast.Constant)]
+                    words += [
+                        '"--conf"',
+                        quoted("".join(texts)) if len(texts) == len(setting.values) else unparse(setting),
+                    ]
+    words.append(walk.at_runtime(given["application"]))
+    if "application_args" in given:
+        arguments = given["application_args"]
+        words += (
+            [_as_word(walk, one) for one in arguments.elts]
+            if isinstance(arguments, ast.List)
+            else [f"*{walk.at_runtime(arguments)}"]
+        )
+    instead = (
+        "It runs as before, as an application of its own; in a task with ctx.spark its code shares the manager's Spark"
+    )
+    walk.remark(node, "SparkSubmitOperator: master and connection are not known here", instead)
+    return Made(call("subprocess.run", [call("", words).replace("(", "[", 1)[:-1] + "]", "check=True"]), known=known)
+
+
+def _in_f_string(walk: Operators, node: ast.expr) -> list[ast.expr]:
+    written = ast.parse(walk.at_runtime(node), mode="eval").body
+    return [
+        ast.Constant(str(written.value)) if isinstance(written, ast.Constant) else ast.FormattedValue(written, -1, None)
+    ]
+
+
+def _as_word(walk: Operators, node: ast.expr) -> str:
+    text = walk.at_runtime(node)
+    return text if isinstance(node, ast.Constant) and isinstance(node.value, str) else f"str({text})"
+
+
+def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
+    def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+        known = frozenset(
+            {
+                *arguments,
+                *_OF_SENSORS,
+                "fs_conn_id",
+                "aws_conn_id",
+                "google_cloud_conn_id",
+                "recursive",
+                "verify",
+                "wildcard_match",
+            }
+        )
+        name = unparse(node.func).rpartition(".")[2]
+        texts = [walk.text_of(given[one]) for one in arguments if one in given]
+        path, problems = templates.as_path("/".join(text for text in texts if text))
+        path = f"{scheme}{path}" if scheme and "://" not in path else path
+        if (
+            problems
+            or None in texts
+            or not path.startswith(("/", "s3://", "gs://", "abfss://", "hdfs://"))
+            or "*" in path
+        ):
+            return missing(walk, node, name, "waits_for=[file('s3://.../{interval_start:%Y-%m-%d}/_SUCCESS')]", known)
+        return Made("pass", settings={"waits_for": f"[file({quoted(path)})]", **_sensor_settings(given)}, known=known)
+
+    return read
+
+
+def _sql_sensor(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    known = frozenset(
+        {"sql", "conn_id", "success", "failure", "fail_on_empty", "parameters", "hook_params", *_OF_SENSORS}
+    )
+    text = walk.text_of(given.get("sql"))
+    query, problems = templates.as_sql(text or "")
+    if text is None or problems or "success" in given or text.endswith(".sql"):
+        return missing(walk, node, "SqlSensor", 'waits_for=[condition("SELECT count(*) > 0 FROM ...")]', known)
+    walk.remark(
+        node, "SqlSensor becomes a condition in Spark SQL", "It must give true or false, from tables that Spark sees"
+    )
+    return Made("pass", settings={"waits_for": f"[condition({quoted(query)})]", **_sensor_settings(given)}, known=known)
+
+
+_OF_SENSORS: Final = (
+    "timeout", "soft_fail", "poke_interval", "mode", "deferrable", "exponential_backoff", "max_wait", "silent_fail", "never_fail",
+)  # fmt: skip
+
+
+def _sensor_settings(given: Arguments) -> dict[str, str]:
+    settings = {"wait_limit": unparse(given["timeout"]) if "timeout" in given else "604800"}
+    soft = given.get("soft_fail")
+    return settings | ({"after_wait_limit": '"skip"'} if isinstance(soft, ast.Constant) and soft.value else {})
+
+
+def _missing(instead: str, *known: str) -> Reader:
+    def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+        name = unparse(node.func).rpartition(".")[2]
+        return missing(walk, node, name, instead, frozenset(known) or frozenset(given))
+
+    return read
+
+
+def _report(walk: Operators, node: ast.AST, problems: list[str]) -> None:
+    for problem in dict.fromkeys(problems):
+        walk.remark(node, problem, "Write it with ctx in Python, with `:interval_start` and params in SQL")
+
+
+_WAIT: Final = "Write on the task that comes after it what it waits for: "
+_OTHER_DAG: Final = _WAIT + 'waits_for=["a table that the other DAG writes"], with wait_limit='
+READERS: Final[Mapping[str, Reader]] = {
+    **dict.fromkeys(
+        ("PythonOperator", "BranchPythonOperator", "ShortCircuitOperator", "PythonVirtualenvOperator", "ExternalPythonOperator",
+         "BranchPythonVirtualenvOperator", "BranchExternalPythonOperator"),
+        _python,
+    ),
+    "BashOperator": _bash,
+    **dict.fromkeys(("EmptyOperator", "DummyOperator"), _empty),
+    "LatestOnlyOperator": _latest_only,
+    **dict.fromkeys(
+        ("SparkSqlOperator", "SQLExecuteQueryOperator", "PostgresOperator", "MySqlOperator", "SqliteOperator", "MsSqlOperator",
+         "OracleOperator", "SnowflakeOperator", "SnowflakeSqlApiOperator", "RedshiftSQLOperator", "RedshiftDataOperator",
+         "TrinoOperator",
+         "PrestoOperator", "VerticaOperator", "JdbcOperator", "ExasolOperator", "TeradataOperator", "DatabricksSqlOperator",
+         "ClickHouseOperator", "DuckDBOperator"),
+        _sql("sql", "_sql"),
+    ),
+    "HiveOperator": _sql("hql"),
+    "AthenaOperator": _sql("query"),
+    "BigQueryInsertJobOperator": _sql("configuration"),
+    "BigQueryExecuteQueryOperator": _sql("sql"),
+    "SparkSubmitOperator": _spark_submit,
+    "FileSensor": _file_sensor("filepath"),
+    "S3KeySensor": _file_sensor("bucket_name", "bucket_key", scheme="s3://"),
+    "GCSObjectExistenceSensor": _file_sensor("bucket", "object", scheme="gs://"),
+    "SqlSensor": _sql_sensor,
+    "ExternalTaskSensor": _missing(_OTHER_DAG),
+    "ExternalTaskMarker": _marker,
+    "PythonSensor": _missing(_WAIT + "waits_for=[rows(...)], [file(...)] or [condition(...)]"),
+    "BashSensor": _missing(_WAIT + "waits_for=[rows(...)], [file(...)] or [condition(...)]"),
+    **dict.fromkeys(
+        ("TimeSensor", "TimeSensorAsync", "TimeDeltaSensor", "TimeDeltaSensorAsync", "DateTimeSensor", "DateTimeSensorAsync",
+         "DayOfWeekSensor", "WaitSensor"),
+        _missing("Give the DAG a schedule that is so much later, or waits_for= what it really waits for"),
+    ),
+    **dict.fromkeys(
+        ("BranchDateTimeOperator", "BranchDayOfWeekOperator", "BranchSQLOperator"),
+        _missing("A task that skips itself: `if ...: ctx.skip(reason)` by ctx.logical_date"),
+    ),
+    "TriggerDagRunOperator": _missing(
+        "The other DAG waits for a table of this one: waits_for=[table]; or use the Python client"
+    ),
+    "EmailOperator": _missing("Send it with smtplib, or from on_failure= and on_success= (docs/callbacks.md)"),
+    **dict.fromkeys(("SimpleHttpOperator", "HttpOperator"), _missing("Call the service in a task, by a library such as httpx")),
+    **dict.fromkeys(
+        ("DockerOperator", "KubernetesPodOperator"), _missing("subprocess.run([...]) of docker or kubectl; or its code as a task")
+    ),
+    "SubDagOperator": _missing("Write its tasks into this DAG"),
+}  # fmt: skip

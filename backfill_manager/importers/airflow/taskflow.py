@@ -1,0 +1,352 @@
+"""TaskFlow: functions of `@task` and `@task_group`, and mapped tasks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell
+from backfill_manager.importers.airflow.tasks import TaskMaker
+from backfill_manager.importers.airflow.walk import Function, Group, Symbol, Tasks, defaults_of
+from backfill_manager.importers.draft import Code, Item, Remark
+from backfill_manager.importers.writer import call, quoted, unparse
+
+_LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
+
+
+OTHER_ENVIRONMENTS: Final = (
+    "virtualenv",
+    "external_python",
+    "docker",
+    "kubernetes",
+    "branch_virtualenv",
+    "branch_external_python",
+)
+
+
+_ONE_BY_ONE: Final = (
+    "Here one task does all of them, one after another; a partition or a param per run gives each a state of its own"
+)
+
+
+_OF_DECORATORS: Final = frozenset({
+    "requirements", "system_site_packages", "python", "python_version", "use_dill", "expect_airflow", "image", "multiple_outputs",
+    "env", "append_env", "ignore_downstream_trigger_rules", "show_return_value_in_logs", "conn_id", "config_kwargs", "serializer",
+    "venv_cache_path", "pip_install_options", "index_urls", "name", "namespace", "in_cluster", "poke_interval", "timeout", "mode",
+    "soft_fail",
+})  # fmt: skip
+
+
+class TaskFlow(TaskMaker):
+    def _is_inlined(self, function: Function) -> bool:
+        """Whether the function of `@task` is called at one place, so that its body is the task's."""
+        if function.kind not in ("python", "pyspark", *OTHER_ENVIRONMENTS[:4]) or function.node.args.vararg:
+            return False
+        name = function.node.name
+        if name in self.is_async or any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
+            return False
+        uses = [
+            one
+            for one in ast.walk(self.source.tree)
+            if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)
+        ]
+        calls = [
+            one
+            for one in ast.walk(self.source.tree)
+            if isinstance(one, ast.Call)
+            and (one.func in uses or (isinstance(one.func, ast.Call) and isinstance(one.func.func, ast.Attribute)
+                                      and one.func.func.attr == "override" and one.func.func.value in uses))
+        ]  # fmt: skip
+        same_name = sum(isinstance(one, ast.FunctionDef) and one.name == name for one in ast.walk(self.source.tree))
+        stored = any(
+            isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+            for one in ast.walk(self.source.tree)
+        )
+        in_group = any(
+            calls and calls[0] in set(ast.walk(one))
+            for one in ast.walk(self.source.tree)
+            if isinstance(one, ast.FunctionDef) and any(self._last(each) == "task_group" for each in one.decorator_list)
+        )
+        is_plain = (
+            calls
+            and not any(isinstance(one, ast.Starred) for one in calls[0].args)
+            and not any(k.arg is None for k in calls[0].keywords)
+        )
+        return len(uses) == len(calls) == 1 and same_name == 1 and not stored and not in_group and bool(is_plain)
+
+    def _task_call(self, function: Function, node: ast.Call, more: dict[str, ast.expr]) -> tuple[str, Tasks]:
+        given = {**function.settings, **more}
+        notes: list[Remark] = []
+        self.deps, outer = [], self.deps
+        target, self.target = self.target, None
+        with self.noting(notes):
+            positional = [
+                f"*{self.at_runtime(one.value)}" if isinstance(one, ast.Starred) else self.at_runtime(one)
+                for one in node.args
+            ]
+            by_name = {one.arg or "**": self.at_runtime(one.value) for one in node.keywords}
+            made, name = self._task_flow(function, node, positional, by_name, given)
+            settings = self.reader.of_task(given, self.remark, _OF_DECORATORS) | made.settings
+            made.settings = {}
+            self.target = target
+            id_text = self._id_of_call(function, given, node)
+            text, tasks = self._task(node, None, settings, made, notes, function.node.name, name, id_text)
+        self.deps = outer
+        return text, tasks
+
+    def _id_of_call(self, function: Function, given: Mapping[str, ast.expr], node: ast.AST) -> str:
+        id_node = given.get("task_id")
+        base = self.text_of(id_node) if id_node is not None else function.node.name
+        if base is None and id_node is not None:
+            return unparse(id_node)
+        if self.loops:
+            counter = self._free_name("numbers")
+            self.sink_before_loop(Code(f"{counter} = itertools.count(1)"))
+            self.remark(
+                node,
+                f"the task {base} in a loop",
+                f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable",
+            )
+            return f'f"{base}__{{next({counter})}}"'
+        key = "".join(f"{group.prefix}." for group in self.groups) + str(base) + str(id(self.dag))
+        count = self.ids[key] = self.ids.get(key, -1) + 1
+        return quoted(f"{base}__{count}" if count else str(base))
+
+    def sink_before_loop(self, item: Item) -> None:
+        """Before the outermost loop that is open, which is the last item of the DAG or of the file."""
+        items = self.dag.items if self.dag is not None else self.result.items
+        items.insert(max(len(items) - 1, 0), item)
+
+    def _task_flow(
+        self,
+        function: Function,
+        node: ast.Call,
+        positional: list[str],
+        by_name: dict[str, str],
+        given: Mapping[str, ast.expr],
+    ) -> tuple[Made, str | None]:
+        kind = function.kind
+        if kind in OTHER_ENVIRONMENTS:
+            self.remark(
+                node,
+                f"@task.{kind}",
+                "Packages of tasks are installed for their bundle: environment in docs/bundles.md",
+            )
+        elif kind == "sensor":
+            self.remark(
+                node,
+                "@task.sensor",
+                "waits_for=[rows(...)], [file(...)] or [condition(...)] waits; here it looks once, and fails if it is not there",
+            )
+        elif kind not in ("python", "branch", "short_circuit", "bash", "pyspark"):
+            return missing(self, node, f"@task.{kind}", "Write here what it did"), None
+        context = self._context_function(function.node, set(by_name), len(positional))
+        self._take_remarks(context)
+        if kind == "pyspark":
+            by_name |= {
+                name: text
+                for name, text in (("spark", "ctx.spark"), ("sc", "ctx.spark.sparkContext"))
+                if name in context.parameters
+            }
+        if self._is_inlined(function):
+            bound = dict(zip(context.parameters, positional, strict=False)) | by_name
+            bound = {**defaults_of(function.node, context.parameters), **bound}
+            lines = [f"{name} = {text}" for name, text in bound.items() if name != text and name != "**"]
+            missing_names = [name for name in context.parameters if name not in bound]
+            for name in missing_names:
+                self.remark(node, f"the parameter {name} of {function.node.name} is not given", "Give it a value")
+                lines.append(f"{name} = None")
+            return Made(after_docstring(context.body, [*lines, *context.preamble])), function.node.name
+        arguments = [*(["ctx"] if context.uses_ctx else []), *positional]
+        arguments += [f"**{text}" if name == "**" else f"{name}={text}" for name, text in by_name.items()]
+        called = call(function.node.name, arguments)
+        if function.node.name in self.is_async:
+            called = f"asyncio.run({called})"
+        elif any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
+            called = f"list({called})"
+        if kind.startswith("branch"):
+            return Made(returned_branch(called), is_branch=True), None
+        if kind == "short_circuit":
+            return Made(f'if not {called}:\n    ctx.skip("its condition does not hold")'), None
+        if kind == "bash":
+            env = {"env": f"{{**os.environ, **{self.at_runtime(given['env'])}}}"} if "env" in given else {}
+            return Made(shell(called, env), with_result=shell(called, env, keeps_output=True)), None
+        if kind == "sensor":
+            return Made(
+                f'done = {called}\nif not done:\n    raise RuntimeError("what it waits for is not there")'
+            ), None
+        return Made(f"return {called}"), None
+
+    def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None:
+        """`f.partial(...).expand(...)`: one task that does all of them."""
+        partial: ast.Call | None = None
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "partial":
+            partial, owner = owner, owner.func.value
+        override: dict[str, ast.expr] = {}
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "override":
+            override, owner = {one.arg: one.value for one in owner.keywords if one.arg}, owner.func.value
+        fixed = {one.arg: one.value for one in partial.keywords if one.arg} if partial else {}
+        function = self.known.get(owner.id) if isinstance(owner, ast.Name) else None
+        operator = ast.Call(owner, [], [])
+        notes: list[Remark] = []
+        if not isinstance(function, Function):
+            if not (self._is_operator(operator) or self._is_airflow(owner)):
+                return None
+            self.deps, outer = [], self.deps
+            with self.noting(notes):
+                name = self.source.dotted(owner).rpartition(".")[2]
+                for one in [*node.keywords, *(ast.keyword(None, each) for each in node.args)]:
+                    self.at_runtime(one.value)
+                made = missing(
+                    self,
+                    node,
+                    f"{name}.expand",
+                    "Loop over its values in one task, or make a task of each in a loop",
+                    frozenset(fixed),
+                )
+                settings = self.reader.of_task(
+                    fixed, self.remark, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"}
+                )
+                found = self._task(node, fixed.get("task_id"), settings, made, notes, name)
+            self.deps = outer
+            return found
+        if function.kind == "group":
+            self.remark(node, f"the mapped task group {function.node.name}", _ONE_BY_ONE)
+            why = f"the mapped task group {function.node.name} of Airflow: loop over its values in one task"
+            made = Made(f"raise NotImplementedError({quoted(why)})")
+            self.deps, outer = [], self.deps
+            for one in node.keywords:
+                self.at_runtime(one.value)
+            found = self._task(
+                node,
+                None,
+                {},
+                made,
+                notes,
+                function.node.name,
+                self._function_name(None, function.node.name),
+                quoted(function.node.name),
+            )
+            self.deps = outer
+            return found
+        self.deps, outer = [], self.deps
+        with self.noting(notes):
+            context = self._context_function(function.node, set(fixed) | {one.arg for one in node.keywords if one.arg})
+            self._take_remarks(context)
+            self.remark(node, f"the mapped task {function.node.name}", _ONE_BY_ONE)
+            arguments = [
+                *(["ctx"] if context.uses_ctx else []),
+                *(f"{name}={self.at_runtime(value)}" for name, value in fixed.items()),
+            ]
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "expand_kwargs":
+                loops = f"for each in {self.at_runtime(node.args[0])}"
+                arguments.append("**each")
+            else:
+                loops = " ".join(f"for {one.arg} in {self.at_runtime(one.value)}" for one in node.keywords)
+                arguments += [f"{one.arg}={one.arg}" for one in node.keywords]
+            body = f"return [{call(function.node.name, arguments)} {loops}]"
+            given = {**function.settings, **override}
+            settings = self.reader.of_task(given, self.remark, _OF_DECORATORS)
+            id_text = self._id_of_call(function, given, node)
+            found = self._task(
+                node,
+                None,
+                settings,
+                Made(body),
+                notes,
+                function.node.name,
+                self._function_name(None, function.node.name),
+                id_text,
+            )
+        self.deps = outer
+        return found
+
+    def _with_group(self, made: ast.Call, name: ast.expr | None, body: Sequence[ast.stmt]) -> None:
+        given = {one.arg: one.value for one in made.keywords if one.arg} | dict(
+            zip(("group_id",), made.args, strict=False)
+        )
+        if "default_args" in given:
+            self.remark(made, "default_args of a task group", "Give its tasks the settings")
+        prefixed = given.get("prefix_group_id")
+        group_id = self.text_of(given.get("group_id")) or (name.id if isinstance(name, ast.Name) else "group")
+        has_prefix = not (isinstance(prefixed, ast.Constant) and prefixed.value is False)
+        tasks, _ = self._group(group_id if has_prefix else "", group_id, body)
+        if isinstance(name, ast.Name):
+            self.known[name.id] = tasks
+
+    def _group(
+        self, prefix: str, base: str, body: Sequence[ast.stmt], returned: ast.expr | None = None
+    ) -> tuple[Tasks, Tasks | None]:
+        """The tasks of a group, and those that its function returns."""
+        has_loops = bool(self.loops) or any(
+            isinstance(one, _LOOPS) for statement in body for one in ast.walk(statement)
+        )
+        group = Group(prefix, collects=self._free_name(f"{self._identifier(base)}_tasks") if has_loops else None)
+        if group.collects:
+            self.sink.append(Code(f"{group.collects} = []"))
+        self.groups.append(group)
+        for one in body:
+            self.inner(one)
+        result = self.value(returned)[1] if returned is not None and self._concerns_tasks(returned) else None
+        self.groups.pop()
+        if group.collects:
+            return Tasks(group.symbols, True, group.collects, group.collects), result
+        members = set(group.symbols)
+        first = [one for one in group.symbols if not one.upstream & members]
+        last = [one for one in group.symbols if not one.downstream & members]
+        return Tasks(group.symbols, False, _names(first), _names(last)), result
+
+    def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
+        """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
+        base = self.text_of(function.settings.get("group_id")) or function.node.name
+        self.target = None
+        key = f"group {base} {id(self.dag)}"
+        count = self.ids[key] = self.ids.get(key, -1) + 1
+        prefixed = function.settings.get("prefix_group_id")
+        prefix = (
+            ""
+            if isinstance(prefixed, ast.Constant) and prefixed.value is False
+            else f"{base}__{count}"
+            if count
+            else base
+        )
+        parameters = [one.arg for one in [*function.node.args.args, *function.node.args.kwonlyargs]]
+        outer = self.known.copy()
+        given = dict(zip(parameters, node.args, strict=False)) | {
+            one.arg: one.value for one in node.keywords if one.arg
+        }
+        defaults = defaults_of(function.node, parameters)
+        for parameter in parameters:
+            if parameter in given:
+                text, tasks = self.value(given[parameter])
+            else:
+                text, tasks = defaults.get(parameter, "None"), None
+            self.known[parameter] = tasks
+            self.parameters.add(parameter)
+            if text != parameter:
+                self.sink.append(Code(f"{parameter} = {text}"))
+        body = list(function.node.body)
+        if ast.get_docstring(function.node) is not None:
+            body.pop(0)
+        returned = body[-1].value if body and isinstance(body[-1], ast.Return) else None
+        tasks, result = self._group(prefix, base, [one for one in body if not isinstance(one, ast.Return)], returned)
+        self.known = outer | {name: value for name, value in self.known.items() if isinstance(value, Function)}
+        if isinstance(result, Tasks) and len(result.symbols) == 1 and result.symbols[0].variable:
+            return result.symbols[0].variable, Tasks(result.symbols, False, tasks.first, result.symbols[0].variable)
+        return tasks.last or "[]", tasks
+
+
+def _names(symbols: Sequence[Symbol]) -> str:
+    names = list(dict.fromkeys(str(one.variable) for one in symbols))
+    return names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+
+
+def after_docstring(body: str, lines: Sequence[str]) -> str:
+    first = next(iter(ast.parse(body).body), None)
+    is_doc = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    end = (first.end_lineno or 0) if first is not None and is_doc else 0
+    texts = body.splitlines()
+    return "\n".join([*texts[:end], *lines, *texts[end:]])

@@ -1,0 +1,191 @@
+"""Operators: the tasks that they make."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Mapping
+
+from backfill_manager.importers.airflow.expressions import Expressions
+from backfill_manager.importers.airflow.functions import ContextFunction, rewrite
+from backfill_manager.importers.airflow.operators import READERS, Made, missing
+from backfill_manager.importers.airflow.walk import Function, Symbol, Tasks, is_airflow
+from backfill_manager.importers.draft import Code, DraftTask, Remark
+from backfill_manager.importers.writer import call, keywords, quoted, unparse
+
+
+class TaskMaker(Expressions):
+    def _made(self, node: ast.Call) -> tuple[str, Tasks | None] | None:
+        """A call that makes a task; None: it is another."""
+        if self._is_operator(node):
+            return self._operator(node)
+        match node.func:
+            case ast.Name(id=name) if isinstance(function := self.known.get(name), Function):
+                return (
+                    self._group_call(function, node)
+                    if function.kind == "group"
+                    else self._task_call(function, node, {})
+                )
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")) as override if isinstance(
+                function := self.known.get(name), Function
+            ):
+                more = {one.arg: one.value for one in override.keywords if one.arg}
+                if function.kind == "group":
+                    return self._group_call(Function(function.node, "group", {**function.settings, **more}), node)
+                return self._task_call(function, node, more)
+            case ast.Attribute(value=owner, attr="expand" | "expand_kwargs"):
+                return self._expanded(node, owner)
+            case ast.Call(func=called, args=[ast.Name(id=name)]) if (
+                self._last(called) == "task" and name in self.functions
+            ):
+                return self._task_call(Function(self.functions[name], "python", {}), node, {})
+            case ast.Call(func=ast.Call(func=called) as decorator, args=[ast.Name(id=name)]) if (
+                self._last(called) == "task" and name in self.functions
+            ):
+                settings = {one.arg: one.value for one in decorator.keywords if one.arg}
+                return self._task_call(Function(self.functions[name], "python", settings), node, {})
+        return None
+
+    def _operator(self, node: ast.Call) -> tuple[str, Tasks]:
+        given = {one.arg: one.value for one in node.keywords if one.arg}
+        name = self.source.dotted(node.func).rpartition(".")[2]
+        if node.args:
+            given |= dict(zip(("task_id",), node.args, strict=False)) if "task_id" not in given else {}
+        notes: list[Remark] = []
+        self.deps, outer = [], self.deps
+        target, self.target = self.target, None
+        with self.noting(notes):
+            reader = READERS.get(name)
+            if reader is None:
+                made = missing(
+                    self, node, name, "Write here what it did, by the library of the service", frozenset(given)
+                )
+            else:
+                made = reader(self, node, given)
+            settings = self.reader.of_task(given, self.remark, made.known) | made.settings
+            self.target = target
+            text, tasks = self._task(node, given.get("task_id"), settings, made, notes, name)
+        self.deps = outer
+        return text, tasks
+
+    def _task(
+        self, node: ast.AST, id_node: ast.expr | None, settings: dict[str, str], made: Made, notes: list[Remark], kind: str,
+        function: str | None = None, id_text: str | None = None,
+    ) -> tuple[str, Tasks]:  # fmt: skip
+        """Writes a task's function, where it has one; gives the expression that makes the task."""
+        task_id = self.reader.text_of(id_node)
+        if id_text is None:
+            id_text = (
+                quoted(task_id) if task_id is not None else unparse(id_node) if id_node is not None else quoted(kind)
+            )
+        elif isinstance(parsed := ast.parse(id_text, mode="eval").body, ast.Constant):
+            task_id = str(parsed.value)
+        if task_id is None and id_node is None and id_text == quoted(kind):
+            task_id = kind
+        prefix = "".join(f"{group.prefix}." for group in self.groups if group.prefix)
+        if prefix:
+            id_text = quoted(prefix + task_id) if task_id is not None else f"{quoted(prefix)} + {id_text}"
+        if task_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", prefix + task_id):
+            safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", prefix + task_id)
+            safe = safe.strip("_.") or f"task_{getattr(node, 'lineno', 0)}"
+            self.remark(
+                node, f"the task id {task_id!r}", f"It is {safe!r} here: ids have letters of ASCII, digits, _, . and -"
+            )
+            id_text = quoted(safe)
+        dependencies = self._dependencies()
+        if made.sql is not None:
+            symbol = Symbol(
+                id_text,
+                task_id is not None,
+                None,
+                False,
+                None,
+                self._loop_names(),
+                self.dag,
+                getattr(node, "lineno", None),
+            )
+            self.sink += notes
+            text = call("sql", [id_text, made.sql, *keywords(settings)])
+        else:
+            name = function or self._function_name(task_id, kind)
+            plain = {**({} if id_text == quoted(name) else {"task_id": id_text}), **settings}
+            draft = DraftTask(name, plain, made.body, self._bound(made.body), remarks=list(notes))
+            self.sink.append(draft)
+            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, None, self._loop_names(), self.dag)
+            if made.with_result:
+                self.shells.append((symbol, made.with_result))
+            text = f"{name}()"
+        self.symbols.append(symbol)
+        for _, tasks in self.deps:
+            for one in tasks.symbols:
+                one.downstream.add(symbol)
+                symbol.upstream.add(one)
+        if dependencies:
+            text = f"{dependencies} >> {text}"
+        if self.groups or made.is_branch or made.sql is not None:
+            text = self._named(text, symbol, task_id or kind)
+        for group in self.groups:
+            group.symbols.append(symbol)
+            if group.collects:
+                self.sink.append(Code(f"{group.collects}.append({text})"))
+        return text, Tasks([symbol])
+
+    def _dependencies(self) -> str:
+        texts = list(dict.fromkeys(text for text, _ in self.deps))
+        if len(texts) == 1:
+            return texts[0]
+        return f"[{', '.join(texts)}]" if texts else ""
+
+    def _bound(self, body: str) -> str:
+        """Of a loop's variables, those that the body uses: each task must keep its own."""
+        used = {
+            node.id
+            for node in ast.walk(ast.parse(textwrap.dedent(f"def f():\n{textwrap.indent(body, '    ')}\n    pass")))
+            if isinstance(node, ast.Name)
+        }
+        return ", ".join(f"{name}={name}" for name in sorted(self._loop_names() & used))
+
+    def called(self, node: ast.expr, arguments: Mapping[str, ast.expr]) -> str:
+        """A call of an operator's function, with the values that the operator has for it."""
+        given = []
+        op_args, op_kwargs = arguments.get("op_args"), arguments.get("op_kwargs")
+        if isinstance(op_args, ast.List | ast.Tuple):
+            given += [self.at_runtime(one) for one in op_args.elts]
+        elif op_args is not None:
+            given.append(f"*{self.at_runtime(op_args)}")
+        if isinstance(op_kwargs, ast.Dict) and all(isinstance(key, ast.Constant) for key in op_kwargs.keys):
+            given += [
+                f"{key.value!s}={self.at_runtime(value)}"
+                for key, value in zip(op_kwargs.keys, op_kwargs.values, strict=True)
+                if isinstance(key, ast.Constant)
+            ]
+        elif op_kwargs is not None:
+            given.append(f"**{self.at_runtime(op_kwargs)}")
+        if "templates_dict" in arguments:
+            given.append(f"templates_dict={self.at_runtime(arguments['templates_dict'])}")
+        if isinstance(node, ast.Lambda):
+            return unparse(node.body) if not given and not node.args.args else call(f"({unparse(node)})", given)
+        if isinstance(node, ast.Name) and node.id in self.functions:
+            function = self._context_function(self.functions[node.id])
+            return call(node.id, [*(["ctx"] if function.uses_ctx else []), *given])
+        if isinstance(node, ast.Name) and node.id in self.source.origins:
+            self.remark(
+                node,
+                f"{node.id} comes from another file",
+                "It gets no context of Airflow: pass it what it needs of ctx",
+            )
+        return call(self._kept_text(node), given)
+
+    def _context_function(
+        self, node: ast.FunctionDef, given: set[str] | None = None, positional: int = 0
+    ) -> ContextFunction:
+        if node.name not in self.rewritten:
+            names, count = self.callables.get(node.name, (set(), 0))
+            self.rewritten[node.name] = rewrite(
+                self.source, node, names | (given or set()), self._is_airflow_name, count or positional
+            )
+        return self.rewritten[node.name]
+
+    def _is_airflow_name(self, dotted: str) -> bool:
+        return is_airflow(dotted)

@@ -1,0 +1,354 @@
+"""Jinja of Airflow (`{{ ds }}`, `{{ params.x }}`, macros) as Python over `ctx`, as Spark SQL with named parameters, as a path.
+
+`parse` parts a template into text and values; `as_python`, `as_sql` and `as_path` write them, and name what has no equal.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from jinja2 import Environment, TemplateSyntaxError, nodes
+
+from backfill_manager.importers.writer import quoted, unparse
+
+_BASES: Final = {  # the instant: in Python, in SQL, in a path
+    "logical": ("ctx.logical_date", ":logical_date", "interval_start"),
+    "start": ("ctx.interval.start", ":interval_start", "interval_start"),
+    "end": ("ctx.interval.end", ":interval_end", "interval_end"),
+}
+_SPARK_FORMS: Final = {
+    "%Y": "yyyy",
+    "%m": "MM",
+    "%d": "dd",
+    "%H": "HH",
+    "%M": "mm",
+    "%S": "ss",
+    "%j": "DDD",
+    "%y": "yy",
+}
+_EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_COMMENT: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
+_SQL_PARTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
+_MARK: Final = re.compile("\ue000(\\d+)\ue001")
+_BEFORE_TABLE: Final = re.compile(r"\b(?:from|join|into|table|update|exists|overwrite)\s*$", re.IGNORECASE)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An instant of the run, `days` later, written by `form` (strftime); without one as it is."""
+
+    base: str
+    form: str | None = None
+    days: int = 0
+    text: str = field(default="", compare=False)  # the expression as it was
+
+    @property
+    def python(self) -> str:
+        at = _BASES[self.base][0]
+        return at if not self.days else f"{at} + timedelta(days={self.days})"
+
+    @property
+    def sql(self) -> str:
+        at = _BASES[self.base][1]
+        moved = at if not self.days else f"({at} + INTERVAL '{self.days}' DAY)"
+        if self.form is None:
+            return moved
+        form = _spark_form(self.form)
+        quote = '"' if "'" in form else "'"
+        return f"date_format({moved}, {quote}{form}{quote})"
+
+
+@dataclass(frozen=True)
+class Value:
+    """Any other value of the run. `sql`: its named parameter; None: SQL has none."""
+
+    python: str
+    sql: str | None = None
+    text: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An expression without an equal, as it was."""
+
+    text: str
+
+
+Piece = str | Moment | Value | Unknown
+Translated = tuple[str, list[str]]  # the text, and what of it has no equal
+
+PLAIN: Final[dict[str, Moment | Value]] = {
+    "ds": Moment("logical", "%Y-%m-%d"), "ds_nodash": Moment("logical", "%Y%m%d"),
+    "ts": Moment("logical", "%Y-%m-%dT%H:%M:%S+00:00"), "ts_nodash": Moment("logical", "%Y%m%dT%H%M%S"),
+    "ts_nodash_with_tz": Moment("logical", "%Y%m%dT%H%M%S+0000"),
+    "logical_date": Moment("logical"), "execution_date": Moment("logical"),
+    "data_interval_start": Moment("start"), "data_interval_end": Moment("end"),
+    "next_execution_date": Moment("end"), "next_ds": Moment("end", "%Y-%m-%d"), "next_ds_nodash": Moment("end", "%Y%m%d"),
+    "yesterday_ds": Moment("logical", "%Y-%m-%d", -1), "yesterday_ds_nodash": Moment("logical", "%Y%m%d", -1),
+    "tomorrow_ds": Moment("logical", "%Y-%m-%d", 1), "tomorrow_ds_nodash": Moment("logical", "%Y%m%d", 1),
+    "run_id": Value("ctx.run_id", ":run_id"), "params": Value("ctx.params"),
+}  # fmt: skip
+ATTRIBUTES: Final[dict[tuple[str, str], Value]] = {
+    **dict.fromkeys((("dag", "dag_id"), ("ti", "dag_id"), ("task_instance", "dag_id")), Value("ctx.dag_id")),
+    **dict.fromkeys((("task", "task_id"), ("ti", "task_id"), ("task_instance", "task_id")), Value("ctx.task_id")),
+    **dict.fromkeys((("ti", "try_number"), ("task_instance", "try_number")), Value("ctx.try_number")),
+    **dict.fromkeys((("dag_run", "run_id"), ("ti", "run_id"), ("task_instance", "run_id")), Value("ctx.run_id", ":run_id")),
+    ("dag_run", "conf"): Value("ctx.params"),
+    ("dag_run", "logical_date"): Value("ctx.logical_date", ":logical_date"),
+    ("dag_run", "run_type"): Value("ctx.run_type"),
+}  # fmt: skip
+_FILTERS: Final = {name: PLAIN[name] for name in ("ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz")}
+_METHODS: Final = {
+    "to_date_string": "%Y-%m-%d",
+    "isoformat": "%Y-%m-%dT%H:%M:%S+00:00",
+    "to_iso8601_string": "%Y-%m-%dT%H:%M:%S+00:00",
+}
+
+
+class _NoEqual(Exception):
+    pass
+
+
+def parse(text: str) -> list[Piece]:
+    if "{%" in text:
+        return [Unknown(text)]
+    text = _COMMENT.sub("", text)
+    pieces: list[Piece] = []
+    at = 0
+    for found in _EXPRESSION.finditer(text):
+        pieces += [text[at : found.start()]] if found.start() > at else []
+        pieces.append(_value(found[0]))
+        at = found.end()
+    return [*pieces, *([text[at:]] if at < len(text) or not pieces else [])]
+
+
+def _value(text: str) -> Piece:
+    try:
+        [output] = Environment(autoescape=True).parse(text).body  # only parsed, never rendered
+        [node] = output.nodes  # type: ignore[attr-defined]
+        return text if isinstance(node, nodes.TemplateData) else replace(_read(node), text=text)
+    except (_NoEqual, TemplateSyntaxError, ValueError):
+        return Unknown(text)
+
+
+def _read(node: Any) -> Moment | Value:
+    match node:
+        case nodes.Const(value=str() | int() | float() as value):
+            return Value(repr(value))
+        case nodes.Name(name=name) if name in PLAIN:
+            return PLAIN[name]
+        case nodes.Filter(node=inner, name=name, args=[]) if inner is not None and name in _FILTERS:
+            moment = _read(inner)
+            form = _FILTERS[name]
+            if isinstance(moment, Moment) and isinstance(form, Moment):
+                return replace(moment, form=form.form)
+        case nodes.Getattr(node=nodes.Name(name=owner), attr=attr) if (owner, attr) in ATTRIBUTES:
+            return ATTRIBUTES[owner, attr]
+        case (
+            nodes.Getattr(node=inner, attr=str() as key)
+            | nodes.Getitem(node=inner, arg=nodes.Const(value=str() as key))
+        ):
+            return _item(_read(inner), key)
+        case nodes.Call():
+            return _called(node)
+    raise _NoEqual
+
+
+def _item(owner: Moment | Value, key: str) -> Value:
+    if owner == Value("ctx.params"):
+        return Value(f"ctx.params[{quoted(key)}]", f":{key}" if _NAME.fullmatch(key) else None)
+    if isinstance(owner, Value) and owner.python.startswith(("ctx.params[", "ctx.result(")):
+        return Value(f"{owner.python}[{quoted(key)}]")
+    raise _NoEqual
+
+
+def _called(node: Any) -> Moment | Value:
+    arguments = [_constant(one) for one in node.args]
+    match node.node:
+        case nodes.Getattr(node=nodes.Name(name="macros"), attr="ds_add"):
+            moment, days = _read(node.args[0]), arguments[1]
+            if isinstance(moment, Moment) and moment.form == "%Y-%m-%d" and isinstance(days, int):
+                return replace(moment, days=moment.days + days)
+        case nodes.Getattr(node=nodes.Name(name="macros"), attr="ds_format"):
+            moment = _read(node.args[0])
+            if isinstance(moment, Moment) and moment.form == arguments[1] and isinstance(arguments[2], str):
+                return replace(moment, form=arguments[2])
+        case nodes.Getattr(node=nodes.Name(name="ti" | "task_instance"), attr="xcom_pull"):
+            given = {one.key: _constant(one.value) for one in node.kwargs} | dict(
+                zip(("task_ids",), arguments, strict=False)
+            )
+            key = given.get("key", "return_value")
+            if isinstance(task := given.get("task_ids"), str) and isinstance(key, str):
+                return Value(f"ctx.result({quoted(task)})" + (f"[{quoted(key)}]" if key != "return_value" else ""))
+        case nodes.Getattr(node=inner, attr="strftime"):
+            moment = _read(inner)
+            if isinstance(moment, Moment) and moment.form is None and isinstance(arguments[0], str):
+                return replace(moment, form=arguments[0])
+        case nodes.Getattr(node=inner, attr=method) if method in _METHODS:
+            moment = _read(inner)
+            if isinstance(moment, Moment) and moment.form is None:
+                return replace(moment, form=_METHODS[method])
+        case nodes.Getattr(node=inner, attr="get"):
+            owner = _read(inner)
+            if owner == Value("ctx.params") and isinstance(arguments[0], str):
+                default = f", {arguments[1]!r}" if len(arguments) > 1 else ""
+                return Value(f"ctx.params.get({quoted(arguments[0])}{default})")
+    raise _NoEqual
+
+
+def _constant(node: Any) -> Any:
+    try:
+        return node.as_const()
+    except nodes.Impossible:
+        return None
+
+
+def as_python(text: str, *, shell: bool = False) -> Translated:
+    """An expression that gives the text. In a `shell` command, what a run may set is quoted."""
+    pieces = parse(text)
+    problems = [_problem(piece) for piece in pieces if isinstance(piece, Unknown)]
+    if all(isinstance(piece, str | Unknown) for piece in pieces):
+        return quoted("".join(piece if isinstance(piece, str) else piece.text for piece in pieces)), problems
+    if len(pieces) == 1 and isinstance(pieces[0], Value) and not shell:
+        return pieces[0].python, problems
+    if shell:
+        pieces, mind = _quoted_for_shell(pieces)
+        problems += mind
+    parts: list[ast.expr] = []
+    for piece in pieces:
+        if isinstance(piece, str | Unknown):
+            parts.append(ast.Constant(piece if isinstance(piece, str) else piece.text))
+        else:
+            form = piece.form if isinstance(piece, Moment) else None
+            spec = ast.JoinedStr([ast.Constant(form)]) if form else None
+            parts.append(ast.FormattedValue(ast.parse(piece.python, mode="eval").body, -1, spec))
+    try:
+        written = unparse(ast.JoinedStr(parts))
+        ast.parse(written)
+        return written, problems
+    except (ValueError, SyntaxError):  # quotes or a backslash that an f-string of Python 3.10 can't hold
+        texts = [
+            quoted(str(part.value))
+            if isinstance(part, ast.Constant)
+            else f"format({unparse(part.value)}, {_form(part)!r})"
+            for part in parts
+            if isinstance(part, ast.Constant | ast.FormattedValue)
+        ]
+        return f'"".join([{", ".join(texts)}])', problems
+
+
+def _form(part: ast.FormattedValue) -> str:
+    match part.format_spec:
+        case ast.JoinedStr(values=[ast.Constant(value=str() as form)]):
+            return form
+    return ""
+
+
+def _quoted_for_shell(pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
+    quoted_pieces = list(pieces)
+    problems = []
+    for n, piece in enumerate(quoted_pieces):
+        if not isinstance(piece, Value) or not piece.python.startswith(("ctx.params", "ctx.result")):
+            continue
+        quoted_pieces[n] = Value(f"shlex.quote(str({piece.python}))")
+        before, after = (quoted_pieces[at] if 0 <= at < len(quoted_pieces) else "" for at in (n - 1, n + 1))
+        if isinstance(before, str) and isinstance(after, str):
+            if before[-1:] == after[:1] and before[-1:] in ("'", '"'):
+                quoted_pieces[n - 1 : n + 2] = [before[:-1], quoted_pieces[n], after[1:]]
+            elif before.count('"') % 2 or before.count("'") % 2:
+                problems.append(f"`{piece.python}` is quoted for the shell, within other quotes")
+    return quoted_pieces, problems
+
+
+def as_sql(text: str) -> Translated:
+    """Spark SQL, with values as named parameters."""
+    pieces = parse(text)
+    marked = "".join(piece if isinstance(piece, str) else f"\ue000{n}\ue001" for n, piece in enumerate(pieces))
+    problems: list[str] = []
+    written: list[str] = []
+    at = 0
+    for found in _SQL_PARTS.finditer(marked):
+        written += [_sql_outside(marked[at : found.start()], pieces, problems), _sql_inside(found[0], pieces, problems)]
+        at = found.end()
+    written.append(_sql_outside(marked[at:], pieces, problems))
+    return "".join(written), problems
+
+
+def _sql_outside(text: str, pieces: Sequence[Piece], problems: list[str]) -> str:
+    def put(found: re.Match[str]) -> str:
+        piece = pieces[int(found[1])]
+        before, after = text[: found.start()], text[found.end() :]
+        sql = _sql_of(piece)
+        if sql is None or re.search(r"[\w.`]$", before) or re.match(r"[\w`]", after):
+            problems.append(_problem(piece))
+            return _as_it_was(piece)
+        if _BEFORE_TABLE.search(before):
+            return f"IDENTIFIER({sql})"
+        return sql
+
+    return _MARK.sub(put, text)
+
+
+def _sql_inside(text: str, pieces: Sequence[Piece], problems: list[str]) -> str:
+    """Within a literal of SQL, a quoted name or a comment."""
+    if not _MARK.search(text):
+        return text
+    found = [pieces[int(number)] for number in _MARK.findall(text)]
+    if text.startswith(("--", "/*")) or any(_sql_of(piece) is None for piece in found) or text[0] == "`":
+        problems += [] if text.startswith(("--", "/*")) else [_problem(piece) for piece in found]
+        return _MARK.sub(lambda mark: _as_it_was(pieces[int(mark[1])]), text)
+    quote, parts = text[0], []
+    for n, part in enumerate(_MARK.split(text[1:-1])):
+        if n % 2:
+            parts.append(str(_sql_of(pieces[int(part)])))
+        elif part:
+            parts.append(f"{quote}{part}{quote}")
+    return parts[0] if len(parts) == 1 else f"concat({', '.join(parts)})"
+
+
+def _sql_of(piece: Piece) -> str | None:
+    if isinstance(piece, Moment):
+        try:
+            return piece.sql
+        except _NoEqual:
+            return None
+    return piece.sql if isinstance(piece, Value) else None
+
+
+def _spark_form(form: str) -> str:
+    written = []
+    for code, literal in re.findall(r"(%.)|([^%]+)", form):
+        if code and code not in _SPARK_FORMS:
+            raise _NoEqual
+        quoted_literal = f"'{literal}'" if re.search("[A-Za-z]", literal) else literal
+        written.append(_SPARK_FORMS[code] if code else quoted_literal)
+    return "".join(written)
+
+
+def as_path(text: str) -> Translated:
+    """A path of `file(...)`, with `{interval_start:%Y-%m-%d}`."""
+    problems, parts = [], []
+    for piece in parse(text):
+        if isinstance(piece, str):
+            parts.append(piece.replace("{", "{{").replace("}", "}}"))
+        elif isinstance(piece, Moment) and not piece.days and piece.form:
+            parts.append(f"{{{_BASES[piece.base][2]}:{piece.form}}}")
+        else:
+            problems.append(_problem(piece))
+    return "".join(parts), problems
+
+
+def _as_it_was(piece: Piece) -> str:
+    return piece if isinstance(piece, str) else piece.text
+
+
+def _problem(piece: Piece) -> str:
+    if isinstance(piece, Unknown) and "{%" in piece.text:
+        return "a template with `{% ... %}`"
+    shown = " ".join(_as_it_was(piece).split())
+    return f"`{shown}` in a template"

@@ -1,0 +1,358 @@
+"""What all parts of the walk through a file share: what is known of its names, where remarks and statements go, free names."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+import re
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from backfill_manager.importers.airflow.functions import ContextFunction
+from backfill_manager.importers.airflow.settings import SettingsReader
+from backfill_manager.importers.draft import Draft, DraftDag, DraftTask, Item, Remark
+from backfill_manager.importers.source import Source, names_in
+from backfill_manager.importers.writer import OURS, unparse
+
+STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
+
+
+def is_airflow(dotted: str) -> bool:
+    return dotted.partition(".")[0] == "airflow"
+
+
+@dataclass(eq=False)
+class Symbol:
+    """A task as a statement makes it; several of them in a loop."""
+
+    id_text: str  # text of Python
+    is_static: bool
+    task: DraftTask | None  # None: of SQL
+    is_branch: bool = False
+    variable: str | None = None
+    loop_names: frozenset[str] = frozenset()  # of the loops that it is made in
+    dag: DraftDag | None = None
+    line: int | None = None
+    upstream: set[Symbol] = field(default_factory=set)
+    downstream: set[Symbol] = field(default_factory=set)
+
+
+@dataclass
+class Tasks:
+    """What a name or an expression stands for. `first` and `last`: text for what is put before and after; None: its own."""
+
+    symbols: list[Symbol]
+    is_list: bool = False
+    first: str | None = None
+    last: str | None = None
+
+
+@dataclass
+class Function:
+    """A function of `@task` or `@task_group`; `settings` are those of its decorator."""
+
+    node: ast.FunctionDef
+    kind: str
+    settings: dict[str, ast.expr]
+
+
+@dataclass
+class DagParam:
+    name: str
+
+
+@dataclass
+class Result:
+    """A part of a task's result that has a name, as in `id_ = create.output["id"]`."""
+
+    text: str
+    deps: list[tuple[str, Tasks]]
+
+
+@dataclass
+class Group:
+    """A task group that is open. `collects`: a variable with its tasks, where their number is not known."""
+
+    prefix: str
+    symbols: list[Symbol] = field(default_factory=list)
+    collects: str | None = None
+
+
+Known = Tasks | Function | DagParam | Result | DraftDag | None
+
+
+def last_name(source: Source, node: ast.AST) -> str:
+    dotted = source.dotted(node.func if isinstance(node, ast.Call) else node)
+    return dotted.rpartition(".")[2] if is_airflow(dotted) else ""
+
+
+def defaults_of(node: ast.FunctionDef, parameters: Sequence[str]) -> dict[str, str]:
+    positional = [one.arg for one in [*node.args.posonlyargs, *node.args.args]]
+    found = dict(zip(reversed(positional), map(unparse, reversed(node.args.defaults)), strict=False))
+    found |= {
+        one.arg: unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
+    }
+    return {name: found[name] for name in parameters if name in found}
+
+
+class Walk(ABC):
+    """The walk through a file. Its parts are classes that build upon each other, up to `translate`."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.result = Draft("Airflow")
+        self.known: dict[str, Known] = {}
+        self.sink: list[Item] = self.result.items
+        self.notes: list[Remark] | None = None  # where remarks go in place of the sink
+        self.dag: DraftDag | None = None
+        self.opened: list[DraftDag] = []  # `with DAG(...)`
+        self.assigned: list[DraftDag] = []  # `dag = DAG(...)`, without a body of their own
+        self.groups: list[Group] = []
+        self.loops: list[set[str]] = []
+        self.parameters: set[str] = (
+            set()
+        )  # of functions of task groups, which stand at their calls: each call has its own
+        self.symbols: list[Symbol] = []
+        self.ids: dict[str, int] = {}  # how often a task function was called, by its id
+        self.deps: list[tuple[str, Tasks]] = []  # of the task whose arguments are read
+        self.held: dict[str, str] = {}
+        self.optional: dict[int, str] = {}  # of items: the constant that they define, needed or not
+        self.is_async: set[str] = set()
+        self.shells: list[tuple[Symbol, str]] = []  # tasks of commands, and what gives their last line as the result
+        self.target: str | None = None  # the variable that the task to be made is assigned to
+        tree = source.tree
+        stored = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        self.stored_once = {name for name in stored if stored.count(name) == 1}
+        self.airflow_classes: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(self._is_airflow(base) for base in node.bases):
+                self.airflow_classes.add(node.name)
+        self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self.reader = SettingsReader(source, is_airflow, self._constants())
+        self.callables = self._callables()
+        self.rewritten: dict[str, ContextFunction] = {}
+        self.makers = self._makers()
+        self.taken = {
+            *keyword.kwlist,
+            *dir(builtins),
+            *OURS,
+            "ctx",
+            "chosen",
+            "done",
+            "asyncio",
+            "each",
+            "before",
+            "after",
+        }
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    self.taken.add(name)
+        self.taken |= {"shlex", "os", "subprocess", "timedelta", "datetime", "timezone", "itertools", *source.origins}
+
+    def _is_airflow(self, node: ast.AST) -> bool:
+        dotted = self.source.dotted(node)
+        return is_airflow(dotted) or dotted in self.airflow_classes
+
+    def _last(self, node: ast.AST) -> str:
+        return last_name(self.source, node)
+
+    def _constants(self) -> dict[str, ast.expr]:
+        found: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(self.source.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.setdefault(node.id, [])
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
+                    found.setdefault(name, []).append(value)
+        return {
+            name: values[0]
+            for name, values in found.items()
+            if len(values) == 1 and isinstance(values[0], ast.Constant | ast.Dict | ast.Call | ast.List | ast.JoinedStr)
+        }
+
+    def _callables(self) -> dict[str, tuple[set[str], int]]:
+        """Functions of the file that operators call: what they are given by name, and how many values without one."""
+        found: dict[str, tuple[set[str], int]] = {}
+        for node in ast.walk(self.source.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            given = {one.arg: one.value for one in node.keywords if one.arg}
+            function = given.get("python_callable")
+            if isinstance(function, ast.Name) and function.id in self.functions:
+                names, positional = found.get(function.id, (set(), 0))
+                op_kwargs, op_args = given.get("op_kwargs"), given.get("op_args")
+                names |= {str(key.value) for key in getattr(op_kwargs, "keys", []) if isinstance(key, ast.Constant)}
+                names |= {"templates_dict"} if "templates_dict" in given else set()
+                found[function.id] = (names, max(positional, len(getattr(op_args, "elts", []))))
+        return found
+
+    def _makers(self) -> set[str]:
+        """Functions, not decorated, that make tasks."""
+        return {
+            name
+            for name, node in self.functions.items()
+            if not any(self._is_airflow(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list)
+            and name not in self.callables
+            and any(
+                isinstance(one, ast.Call) and (self._is_operator(one) or self._last(one) in ("DAG", "TaskGroup"))
+                for one in ast.walk(node)
+            )
+        }
+
+    def _is_operator(self, node: ast.Call) -> bool:
+        name = self.source.dotted(node.func)
+        if name in self.airflow_classes:
+            return True
+        last = name.rpartition(".")[2]
+        looks_so = last.endswith(("Operator", "Sensor", "SensorAsync", "OperatorAsync")) or last == "ExternalTaskMarker"
+        return looks_so and (is_airflow(name) or any(one.arg == "task_id" for one in node.keywords))
+
+    def remark(self, node: ast.AST, what: str, instead: str) -> None:
+        one = Remark(getattr(node, "lineno", None), " ".join(what.split()), instead)
+        if one in self.result.remarks:
+            return
+        self.result.remarks.append(one)
+        (self.sink if self.notes is None else self.notes).append(one)
+
+    @contextmanager
+    def noting(self, notes: list[Remark]) -> Iterator[None]:
+        outer, self.notes = self.notes, notes
+        try:
+            yield
+        finally:
+            self.notes = outer
+
+    @contextmanager
+    def into(self, sink: list[Item]) -> Iterator[None]:
+        outer, self.sink = self.sink, sink
+        try:
+            yield
+        finally:
+            self.sink = outer
+
+    def _names_result(self, node: ast.AST) -> bool:
+        return any(isinstance(self.known.get(name), Result) for name in names_in(node)) and not self._makes(node)
+
+    def _concerns_tasks(self, node: ast.AST) -> bool:
+        """Whether it makes tasks, or names some."""
+        for one in ast.walk(node):
+            match one:
+                case ast.Call() if self._is_operator(one) or self._last(one) in (
+                    *STATEMENT_NAMES,
+                    "TaskGroup",
+                    "Label",
+                ):
+                    return True
+                case ast.Name(id=name) if isinstance(self.known.get(name), Tasks | Function) or name in self.makers:
+                    return True
+                case ast.FunctionDef(decorator_list=[_, *_]) if any(
+                    self._is_airflow(each.func if isinstance(each, ast.Call) else each) for each in one.decorator_list
+                ):
+                    return True
+        return False
+
+    def _makes(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Call() if self._is_operator(node):
+                return True
+            case ast.Call(func=ast.Attribute(attr="expand" | "expand_kwargs", value=owner)):
+                return self._concerns_tasks(owner)
+            case (
+                ast.Call(func=ast.Name(id=name))
+                | ast.Call(func=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")))
+            ):
+                return isinstance(self.known.get(name), Function)
+        return False
+
+    def _take_remarks(self, context: ContextFunction) -> None:
+        for one in context.remarks:
+            if one not in self.result.remarks:
+                self.result.remarks.append(one)
+                (self.sink if self.notes is None else self.notes).append(one)
+
+    def _loop_names(self) -> frozenset[str]:
+        return frozenset().union(*self.loops, self.parameters)
+
+    def text_of(self, node: ast.expr | None) -> str | None:
+        match node:
+            case ast.Call(func=called, args=[inner]) if self.source.dotted(called).rpartition(".")[2] == "dedent":
+                text = self.text_of(inner)
+                return textwrap.dedent(text) if text is not None else None
+            case ast.Name() if isinstance(value := self.reader.constant(node), ast.Call):
+                return self.text_of(value)
+        return self.reader.text_of(node)
+
+    @staticmethod
+    def _identifier(text: str) -> str:
+        name = re.sub(r"\W", "_", text.rpartition(".")[2], flags=re.ASCII).strip("_") or "task"
+        return f"_{name}" if name[0].isdigit() else name
+
+    def _name_of(self, text: str) -> str:
+        """A function's name of an id."""
+        name = re.sub(r"\W", "_", text, flags=re.ASCII).strip("_") or "made"
+        name = f"dag_{name}" if name[0].isdigit() else name
+        return self._free_name(name) if name in self.taken else self._take(name)
+
+    def _function_name(self, task_id: str | None, kind: str) -> str:
+        if task_id is not None and (name := self._identifier(task_id)) not in self.taken:
+            return self._take(name)
+        if task_id is None or task_id == kind:
+            kind = re.sub(r"(Operator|Sensor)(Async)?$", "", kind) or kind
+            kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+        name = self._identifier(kind if task_id is None else task_id)
+        return self._free_name(f"{name}_task" if name.startswith("run_") else f"run_{name}")
+
+    def _free_name(self, name: str) -> str:
+        name = name.lower() if name.isupper() else name
+        number = 1
+        while (free := name if number == 1 else f"{name}_{number}") in self.taken:
+            number += 1
+        return self._take(free)
+
+    def _take(self, name: str) -> str:
+        self.taken.add(name)
+        return name
+
+    # -- what the later parts do -------------------------------------------------------------------------------------
+    @abstractmethod
+    def top(self, node: ast.stmt) -> None:
+        """A statement outside of all DAGs."""
+
+    @abstractmethod
+    def inner(self, node: ast.stmt) -> None:
+        """A statement of a DAG's body."""
+
+    @abstractmethod
+    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        """A function or class."""
+
+    @abstractmethod
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None: ...
+
+    @abstractmethod
+    def _with_dag(self, node: ast.With, made: ast.Call, name: ast.expr | None) -> None: ...
+
+    @abstractmethod
+    def _makes_dags(self, node: ast.stmt) -> bool: ...
+
+    @abstractmethod
+    def _made(self, node: ast.Call) -> tuple[str, Tasks | None] | None:
+        """A call that makes a task; None: it is another."""
+
+    @abstractmethod
+    def _task_call(self, function: Function, node: ast.Call, more: dict[str, ast.expr]) -> tuple[str, Tasks]: ...
+
+    @abstractmethod
+    def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]: ...
+
+    @abstractmethod
+    def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None: ...

@@ -1,0 +1,408 @@
+"""Dagster's assets and jobs as drafts, by `ast` alone: each asset or op a Python task, time partitions as the schedule."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backfill_manager.importers.draft import Code, Draft, DraftDag, DraftTask, Item, Remark
+from backfill_manager.importers.source import Source, names_in
+from backfill_manager.importers.writer import OURS, quoted, unparse
+
+_PARTITIONS: Final = {
+    "HourlyPartitionsDefinition": "@hourly", "DailyPartitionsDefinition": "@daily", "WeeklyPartitionsDefinition": "@weekly",
+    "MonthlyPartitionsDefinition": "@monthly",
+}  # fmt: skip
+_CONTEXT: Final = {
+    "log": "ctx.log", "run_id": "ctx.run_id", "partition_key": 'f"{ctx.logical_date:%Y-%m-%d}"', 
+    "retry_number": "ctx.try_number - 1", "partition_key_range": None, "op_config": "ctx.params",
+}  # fmt: skip
+_WINDOWS: Final = ("partition_time_window", "asset_partitions_time_window", "partition_window")
+_SILENT: Final = frozenset({
+    "name", "key", "key_prefix", "deps", "non_argument_deps", "partitions_def", "ins", "description", "group_name", "owners",
+    "tags", "kinds", "compute_kind", "metadata", "retry_policy", "op_tags", "code_version", "dagster_type", "out",
+    "output_required",
+})  # fmt: skip
+_NO_EQUAL: Final = {
+    "io_manager_key": "A task writes its table: ctx.write(rows, table, time_column=...)",
+    "required_resource_keys": "Connect in the task; secrets come from the manager's environment",
+    "config_schema": "params= of the DAG, ctx.params in the task",
+    "automation_condition": "schedule=, or waits_for=[table]",
+    "auto_materialize_policy": "schedule=, or waits_for=[table]",
+    "freshness_policy": "See `bfm runs list` for what is late",
+    "check_specs": 'checks=["rows > 0"] of the task',
+    "backfill_policy": "batchable=True of the DAG lets a backfill run many intervals as one",
+}  # fmt: skip
+_DECORATORS: Final = (
+    "asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
+    "graph_multi_asset", "observable_source_asset", "resource", "repository", "run_failure_sensor",
+)  # fmt: skip
+_READ: Final = (
+    *_PARTITIONS, "Definitions", "ScheduleDefinition", "define_asset_job", "build_schedule_from_partitioned_job", "RetryPolicy",
+    "StaticPartitionsDefinition", "AssetSelection", "load_assets_from_current_module", "load_assets_from_modules",
+)  # fmt: skip
+
+
+@dataclass
+class _Node:
+    """An asset or an op."""
+
+    function: ast.FunctionDef
+    name: str
+    given: dict[str, ast.expr]
+    upstream: list[str] = field(default_factory=list)
+    partitions: str = ""  # text of its definition; empty for none
+
+
+def translate(text: str, file: str) -> Draft:
+    """`SyntaxError` for what is no Python."""
+    return _File(Source(text, file), file).draft()
+
+
+class _File:
+    def __init__(self, source: Source, file: str) -> None:
+        self.source, self.stem = source, _identifier(file.rpartition("/")[2].removesuffix(".py"))
+        self.result = Draft("Dagster")
+        self.assets: dict[str, _Node] = {}
+        self.ops: dict[str, _Node] = {}
+        self.jobs: list[ast.FunctionDef] = []
+        self.values: dict[str, ast.expr] = {}
+        self.crons: list[tuple[str, str, str | None]] = []  # job, cron, zone
+
+    def _kind(self, node: ast.AST) -> str:
+        dotted = self.source.dotted(node.func if isinstance(node, ast.Call) else node)
+        return dotted.rpartition(".")[2] if dotted.partition(".")[0] == "dagster" else ""
+
+    def _remark(self, items: list[Remark] | list[Item], node: ast.AST, what: str, instead: str) -> None:
+        one = Remark(getattr(node, "lineno", None), " ".join(what.split()), instead)
+        if one not in self.result.remarks:
+            self.result.remarks.append(one)
+            items.append(one)
+
+    def draft(self) -> Draft:
+        body = list(self.source.tree.body)
+        if (doc := ast.get_docstring(self.source.tree)) is not None:
+            self.result.doc = doc.strip()
+            body.pop(0)
+        for statement in body:
+            self._statement(statement)
+        self._asset_dags()
+        for job in self.jobs:
+            self._job_dag(job)
+        if not self.result.dags:
+            self.result.remarks.append(Remark(None, "no asset and no job was found", "Nothing to import in this file"))
+        self.result.remarks.sort(key=lambda one: one.line or 0)
+        return self.result
+
+    def _statement(self, node: ast.stmt) -> None:
+        items = self.result.items
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                module = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+                if not module.startswith("dagster"):
+                    self.result.imports.append(unparse(node))
+                return
+            case ast.FunctionDef(decorator_list=[*decorators]) if any(
+                self._kind(one) in _DECORATORS for one in decorators
+            ):
+                decorator = next(one for one in decorators if self._kind(one) in _DECORATORS)
+                self._decorated(node, self._kind(decorator), decorator)
+                return
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.values[name] = value
+        for one in ast.walk(node):
+            if isinstance(one, ast.Call) and self._kind(one) == "ScheduleDefinition":
+                self._schedule({each.arg: each.value for each in one.keywords if each.arg})
+        used = [name for name in sorted(names_in(node)) if self.source.origins.get(name, "").startswith("dagster")]
+        if not used:
+            items.append(Code("\n".join([*self.source.comments_before(node), self.source.segment(node)])))
+        elif self._is_odd(node):
+            self._remark(items, node, f"{self.source.origins[used[0]]} is used", "It has no equal here")
+
+    def _is_odd(self, node: ast.stmt) -> bool:
+        """What is not read elsewhere."""
+        return not any(isinstance(one, ast.Call) and self._kind(one) in _READ for one in ast.walk(node))
+
+    def _schedule(self, given: dict[str, ast.expr]) -> None:
+        cron, zone = (_text(given.get(name)) for name in ("cron_schedule", "execution_timezone"))
+        job = given.get("job")
+        name = job.id if isinstance(job, ast.Name) else _text(given.get("job_name")) or ""
+        if cron:
+            self.crons.append((name, cron, zone))
+
+    def _decorated(self, node: ast.FunctionDef, kind: str, decorator: ast.expr) -> None:
+        given = {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
+        if kind == "schedule":
+            self._schedule(given)
+            self._remark(
+                self.result.items,
+                node,
+                f"the schedule {node.name}",
+                "Its cron is taken; what its function computes is for params=",
+            )
+        elif kind == "job":
+            self.jobs.append(node)
+        elif kind in ("asset", "op"):
+            name = _text(given.get("name")) or (_text(given.get("key")) or node.name).rpartition("/")[2]
+            partitions = given.get("partitions_def")
+            if isinstance(partitions, ast.Name) and partitions.id in self.values:
+                partitions = self.values[partitions.id]
+            text = unparse(partitions) if partitions is not None else ""
+            (self.assets if kind == "asset" else self.ops)[node.name if kind == "op" else name] = _Node(
+                node, name, given, [], text
+            )
+        else:
+            instead = (
+                'checks=["rows > 0"] of the task that writes it'
+                if kind == "asset_check"
+                else "Write it as tasks of a DAG"
+            )
+            self._remark(self.result.items, node, f"@{kind} {node.name}", instead)
+
+    # -- assets ------------------------------------------------------------------------------------------------------
+    def _asset_dags(self) -> None:
+        for asset in self.assets.values():
+            for name in ("deps", "non_argument_deps"):
+                deps = asset.given.get(name)
+                for one in getattr(deps, "elts", []):
+                    dep = _text(one) or (
+                        one.id
+                        if isinstance(one, ast.Name)
+                        else _text(one.args[0])
+                        if isinstance(one, ast.Call) and one.args
+                        else None
+                    )
+                    asset.upstream.append((dep or unparse(one)).rpartition("/")[2])
+            ins = asset.given.get("ins")
+            renamed = {}
+            if isinstance(ins, ast.Dict):
+                for key, value in zip(ins.keys, ins.values, strict=True):
+                    keys = (
+                        [_text(one.value) for one in value.keywords if one.arg == "key"]
+                        if isinstance(value, ast.Call)
+                        else []
+                    )
+                    renamed[_text(key) or ""] = (keys[0] if keys else None) or _text(key) or ""
+            asset.upstream += [
+                renamed.get(one.arg, one.arg)
+                for one in asset.function.args.args
+                if renamed.get(one.arg, one.arg) in self.assets
+            ]
+        groups: dict[str, list[_Node]] = {}
+        for asset in _in_order(self.assets):
+            groups.setdefault(asset.partitions, []).append(asset)
+        for number, (partitions, assets) in enumerate(groups.items()):
+            dag = DraftDag(self.stem if number == 0 else f"{self.stem}_{number + 1}", {})
+            self._settings(dag, partitions, assets)
+            self.result.items.append(dag)
+            inside = {asset.name for asset in assets}
+            for asset in assets:
+                for upstream in dict.fromkeys(asset.upstream):
+                    if upstream not in inside:
+                        self._remark(dag.items, asset.function, f"the asset {asset.name} needs {upstream}, of another DAG",
+                                     'Wait for its table: waits_for=["..."]')  # fmt: skip
+                before = [one for one in dict.fromkeys(asset.upstream) if one in inside]
+                self._task(dag, asset, before, {one: one for one in before})
+
+    def _settings(self, dag: DraftDag, partitions: str, assets: Sequence[_Node]) -> None:
+        dag.settings["schedule"] = "None"
+        if partitions:
+            call = ast.parse(partitions, mode="eval").body
+            kind = self._kind(call)
+            given = {one.arg: one.value for one in call.keywords if one.arg} if isinstance(call, ast.Call) else {}
+            if kind in _PARTITIONS:
+                dag.settings["schedule"] = quoted(_PARTITIONS[kind])
+                start = given.get("start_date") or (call.args[0] if isinstance(call, ast.Call) and call.args else None)
+                for name, value in (
+                    ("start_date", start),
+                    ("end_date", given.get("end_date")),
+                    ("timezone", given.get("timezone")),
+                ):
+                    if value is not None and (text := _text(value)):
+                        dag.settings[name] = quoted(text[:10] if name != "timezone" else text)
+                    elif value is not None:
+                        self._remark(dag.remarks, assets[0].function, f"{name}={unparse(value)}", "Write it out")
+                if any(name in given for name in ("minute_offset", "hour_offset", "day_offset")):
+                    self._remark(
+                        dag.remarks, assets[0].function, "an offset of the partitions", "Write the schedule as cron"
+                    )
+            else:
+                self._remark(dag.remarks, assets[0].function, f"partitions {partitions[:60]}",
+                             "Each is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key")  # fmt: skip
+        crons = [one for one in self.crons if not any(one[0] == job.name for job in self.jobs)]
+        if not partitions and crons:
+            _, cron, zone = crons[0]
+            dag.settings["schedule"] = quoted(cron)
+            if zone:
+                dag.settings["timezone"] = quoted(zone)
+            self._remark(
+                dag.remarks, assets[0].function, "start_date is not known", "Set start_date=, where its intervals begin"
+            )
+        owners = assets[0].given.get("owners")
+        if isinstance(owners, ast.List) and owners.elts and (owner := _text(owners.elts[0])):
+            dag.settings["owner"] = quoted(owner)
+        groups = {text for asset in assets if (text := _text(asset.given.get("group_name")))}
+        if groups:
+            dag.settings["tags"] = "[" + ", ".join(map(quoted, sorted(groups))) + "]"
+
+    # -- jobs of ops -------------------------------------------------------------------------------------------------
+    def _job_dag(self, job: ast.FunctionDef) -> None:
+        dag = DraftDag(_identifier(job.name), {"schedule": "None"}, ast.get_docstring(job) or "")
+        for name, cron, zone in self.crons:
+            if name == job.name:
+                dag.settings |= {"schedule": quoted(cron), **({"timezone": quoted(zone)} if zone else {})}
+                self._remark(dag.remarks, job, "start_date is not known", "Set start_date=, where its intervals begin")
+        known: dict[str, str] = {}
+        counts: dict[str, int] = {}
+
+        def made(node: ast.expr) -> str | None:
+            match node:
+                case ast.Name(id=name):
+                    return known.get(name)
+                case ast.Call(func=ast.Name(id=name), args=args, keywords=given) if name in self.ops:
+                    op = self.ops[name]
+                    parameters = [one.arg for one in op.function.args.args if one.arg != "context"]
+                    values = dict(zip(parameters, args, strict=False)) | {
+                        one.arg: one.value for one in given if one.arg
+                    }
+                    upstream = {parameter: task for parameter, value in values.items() if (task := made(value))}
+                    counts[name] = counts.get(name, 0) + 1
+                    task_id = op.name if counts[name] == 1 else f"{op.name}_{counts[name]}"
+                    node_ = _Node(op.function, task_id, op.given)
+                    self._task(dag, node_, list(dict.fromkeys(upstream.values())), upstream)
+                    return task_id
+            self._remark(dag.items, node, f"`{unparse(node)[:60]}` in the job", "Write it as tasks and their order")
+            return None
+
+        for statement in job.body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    if task := made(value):
+                        known[name] = task
+                case ast.Expr(value=ast.Constant()):
+                    continue
+                case ast.Expr(value=value):
+                    made(value)
+                case _:
+                    self._remark(
+                        dag.items,
+                        statement,
+                        f"`{unparse(statement)[:60]}` in the job",
+                        "Write it as tasks and their order",
+                    )
+        if any(isinstance(item, DraftTask) for item in dag.items):
+            self.result.items.append(dag)
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+    def _task(self, dag: DraftDag, node: _Node, before: Sequence[str], results: dict[str, str]) -> None:
+        """Writes a task, with each parameter as the result of the task that `results` names for it."""
+        function = node.function
+        remarks: list[Remark] = []
+        settings: dict[str, str] = {}
+        name = _identifier(node.name)
+        name = f"{name}_" if name in OURS else name
+        if name != node.name:
+            settings["task_id"] = quoted(re.sub(r"[^A-Za-z0-9_.-]", "_", node.name))
+        policy = node.given.get("retry_policy")
+        policy = self.values.get(policy.id) if isinstance(policy, ast.Name) else policy
+        if isinstance(policy, ast.Call):
+            for each in policy.keywords:
+                if (setting := {"max_retries": "retries", "delay": "retry_delay"}.get(each.arg or "")) is not None:
+                    settings[setting] = unparse(each.value)
+        for given, value in node.given.items():
+            if given not in _SILENT:
+                self._remark(remarks, value, f"{given}= of {node.name}", _NO_EQUAL.get(given, "It has no equal here"))
+        contexts = {
+            one.arg
+            for one in function.args.args
+            if one.arg == "context" or "Context" in (unparse(one.annotation) if one.annotation else "")
+        }
+        lines = []
+        for one in function.args.args:
+            if one.arg in contexts:
+                continue
+            if one.arg in results:
+                lines.append(f"{one.arg} = ctx.result({quoted(results[one.arg])})")
+            else:
+                self._remark(
+                    remarks,
+                    one,
+                    f"`{one.arg}`, given by Dagster",
+                    "Make it in the task; settings come from ctx.params, data from tables",
+                )
+                lines.append(f"{one.arg} = None")
+        if before:
+            self._remark(
+                remarks,
+                function,
+                f"what {node.name} takes of others",
+                "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table",
+            )
+
+        def replace(one: ast.AST) -> str | None:
+            match one:
+                case ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id=owner), attr=window), attr="start" | "end" as end
+                ) if owner in contexts and window in _WINDOWS:
+                    return f"ctx.interval.{end}"
+                case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in contexts:
+                    if attr == "partition_key" and not any(kind in node.partitions for kind in _PARTITIONS):
+                        return "ctx.partition_key"
+                    if _CONTEXT.get(attr) is None:
+                        self._remark(remarks, one, f"context.{attr}", "ctx has no equal; see docs/authoring.md")
+                    return _CONTEXT.get(attr)
+                case ast.Return(value=ast.Call(args=[value, *_]) as call) if self._kind(call) == "Output":
+                    return f"return {unparse(value)}"
+                case ast.Return(value=ast.Call() as call) if self._kind(call) in ("MaterializeResult", "Output"):
+                    self._remark(remarks, one, self._kind(call), "Metadata is what a task logs, or its result")
+                    return "return None"
+                case ast.Name(id=used) if self.source.origins.get(used, "").startswith("dagster"):
+                    self._remark(
+                        remarks,
+                        one,
+                        f"{self.source.origins[used]} is used",
+                        "It is not here when the task runs; replace it",
+                    )
+            return None
+
+        body = self.source.body(function, replace)
+        dag.items.append(DraftTask(name, settings, "\n".join([*lines, body]), remarks=remarks))
+        variables = [f"{_identifier(one)}_task" for one in before]
+        first = variables[0] if len(variables) == 1 else f"[{', '.join(variables)}]"
+        dag.items.append(Code(f"{_identifier(node.name)}_task = {f'{first} >> ' if before else ''}{name}()"))
+
+
+def _in_order(assets: dict[str, _Node]) -> Iterator[_Node]:
+    done: set[str] = set()
+
+    def walk(asset: _Node) -> Iterator[_Node]:
+        if asset.name in done:
+            return
+        done.add(asset.name)
+        for name in asset.upstream:
+            if name in assets:
+                yield from walk(assets[name])
+        yield asset
+
+    for asset in assets.values():
+        yield from walk(asset)
+
+
+def _text(node: ast.AST | None) -> str | None:
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case (
+            ast.Call(args=[ast.Constant(value=str() as text)])
+            | ast.Call(args=[ast.List(elts=[*_, ast.Constant(value=str() as text)])])
+        ):
+            return text  # AssetKey("a"), AssetKey(["a", "b"])
+    return None
+
+
+def _identifier(name: str) -> str:
+    made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "assets"
+    return f"a_{made}" if made[0].isdigit() else made

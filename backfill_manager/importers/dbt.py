@@ -1,0 +1,470 @@
+"""A dbt project as drafts: each model a SQL task, in the order of their `ref`s, with what its DAG reads and writes, and tests as
+checks. From `target/manifest.json` where `dbt parse` has written it, else from the project's files: their Jinja is rendered in a
+sandbox that knows `ref`, `source`, `config`, `var` and `is_incremental`, and nothing of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml  # type: ignore[import-untyped]
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.importers.draft import Code, Draft, DraftDag, Remark
+from backfill_manager.importers.writer import call, keywords, quoted
+
+MAX_SQL_LENGTH: Final = 1_000_000
+_AT: Final = "schedule= and start_date= of the DAG are yours to set"
+
+
+@dataclass
+class Model:
+    """A model. `depends_on` and `sources` are names of models, and of tables."""
+
+    name: str
+    table: str
+    sql: str
+    path: str
+    materialized: str = "view"
+    event_time: str | None = None
+    unique_key: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    depends_on: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+
+    def remark(self, what: str, instead: str) -> None:
+        one = Remark(None, f"{self.path}: {what}", instead)
+        if one not in self.remarks:
+            self.remarks.append(one)
+
+
+@dataclass
+class Project:
+    name: str
+    models: dict[str, Model]
+    remarks: list[Remark] = field(default_factory=list)
+
+
+def read_project(folder: Path) -> Project:
+    """`InvalidInput` for what is no dbt project."""
+    file = folder / "dbt_project.yml"
+    if not file.is_file():
+        raise InvalidInput(f"{folder} is no dbt project: it has no dbt_project.yml.")
+    settings = _yaml(file)
+    manifest = folder / "target" / "manifest.json"
+    return _of_manifest(manifest, settings) if manifest.is_file() else _of_files(folder, settings)
+
+
+def drafts(project: Project, *, by_tag: bool = False) -> Iterator[tuple[str, Draft]]:
+    """The name of each file, and its draft: one, or one for each first tag of a model."""
+    if not project.models:
+        raise InvalidInput("The project has no models in SQL.")
+    groups: dict[str, list[Model]] = {}
+    for model in project.models.values():
+        groups.setdefault(_identifier(model.tags[0] if by_tag and model.tags else project.name), []).append(model)
+    for number, (name, models) in enumerate(groups.items()):
+        yield f"{name}.py", _draft(name, models, project.remarks if number == 0 else [])
+
+
+def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Draft:
+    dag = DraftDag(name, {"schedule": "None"}, remarks=[Remark(None, "no schedule is known", _AT), *remarks])
+    inside = {model.name for model in models}
+    written = {model.table for model in models}
+    reads = sorted({table for model in models for table in model.sources} - written)
+    if reads:
+        dag.settings["reads"] = "[" + ", ".join(map(quoted, reads)) + "]"
+    dag.settings["writes"] = "[" + ", ".join(quoted(model.table) for model in models) + "]"
+    taken: dict[str, str] = {}
+    for model in _in_order(models):
+        variable = _identifier(model.name)
+        while variable in taken.values() or variable in ("sql", "dag"):
+            variable += "_"
+        taken[model.name] = variable
+        dag.items += model.remarks
+        dag.items.append(Code(f"{variable} = {_task(model)}"))
+        before = [taken[one] for one in dict.fromkeys(model.depends_on) if one in inside and one in taken]
+        if before:
+            dag.items.append(Code(f"{before[0] if len(before) == 1 else '[' + ', '.join(before) + ']'} >> {variable}"))
+    all_remarks = [*dag.remarks, *(remark for model in models for remark in model.remarks)]
+    return Draft("dbt", [dag], remarks=all_remarks)
+
+
+def _task(model: Model) -> str:
+    settings: dict[str, str] = {}
+    if model.materialized == "incremental" and model.event_time:
+        settings |= {"into": quoted(model.table), "time_column": quoted(model.event_time)}
+    elif model.materialized == "incremental" and model.unique_key:
+        keys = " AND ".join(f"old.{_sql_name(key)} <=> new.{_sql_name(key)}" for key in model.unique_key)
+        text = (
+            f"MERGE INTO {_table(model.table)} AS old USING (\n{model.sql}\n) AS new\nON {keys}\n"
+            "WHEN MATCHED THEN UPDATE SET *\nWHEN NOT MATCHED THEN INSERT *"
+        )
+        return call("sql", [quoted(model.name), quoted(text)])
+    elif model.materialized == "incremental":
+        settings |= {"into": quoted(model.table), "mode": '"append"'}
+    elif model.materialized == "view":
+        return call(
+            "sql", [quoted(model.name), quoted(f"CREATE OR REPLACE VIEW {_table(model.table)} AS\n{model.sql}")]
+        )
+    else:
+        settings |= {"into": quoted(model.table), "mode": '"overwrite"'}
+    if model.checks:
+        settings["checks"] = "[" + ", ".join(map(quoted, dict.fromkeys(model.checks))) + "]"
+    return call("sql", [quoted(model.name), quoted(model.sql), *keywords(settings)])
+
+
+def _in_order(models: Sequence[Model]) -> Iterator[Model]:
+    """Each after those that it refers to."""
+    by_name, done = {model.name: model for model in models}, set[str]()
+
+    def walk(model: Model, above: tuple[str, ...]) -> Iterator[Model]:
+        if model.name in above:
+            raise InvalidInput(f"The models {' -> '.join((*above, model.name))} refer to each other in a circle.")
+        for name in model.depends_on:
+            if name in by_name and name not in done:
+                yield from walk(by_name[name], (*above, model.name))
+        if model.name not in done:
+            done.add(model.name)
+            yield model
+
+    for model in models:
+        yield from walk(model, ())
+
+
+# -- manifest.json ----------------------------------------------------------------------------------------------------
+def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        nodes, sources = document["nodes"], document.get("sources", {})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{file}: is no manifest of dbt: {error}.") from None
+    project = Project(str(settings.get("name") or document.get("metadata", {}).get("project_name") or "dbt"), {})
+    tables = {key: _dotted(node.get("schema"), node.get("alias") or node.get("name")) for key, node in nodes.items()}
+    tables |= {
+        key: _dotted(node.get("schema"), node.get("identifier") or node.get("name")) for key, node in sources.items()
+    }
+    context = _Names({str(key).rpartition(".")[2]: table for key, table in tables.items() if not key.startswith("source.")},
+                     {(node["source_name"], node["name"]): tables[key] for key, node in sources.items()},
+                     dict(settings.get("vars") or {}))  # fmt: skip
+    for key, node in nodes.items():
+        if node.get("resource_type") != "model":
+            if node.get("resource_type") in ("snapshot", "seed"):
+                what = "Load it by a task" if node["resource_type"] == "seed" else "Keep history with a MERGE"
+                project.remarks.append(Remark(None, f"the {node['resource_type']} {node['name']}", what))
+            continue
+        if node.get("language", "sql") != "sql":
+            project.remarks.append(
+                Remark(None, f"the Python model {node['name']}", "Write it as a @task with ctx.spark and ctx.write")
+            )
+            continue
+        config = {**node.get("config", {}), "tags": node.get("tags") or node.get("config", {}).get("tags")}
+        path = str(node.get("original_file_path") or node["name"])
+        model = _model(node["name"], tables[key], path, config, node.get("description") or "")
+        _render(model, str(node.get("raw_code") or node.get("raw_sql") or ""), context, node.get("compiled_code"))
+        for upstream in node.get("depends_on", {}).get("nodes", ()):
+            if upstream.startswith("model."):
+                model.depends_on.append(str(nodes[upstream]["name"]))
+            elif upstream in tables:
+                model.sources.append(tables[upstream])
+        project.models[model.name] = model
+    by_table = {tables[key]: nodes[key]["name"] for key in nodes}
+    for node in nodes.values():
+        if node.get("resource_type") != "test":
+            continue
+        attached = nodes.get(node.get("attached_node") or "", {}).get("name")
+        attached = attached or next(
+            (by_table.get(tables.get(one, "")) for one in node.get("depends_on", {}).get("nodes", ())), None
+        )
+        if attached in project.models:
+            metadata = node.get("test_metadata") or {}
+            arguments = metadata.get("kwargs") or {}
+            _add_check(
+                project.models[attached],
+                metadata.get("name") or node["name"],
+                node.get("column_name") or arguments.get("column_name"),
+                arguments,
+            )
+    return project
+
+
+# -- the project's files ----------------------------------------------------------------------------------------------
+def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
+    name = str(settings.get("name") or folder.name)
+    project = Project(name, {})
+    paths = settings.get("model-paths") or settings.get("source-paths") or ["models"]
+    texts = {path: path.read_text(encoding="utf-8") for one in paths for path in sorted((folder / one).rglob("*.sql"))}
+    documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
+    sources = {
+        (str(source["name"]), str(table["name"])): _dotted(
+            source.get("schema") or source["name"], table.get("identifier") or table["name"]
+        )
+        for document in documents
+        for source in document.get("sources") or ()
+        for table in source.get("tables") or ()
+    }  # fmt: skip
+    described = {str(one["name"]): one for document in documents for one in document.get("models") or ()}
+    configs = {path.stem: _config_of_folder(settings, path.relative_to(folder)) for path in texts}
+    configs = {name: {**config, **(described.get(name, {}).get("config") or {})} for name, config in configs.items()}
+    tables = {}
+    for path, text in texts.items():
+        configs[path.stem] |= _config_in(text)
+        config = configs[path.stem]
+        tables[path.stem] = _dotted(config.get("schema"), config.get("alias") or path.stem)
+    context = _Names(tables, sources, dict(settings.get("vars") or {}))
+    context.macros = _macros(folder, settings)
+    for path, text in texts.items():
+        document = described.get(path.stem, {})
+        model = _model(
+            path.stem,
+            tables[path.stem],
+            str(path.relative_to(folder)),
+            configs[path.stem],
+            str(document.get("description") or ""),
+        )
+        _render(model, text, context)
+        for test in document.get("tests") or document.get("data_tests") or ():
+            _add_declared(model, test, None)
+        for column in document.get("columns") or ():
+            for test in column.get("tests") or column.get("data_tests") or ():
+                _add_declared(model, test, str(column["name"]))
+        project.models[model.name] = model
+    for path in sorted(folder.joinpath(paths[0]).rglob("*.py")):
+        project.remarks.append(
+            Remark(None, f"the Python model {path.stem}", "Write it as a @task with ctx.spark and ctx.write")
+        )
+    return project
+
+
+def _macros(folder: Path, settings: Mapping[str, Any]) -> str:
+    """The project's macros, those files left out that hold more than Jinja knows."""
+    environment, texts = SandboxedEnvironment(), []
+    for path in (
+        path for one in settings.get("macro-paths") or ["macros"] for path in sorted((folder / one).rglob("*.sql"))
+    ):
+        try:
+            environment.parse(text := path.read_text(encoding="utf-8"))
+        except (TemplateError, OSError, ValueError):
+            continue
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InvalidInput(f"{path} can't be read: {' '.join(str(error).split())}.") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _config_of_folder(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """`models:` of dbt_project.yml for a file: `+materialized`, the deeper folder wins."""
+    at, config = (settings.get("models") or {}), dict[str, Any]()
+    for step in (None, str(settings.get("name")), *path.parts[1:-1], path.stem):
+        at = at if step is None else at.get(step)
+        if not isinstance(at, dict):
+            break
+        config |= {
+            key.lstrip("+"): value
+            for key, value in at.items()
+            if key.startswith("+") or key in ("materialized", "schema", "tags")
+        }
+    return config
+
+
+def _config_in(text: str) -> dict[str, Any]:
+    """What `config(...)` of a model sets, as far as it is written out."""
+    found: dict[str, Any] = {}
+    names = _Names({}, {}, {}, is_first=True)
+    names.config = found
+    names.try_render(text)
+    return found
+
+
+def _model(name: str, table: str, path: str, config: Mapping[str, Any], description: str) -> Model:
+    key = config.get("unique_key") or ()
+    tags = config.get("tags") or ()
+    model = Model(
+        name, table, "", path, str(config.get("materialized") or "view"), config.get("event_time"),
+        (key,) if isinstance(key, str) else tuple(key), (tags,) if isinstance(tags, str) else tuple(tags), description,
+    )  # fmt: skip
+    if model.materialized == "incremental":
+        if model.event_time:
+            model.remark(
+                "incremental by event time",
+                f"Each run replaces its interval by {model.event_time}: read only the interval's rows",
+            )
+        elif model.unique_key:
+            model.remark(
+                "incremental by unique_key",
+                "It is a MERGE; the table must be there. time_column= would replace the interval",
+            )
+        else:
+            model.remark(
+                "incremental without event_time",
+                "It appends; give it time_column= to replace the run's interval instead",
+            )
+    elif model.materialized == "ephemeral":
+        model.remark("an ephemeral model", "It is a table here; put it into the models that use it as WITH")
+    elif model.materialized not in ("view", "table"):
+        model.remark(f"the materialization {model.materialized}", "It is a table here that each run writes anew")
+    for hook in ("pre_hook", "post_hook", "pre-hook", "post-hook"):
+        if config.get(hook):
+            model.remark(hook.replace("-", "_"), "Write it as a SQL task before or after it")
+    return model
+
+
+class _Names:
+    """What a model's Jinja may use."""
+
+    def __init__(
+        self, tables: Mapping[str, str], sources: Mapping[tuple[str, str], str], variables: Mapping[str, Any], *,
+        is_first: bool = False,
+    ) -> None:  # fmt: skip
+        self.tables, self.sources, self.variables, self.is_first = tables, sources, variables, is_first
+        self.macros = ""
+        self.config: dict[str, Any] = {}
+        self.refs: list[str] = []
+        self.reads: list[str] = []
+        self.used_incremental = False
+
+    def render(self, text: str, this: str = "this") -> str:
+        environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
+        globals_ = {
+            "ref": self._ref, "source": self._source, "config": self._config, "var": self._var, "this": _table(this),
+            "is_incremental": self._is_incremental, "execute": False, "flags": {}, "target": {"name": "dev", "schema": ""},
+        }  # fmt: skip
+        return environment.from_string(self.macros + text).render(globals_)
+
+    def try_render(self, text: str) -> None:
+        """As far as it goes: `config` stands first in a model."""
+        with contextlib.suppress(TemplateError, TypeError, ValueError, InvalidInput, OverflowError):
+            self.render(text)
+
+    def _ref(self, *names: str, **_: Any) -> str:
+        name = names[-1]
+        if name not in self.tables and not self.is_first:
+            raise ValueError(f"ref({name!r}) is no model of the project")
+        self.refs.append(name)
+        return _table(self.tables.get(name, name))
+
+    def _source(self, source: str, table: str) -> str:
+        found = self.sources.get((source, table), _dotted(source, table))
+        self.reads.append(found)
+        return _table(found)
+
+    def _config(self, *given: Any, **settings: Any) -> str:
+        self.config.update(given[0] if given and isinstance(given[0], dict) else {}, **settings)
+        return ""
+
+    def _var(self, name: str, default: Any = None) -> Any:
+        if name not in self.variables and default is None and not self.is_first:
+            raise ValueError(f"var({name!r}) has no value in dbt_project.yml")
+        return self.variables.get(name, default)
+
+    def _is_incremental(self) -> bool:
+        self.used_incremental = True
+        return False
+
+
+def _render(model: Model, text: str, names: _Names, compiled: str | None = None) -> None:
+    """The model's SQL, with what it refers to."""
+    own = _Names(names.tables, names.sources, names.variables)
+    own.macros = names.macros
+    try:
+        if len(text) > MAX_SQL_LENGTH:
+            raise ValueError("it is too long")
+        sql = own.render(text, model.table)
+    except (TemplateError, TypeError, ValueError, OverflowError) as error:
+        model.remark(f"its Jinja: {' '.join(str(error).split())[:100]}", "`dbt compile` writes its SQL; put it here")
+        sql = compiled or f"SELECT assert_true(false, {_sql_text('write the SQL of this model')})"
+        own.refs += [name for name in re.findall(r"""\bref\(\s*['"](\w+)['"]\s*\)""", text) if name in names.tables]
+    if own.used_incremental:
+        model.remark("is_incremental()", "It is taken as false: filter by `>= :interval_start AND < :interval_end`")
+    model.depends_on += [name for name in own.refs if name not in model.depends_on]
+    model.sources += [table for table in own.reads if table not in model.sources]
+    model.sql = re.sub(r"\n\s*\n+", "\n", sql).strip().rstrip(";").strip()
+    if model.materialized == "incremental" and model.event_time and ":interval_start" not in model.sql:
+        column = _sql_name(model.event_time)
+        within = f"{column} >= :interval_start AND {column} < :interval_end"
+        model.sql = f"SELECT * FROM (\n{model.sql}\n) WHERE {within}"  # noqa: S608 - a draft, of the project's own SQL
+
+
+# -- tests ------------------------------------------------------------------------------------------------------------
+def _add_declared(model: Model, test: Any, column: str | None) -> None:
+    if isinstance(test, str):
+        _add_check(model, test, column, {})
+    elif isinstance(test, dict) and test:
+        name = str(test.get("test_name") or test.get("name") or next(iter(test)))
+        arguments = next(iter(test.values())) if name in test else test
+        arguments = arguments if isinstance(arguments, dict) else {}
+        _add_check(model, name, column, {**arguments, **(arguments.get("arguments") or {})})
+
+
+def _add_check(model: Model, name: str, column: str | None, arguments: Mapping[str, Any]) -> None:
+    if model.materialized == "view" or (
+        model.materialized == "incremental" and not model.event_time and model.unique_key
+    ):
+        what = "a view" if model.materialized == "view" else "a MERGE"
+        model.remark(
+            f"the test {name}{f' of {column}' if column else ''}",
+            f"Checks are of rows that a task writes, and this is {what}: into= and checks=",
+        )
+        return
+    key = _sql_name(column) if column else ""
+    if name == "not_null" and column:
+        model.checks.append(f"no nulls in {key}")
+    elif name == "unique" and column:
+        model.checks.append(f"unique({key})")
+    elif name == "accepted_values" and column and isinstance(arguments.get("values"), list):
+        quote = arguments.get("quote", True)
+        values = ", ".join(
+            _sql_text(str(one)) if quote and not isinstance(one, int | float) else str(one)
+            for one in arguments["values"]
+        )
+        model.checks.append(f"{key} IS NULL OR {key} IN ({values})")
+    elif name == "unique_combination_of_columns" and isinstance(arguments.get("combination_of_columns"), list):
+        model.checks.append(f"unique({', '.join(_sql_name(str(one)) for one in arguments['combination_of_columns'])})")
+    elif name == "relationships":
+        to = f"{arguments.get('to', 'a table')}.{arguments.get('field', 'id')}"
+        model.remark(
+            f"the test relationships of {column}",
+            f"A check is of single rows: add a task after it that looks for rows without one in {to}",
+        )
+    else:
+        model.remark(
+            f"the test {name}{f' of {column}' if column else ''}",
+            'A condition of single rows: checks=["..."]; else a task after it',
+        )
+
+
+def _identifier(name: str) -> str:
+    made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "dbt"
+    return f"m_{made}" if made[0].isdigit() or keyword.iskeyword(made) else made
+
+
+def _dotted(schema: Any, name: Any) -> str:
+    return f"{schema}.{name}" if schema else str(name)
+
+
+def _sql_name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
+
+
+def _table(name: str) -> str:
+    return ".".join(_sql_name(part) for part in name.split("."))
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

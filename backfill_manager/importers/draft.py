@@ -1,0 +1,87 @@
+"""What an importer makes of a file: `Draft`, its DAGs and their tasks as text of Python, and remarks. `writer` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backfill_manager.humanise import visible
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something of the file that has no equal here."""
+
+    line: int | None
+    what: str
+    instead: str
+
+    def todo(self, origin: str) -> str:
+        where = f"from {origin}" if self.line is None else f"from {origin}, line {self.line}"
+        said = visible(" ".join(f"{self.what}: {self.instead}".split()))  # on one line, whatever the file holds
+        return f"# TODO ({where}): {said}"
+
+
+@dataclass
+class Code:
+    """Statements as they are, without indentation."""
+
+    text: str
+
+
+@dataclass
+class Block:
+    """`for name in names:` and what is in it."""
+
+    header: str
+    items: list[Item]
+
+
+@dataclass
+class DraftTask:
+    """A Python task: `settings` are texts of Python by keyword. Calling `function()` makes it, which is another item."""
+
+    function: str
+    settings: dict[str, str]
+    body: str
+    parameters: str = ""  # after `ctx`, such as `name=name` in a loop
+    guards: list[str] = field(default_factory=list)  # statements before the body
+    remarks: list[Remark] = field(default_factory=list)
+
+
+@dataclass
+class DraftDag:
+    """A DAG, in the order in which its function makes its tasks."""
+
+    function: str
+    settings: dict[str, str]
+    doc: str = ""
+    items: list[Item] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+
+
+Item = Code | Block | DraftTask | DraftDag | Remark
+
+
+@dataclass
+class Draft:
+    """A DAG file of ours. `remarks`: all of them, also those of its DAGs and tasks, by line."""
+
+    origin: Literal["Airflow", "dbt", "Dagster"]
+    items: list[Item] = field(default_factory=list)
+    doc: str = ""
+    imports: list[str] = field(default_factory=list)  # those of the file that may still be needed
+    remarks: list[Remark] = field(default_factory=list)
+
+    @property
+    def dags(self) -> list[DraftDag]:
+        return list(_dags(self.items))
+
+
+def _dags(items: Iterable[Item]) -> Iterable[DraftDag]:
+    for item in items:
+        if isinstance(item, DraftDag):
+            yield item
+        if isinstance(item, Block | DraftDag):
+            yield from _dags(item.items)

@@ -1,0 +1,549 @@
+"""DAG files of Airflow as drafts: what becomes of each part, and that every draft is read by our own loader."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from support.drafted import Drafted
+
+from backfill_manager.execution.executor_runtime import TaskSkipped
+from backfill_manager.execution.messages import Skipped, Succeeded
+from backfill_manager.importers.airflow.translate import translate
+from backfill_manager.importers.writer import write
+from backfill_manager.testing import InMemoryManager, days, load_file
+
+Draft = Callable[[str], Drafted]
+IMPORTS = """
+from datetime import datetime, timedelta
+
+import pendulum
+from airflow import DAG
+from airflow.decorators import dag, task, task_group
+from airflow.models.baseoperator import chain, cross_downstream
+from airflow.models.param import Param
+from airflow.operators.bash import BashOperator
+from airflow.operators.empty import EmptyOperator
+from airflow.operators.latest_only import LatestOnlyOperator
+from airflow.operators.python import BranchPythonOperator, PythonOperator, ShortCircuitOperator
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
+from airflow.providers.common.sql.sensors.sql import SqlSensor
+from airflow.providers.postgres.operators.postgres import PostgresOperator
+from airflow.sensors.external_task import ExternalTaskSensor
+from airflow.sensors.filesystem import FileSensor
+from airflow.utils.task_group import TaskGroup
+from airflow.utils.trigger_rule import TriggerRule
+"""
+
+
+def file_of(body: str, settings: str = 'schedule=None, start_date=pendulum.datetime(2024, 5, 1, tz="UTC")') -> str:
+    indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    return f'{IMPORTS}\nwith DAG("example", {settings}) as dag:\n{indented}\n'
+
+
+def test_settings_of_a_dag(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+default_args = {{
+    "owner": "sales",
+    "retries": 2,
+    "retry_delay": timedelta(minutes=5),
+    "retry_exponential_backoff": True,
+    "execution_timeout": timedelta(hours=1),
+    "depends_on_past": True,
+    "priority_weight": 3,
+    "start_date": datetime(2024, 5, 1, tzinfo=pendulum.timezone("Europe/Berlin")),
+}}
+dag = DAG(
+    dag_id="orders.daily",
+    schedule_interval="0 6 * * *",
+    end_date=datetime(2025, 1, 1),
+    default_args=default_args,
+    catchup=True,
+    max_active_runs=2,
+    tags=["sales"],
+    description="Orders of a day",
+    params={{"full": False, "region": Param("eu", type="string", enum=["eu", "us"], description="where")}},
+)
+EmptyOperator(task_id="a", dag=dag, retries=0, pool_slots=2, wait_for_downstream=True, trigger_rule=TriggerRule.ALL_DONE)
+"""
+    )
+    spec = made.dag.spec
+    assert (spec.dag_id, spec.schedule, spec.timezone) == ("orders.daily", "0 6 * * *", "Europe/Berlin")
+    assert (spec.owner, spec.tags, spec.description) == ("sales", ("sales",), "Orders of a day")
+    assert (spec.catchup, spec.max_active_runs) == (True, 2)
+    assert spec.start_date == datetime(2024, 4, 30, 22, tzinfo=timezone.utc)
+    assert spec.params == {"full": False, "region": "eu"} and spec.declared_params["region"].choices == ("eu", "us")
+    task = spec.task("a")
+    assert (task.retries, task.retry_delay, task.retry_backoff, task.timeout, task.priority) == (0, 300, 2, 3600, 3)
+    assert (task.weight, task.wait_for_downstream, task.depends_on_past, task.trigger_rule) == (
+        2,
+        True,
+        True,
+        "all_done",
+    )
+    assert made.remarks == [] and "default_args = {" not in made.text
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected", "remark"),
+    [
+        ('schedule="@daily"', "@daily", None),
+        ("schedule=timedelta(hours=6)", {"seconds": 21600}, None),
+        ("schedule=None", None, None),
+        ('timetable=CronDataIntervalTimetable("0 5 * * *", timezone="Europe/Berlin")', "0 5 * * *", None),
+        ('schedule=CronTriggerTimetable("0 5 * * *", timezone="UTC")', "0 5 * * *", "CronTriggerTimetable"),
+        ('schedule="@continuous"', None, "schedule='@continuous'"),
+        ("schedule=[Dataset('s3://x')]", None, "schedule=[Dataset(\"s3://x\")]"),
+        ("schedule=MultipleCronTriggerTimetable('0 5 * * *')", None, "schedule=MultipleCronTriggerTimetable(\"0 5 * * *\")"),
+    ],
+)  # fmt: skip
+def test_schedules(drafted: Draft, schedule: str, expected: object, remark: str | None) -> None:
+    text = file_of('EmptyOperator(task_id="a")', f"{schedule}, catchup=False")
+    more = "from airflow.timetables.interval import CronDataIntervalTimetable\nfrom airflow.datasets import Dataset\n"
+    more += "from airflow.timetables.trigger import CronTriggerTimetable, MultipleCronTriggerTimetable\n"
+    made = drafted(more + text)
+    assert made.dag.spec.schedule == expected
+    assert made.remarks == ([remark] if remark else [])
+
+
+def test_orders(drafted: Draft) -> None:
+    tasks = "\n".join(f'{name} = EmptyOperator(task_id="{name}")' for name in "abcdefghijkl")
+    made = drafted(
+        file_of(
+            f"""{tasks}
+a >> [b, c] >> d
+e << d
+f.set_upstream(e)
+e.set_downstream([g])
+chain(f, [h, i], [j, k], l)
+cross_downstream([a, b], [h, i])"""
+        )
+    )
+    assert {task: set(upstream) for task, upstream in made.order.items()} == {
+        "a": set(), "b": {"a"}, "c": {"a"}, "d": {"b", "c"}, "e": {"d"}, "f": {"e"}, "g": {"e"}, "h": {"f", "a", "b"},
+        "i": {"f", "a", "b"}, "j": {"h"}, "k": {"i"}, "l": {"j", "k"},
+    }  # fmt: skip
+    assert made.remarks == []
+
+
+def test_a_function_takes_its_context_from_ctx(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+from airflow.exceptions import AirflowSkipException
+
+def load(ds, region, ti=None, **kwargs):
+    '''Loads a day.'''
+    # a comment that stays
+    if kwargs["params"]["skip"]:
+        raise AirflowSkipException("nothing to do")
+    rows = ti.xcom_pull(task_ids="extract")
+    return [ds, region, rows, kwargs["data_interval_end"].isoformat(), f"{{kwargs['ds_nodash']}}"]
+
+with DAG("example", schedule="@daily", catchup=False, params={{"skip": False}}):
+    extract = PythonOperator(task_id="extract", python_callable=lambda: 5)
+    extract >> PythonOperator(task_id="load", python_callable=load, op_kwargs={{"region": "{{{{ params.skip }}}}"}})
+"""
+    )
+    assert made.order == {"extract": (), "load": ("extract",)}
+    found = made.run("load", params={"skip": False}, results={"extract": 5})
+    assert found == ["2024-05-01", False, 5, "2024-05-02T00:00:00+00:00", "20240501"]
+    with pytest.raises(TaskSkipped, match="nothing to do"):
+        made.run("load", params={"skip": True})
+    assert "# a comment that stays" in made.text and made.remarks == []
+
+
+def test_taskflow_passes_results(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+@dag(schedule="@daily", start_date=datetime(2024, 5, 1), catchup=False)
+def shop(region: str = "eu"):
+    "The shop."
+
+    @task(retries=3)
+    def extract(day, logical_date=None):
+        return {{"day": day, "at": logical_date.isoformat()}}
+
+    @task
+    def add(x, y=1):
+        return x + y
+
+    @task(multiple_outputs=True)
+    def total(data, numbers):
+        "Sums up."
+        return {{"sum": sum(numbers), "day": data["day"]}}
+
+    data = extract(region)
+    one, two = add(1), add(2, y=5)
+    three = add.override(task_id="third", retries=1)(3)
+    print_it = BashOperator(task_id="show", bash_command="true")
+    total(data, [one, two, three]) >> print_it
+
+shop()
+"""
+    )
+    spec = made.dag.spec
+    assert (spec.description, spec.params) == ("The shop.", {"region": "eu"})
+    assert made.order == {
+        "extract": (), "add": (), "add__1": (), "third": (), "total": ("extract", "add", "add__1", "third"), "show": ("total",)
+    }  # fmt: skip
+    assert (spec.task("extract").retries, spec.task("third").retries) == (3, 1)
+    assert made.run("extract", params={"region": "us"}) == {"day": "us", "at": "2024-05-01T00:00:00+00:00"}
+    assert (made.run("add"), made.run("add__1"), made.run("third")) == (2, 7, 4)
+    results = {"extract": {"day": "us"}, "add": 2, "add__1": 7, "third": 4}
+    assert made.run("total", results=results) == {"sum": 13, "day": "us"}
+    assert made.remarks == []
+
+
+def test_tasks_of_a_loop_keep_their_own_values(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+def double(n):
+    return 2 * n
+
+start = EmptyOperator(task_id="start")
+last = start
+for number in [1, 2, 3]:
+    made = PythonOperator(task_id=f"double_{number}", python_callable=double, op_args=[number])
+    last >> made
+    last = made
+flows = [PythonOperator(task_id="name_" + name, python_callable=lambda: name) for name in ("x", "y") if name]
+last >> flows
+"""
+        )
+    )
+    assert made.order == {
+        "start": (), "double_1": ("start",), "double_2": ("double_1",), "double_3": ("double_2",),
+        "name_x": ("double_3",), "name_y": ("double_3",),
+    }  # fmt: skip
+    assert [made.run(f"double_{number}") for number in (1, 2, 3)] == [2, 4, 6]
+    assert [made.run(f"name_{name}") for name in "xy"] == ["x", "y"]
+
+
+def test_a_branch_skips_what_it_has_not_chosen(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+def choose(**context):
+    return "small" if context["params"]["small"] else ["large", "write"]
+
+with DAG("example", schedule="@daily", catchup=False, params={{"small": True}}):
+    branch = BranchPythonOperator(task_id="branch", python_callable=choose)
+    small, large = EmptyOperator(task_id="small"), EmptyOperator(task_id="large")
+    write = SparkSqlOperator(task_id="write", sql="INSERT INTO t SELECT 1")
+    join = EmptyOperator(task_id="join", trigger_rule="none_failed_min_one_success")
+    branch >> [small, large, write, join]
+    [small, large, write] >> join
+"""
+    )
+    assert made.run("branch", params={"small": True}) == ["small"]
+    chosen = made.run("branch", params={"small": False})
+    assert chosen == ["large", "write"]
+    for task_id in ("large", "write.chosen", "join"):
+        made.run(task_id, results={"branch": chosen})
+    with pytest.raises(TaskSkipped, match="not chosen"):
+        made.run("small", results={"branch": chosen})
+
+    def script(launch: object) -> object:
+        task_id = launch.ti.task_id  # type: ignore[attr-defined]
+        if task_id in ("write", "join"):
+            return Succeeded()
+        try:
+            made.run(task_id, params={"small": True}, results={"branch": ["small"]})
+        except TaskSkipped as skipped:
+            return Skipped(str(skipped))
+        return Succeeded()
+
+    manager = InMemoryManager(made.dag.spec, script=script)  # type: ignore[arg-type]
+    manager.backfill("example", days("2024-05-01", 1))
+    manager.drain()
+    states = {ti.task_id: ti.state for ti in manager.tasks("example")}
+    assert {task: state for task, state in states.items() if state != "success"} == {
+        "large": "skipped", "write.chosen": "skipped", "write": "skipped"
+    }  # fmt: skip
+
+
+def test_short_circuit_and_latest_only(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+check = ShortCircuitOperator(task_id="check", python_callable=lambda: False)
+latest = LatestOnlyOperator(task_id="latest")
+
+@task.short_circuit
+def flow(n):
+    return n > 1
+
+flow(2)
+check >> latest
+""",
+            'schedule="@daily", catchup=False',
+        )
+    )
+    made.run("flow")
+    with pytest.raises(TaskSkipped, match="condition"):
+        made.run("check")
+    with pytest.raises(TaskSkipped, match="latest"):
+        made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc))
+    made.run("latest", logical_date=datetime.now(timezone.utc) - timedelta(days=1))
+    made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc), run_type="manual")
+
+
+def test_task_groups(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+start, end = EmptyOperator(task_id="start"), EmptyOperator(task_id="end")
+with TaskGroup("one") as one:
+    a = EmptyOperator(task_id="a")
+    with TaskGroup(group_id="inner") as inner:
+        EmptyOperator(task_id="b")
+    c = EmptyOperator(task_id="c")
+    a >> inner >> c
+with TaskGroup("two", prefix_group_id=False) as two:
+    EmptyOperator(task_id="x")
+    EmptyOperator(task_id="y")
+
+@task_group
+def three(value):
+    @task
+    def first(n):
+        return n + 1
+
+    @task
+    def second(n):
+        return n * 2
+
+    return second(first(value))
+
+start >> one >> two >> three(20) >> end
+three(5)
+"""
+        )
+    )
+    assert {task: set(upstream) for task, upstream in made.order.items()} == {
+        "start": set(), "one.a": {"start"}, "one.inner.b": {"one.a"}, "one.c": {"one.inner.b"}, "x": {"one.c"}, "y": {"one.c"},
+        "three.first": {"x", "y"}, "three.second": {"three.first"}, "end": {"three.second"},
+        "three__1.first": set(), "three__1.second": {"three__1.first"},
+    }  # fmt: skip
+    assert made.run("three__1.first") == 6
+    assert (made.run("three.first"), made.run("three.second", results={"three.first": 21})) == (21, 42)
+
+
+def test_bash_commands_run(drafted: Draft, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = drafted(
+        file_of(
+            f"""
+show = BashOperator(
+    task_id="show", bash_command="echo {{{{ ds }}}} '{{{{ params.name }}}}' $MORE; pwd", env={{"MORE": "{{{{ run_id }}}}"}},
+    cwd="{tmp_path}",
+)
+skip = BashOperator(task_id="skip", bash_command="exit 99")
+count = BashOperator(task_id="count", bash_command="echo one; echo 2")
+wrong = BashOperator(task_id="wrong", bash_command="exit 3")
+
+@task.bash
+def command(n):
+    return f"echo {{n}}"
+
+command(count.output)
+""",
+            'schedule=None, params={"name": "x; echo stolen"}',
+        )
+    )
+    made.run("show", params={"name": "x; echo stolen"})
+    assert capfd.readouterr().out.splitlines() == ["2024-05-01 x; echo stolen scheduled__1", str(tmp_path)]
+    with pytest.raises(TaskSkipped, match="99"):
+        made.run("skip")
+    with pytest.raises(Exception, match="exit status 3"):
+        made.run("wrong")
+    assert made.run("count") == "2"
+    capfd.readouterr()
+    made.run("command", results={"count": "2"})
+    assert capfd.readouterr().out == "2\n" and made.order["command"] == ("count",)
+
+
+def test_sql_operators_become_spark_sql(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            '''
+SQLExecuteQueryOperator(
+    task_id="totals", conn_id="pg", retries=1,
+    sql="""
+    INSERT INTO {{ params.target }}
+    SELECT * FROM orders WHERE day = '{{ ds }}' AND path = 's3://in/{{ ds_nodash }}/x' -- of {{ ds }}
+    AND at < '{{ data_interval_end }}' AND n > {{ params.n }}""",
+)
+PostgresOperator(task_id="two", sql=["DELETE FROM a;", "DELETE FROM b"])
+SparkSqlOperator(task_id="odd", sql="SELECT * FROM t_{{ ds_nodash }}")
+''',
+            'schedule="@daily", catchup=False, params={"target": "t", "n": 1}',
+        )
+    )
+    spec = made.dag.spec
+    assert {task.kind for task in spec.tasks} == {"sql"}
+    statement = " ".join((spec.task("totals").sql or "").split())
+    assert statement == (
+        "INSERT INTO IDENTIFIER(:target) SELECT * FROM orders WHERE day = date_format(:logical_date, 'yyyy-MM-dd') AND path = "
+        "concat('s3://in/', date_format(:logical_date, 'yyyyMMdd'), '/x') -- of {{ ds }} AND at < :interval_end AND n > :n"
+    )
+    assert spec.task("two").sql == "DELETE FROM a;\nDELETE FROM b" and spec.task("totals").retries == 1
+    assert made.remarks == [
+        "SQLExecuteQueryOperator becomes Spark SQL", "PostgresOperator becomes Spark SQL", "`{{ ds_nodash }}` in a template"
+    ]  # fmt: skip
+
+
+def test_sensors_wait_or_are_named(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+a = FileSensor(task_id="a", filepath="/in/{{ ds }}/_SUCCESS", timeout=60, soft_fail=True)
+b = SqlSensor(task_id="b", conn_id="pg", sql="SELECT count(*) > 0 FROM t WHERE day = '{{ ds }}'")
+c = ExternalTaskSensor(task_id="c", external_dag_id="other", external_task_id="load")
+""",
+            'schedule="@daily", catchup=False',
+        )
+    )
+    a, b, c = (made.dag.spec.task(name) for name in "abc")
+    [wait] = a.waits_for
+    assert (wait.file, a.wait_limit, a.after_wait_limit) == ("/in/{interval_start:%Y-%m-%d}/_SUCCESS", 60, "skip")  # type: ignore[union-attr]
+    assert b.waits_for[0].condition.endswith("date_format(:logical_date, 'yyyy-MM-dd')")  # type: ignore[union-attr]
+    assert c.waits_for == () and "ExternalTaskSensor has no equal" in made.remarks
+    with pytest.raises(NotImplementedError, match="ExternalTaskSensor"):
+        made.run("c")
+
+
+def test_a_part_of_a_result_keeps_its_name(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+create = PythonOperator(task_id="create", python_callable=lambda: {"id": 5})
+id_ = create.output["id"]
+settings = {"id": id_, "n": 1}
+PythonOperator(task_id="use", python_callable=lambda x, y: [x, y], op_args=[id_], op_kwargs={"y": settings})
+"""
+        )
+    )
+    assert made.order == {"create": (), "use": ("create",)}
+    assert made.run("use", results={"create": {"id": 5}}) == [5, {"id": 5, "n": 1}]
+
+
+def test_spark_submit_is_a_command(drafted: Draft, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = drafted(
+        file_of(
+            """
+SparkSubmitOperator(
+    task_id="job", application="/jobs/clean.py", application_args=["--day", "{{ ds }}", 3], conf={"spark.a": "1"}, name="clean",
+    executor_memory="2g",
+)
+"""
+        )
+    )
+    ran: list[list[str]] = []
+    monkeypatch.setattr("subprocess.run", lambda words, check: ran.append(words))
+    made.run("job")
+    assert ran == [
+        ["spark-submit", "--conf", "spark.a=1", "--name", "clean", "--executor-memory", "2g", "/jobs/clean.py", "--day",
+         "2024-05-01", "3"]
+    ]  # fmt: skip
+
+
+def test_what_has_no_equal_is_remarked_where_it_stands(drafted: Draft) -> None:
+    text = file_of(
+        """
+from airflow.providers.http.operators.http import HttpOperator
+from airflow.models import Variable
+
+def use():
+    return Variable.get("x")
+
+call = HttpOperator(task_id="call", endpoint="/x", on_failure_callback=print, sla=timedelta(hours=1), email="a@b", queue="q")
+PythonOperator(task_id="use", python_callable=use)
+
+@task
+def add(x):
+    return x + 1
+
+add.expand(x=[1, 2])
+"""
+    )
+    made = drafted(text)
+    lines = text.splitlines()
+    where = {remark.what: lines[remark.line - 1] for remark in made.draft.remarks if remark.line}
+    assert (
+        "HttpOperator(" in where["HttpOperator has no equal"]
+        and "Variable.get" in where["airflow.models.Variable is used"]
+    )
+    assert {"on_failure_callback=print", 'email="a@b"', 'queue="q"', "the mapped task add"} < where.keys()
+    for remark in made.draft.remarks:
+        assert remark.todo("Airflow") in made.text
+    with pytest.raises(NotImplementedError, match="HttpOperator of Airflow"):
+        made.run("call")
+    assert made.run("add") == [2, 3]
+
+
+def test_nothing_of_a_file_is_executed() -> None:
+    draft = translate(f"{IMPORTS}\nraise SystemExit('executed')\n", "example.py")
+    assert [remark.what for remark in draft.remarks] == ["no DAG was found"]
+
+
+def test_names_that_ours_need_are_changed(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+sql = "SELECT 1"
+dag = DAG("example", schedule=None)
+file = BashOperator(task_id="file", bash_command="true", dag=dag)
+for sql_of in [sql]:
+    SparkSqlOperator(task_id="sql", sql=sql, dag=dag) >> file
+"""
+    )
+    assert made.order == {"file": ("sql",), "sql": ()}
+
+
+def test_dags_made_in_a_loop_and_by_a_function(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+for region in ["eu", "us"]:
+    with DAG(f"copy_{{region}}", schedule=None) as dag:
+        PythonOperator(task_id="copy", python_callable=lambda: region)
+
+def create(name):
+    with DAG(name, schedule=None) as made:
+        EmptyOperator(task_id="a") >> EmptyOperator(task_id="b")
+    return made
+
+x = create("x")
+"""
+    )
+    assert [dag.dag_id for dag in made.dags] == ["copy_eu", "copy_us", "x"]
+
+
+def shipped_examples() -> list[Path]:
+    """Airflow's own examples: of the folder that BFM_AIRFLOW_EXAMPLES names, and of installed packages."""
+    found: list[Path] = []
+    if folder := os.environ.get("BFM_AIRFLOW_EXAMPLES"):
+        found += sorted(Path(folder).rglob("example_dags/*.py"))
+    for package in ("apache-airflow", "apache-airflow-core", "apache-airflow-providers-standard"):
+        try:
+            files = importlib.metadata.files(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found += [Path(str(one.locate())) for one in files if one.match("example_dags/*.py")]
+    return [path for path in found if path.name != "__init__.py"]
+
+
+@pytest.mark.skipif(not shipped_examples(), reason="needs Airflow's examples: BFM_AIRFLOW_EXAMPLES=FOLDER")
+def test_every_example_of_airflow_becomes_a_draft_that_loads(tmp_path: Path) -> None:
+    for number, path in enumerate(shipped_examples()):
+        draft = translate(path.read_text(encoding="utf-8"), path.name)
+        target = tmp_path / str(number) / path.name
+        target.parent.mkdir()
+        target.write_text(write(draft))
+        loaded = load_file(target)
+        assert bool(loaded) == bool(draft.dags) or "is not installed here" in str(draft.remarks), path

@@ -1,0 +1,121 @@
+"""Dagster's assets and jobs as drafts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.drafted import Drafted
+
+from backfill_manager.importers.dagster import translate
+from backfill_manager.importers.writer import write
+from backfill_manager.testing import load_file
+
+ASSETS = '''
+"""Orders of the shop."""
+
+from dagster import (
+    AssetExecutionContext, AssetKey, DailyPartitionsDefinition, Definitions, MaterializeResult, Output, RetryPolicy,
+    ScheduleDefinition, asset, asset_check, job, op,
+)
+
+FACTOR = 2
+daily = DailyPartitionsDefinition(start_date="2024-05-01", timezone="Europe/Berlin")
+
+
+def helper(n):
+    return n * FACTOR
+
+
+@asset(partitions_def=daily, deps=[AssetKey("orders")], io_manager_key="lake")
+def totals(context: AssetExecutionContext, customers):
+    # what a day has
+    context.log.info("%s", context.partition_key)
+    return [context.partition_key, context.partition_time_window.end.isoformat(), customers]
+
+
+@asset(partitions_def=daily, retry_policy=RetryPolicy(max_retries=3, delay=10), group_name="sales", owners=["team:sales"])
+def orders():
+    return Output(helper(2), metadata={"n": 1})
+
+
+@asset(partitions_def=daily, name="customers")
+def all_customers(orders):
+    return orders + 1
+
+
+@asset
+def report(database):
+    return MaterializeResult(metadata={"n": 1})
+
+
+@asset_check(asset=orders)
+def some():
+    ...
+
+
+@op
+def extract():
+    return 5
+
+
+@op(retry_policy=RetryPolicy(max_retries=1))
+def load(context, rows):
+    context.log.info("%s", rows)
+    return rows * 2
+
+
+@job
+def nightly():
+    """Each night."""
+    load(load(extract()))
+
+
+schedule = ScheduleDefinition(job=nightly, cron_schedule="0 2 * * *", execution_timezone="Europe/Berlin")
+defs = Definitions(assets=[orders, totals], schedules=[schedule])
+'''
+
+
+def test_assets_and_jobs(tmp_path: Path) -> None:
+    draft = translate(ASSETS, "shop.py")
+    (tmp_path / "shop.py").write_text(text := write(draft))
+    dags = {dag.dag_id: dag for dag in load_file(tmp_path / "shop.py")}
+    assert set(dags) == {"shop", "shop_2", "nightly"}
+    spec = dags["shop"].spec
+    assert (spec.schedule, spec.timezone, str(spec.start_date)) == (
+        "@daily",
+        "Europe/Berlin",
+        "2024-04-30 22:00:00+00:00",
+    )
+    assert {task.task_id: task.upstream for task in spec.tasks} == {
+        "orders": (), "customers": ("orders",), "totals": ("orders", "customers")
+    }  # fmt: skip
+    assert (spec.task("orders").retries, spec.task("orders").retry_delay, spec.owner, spec.tags) == (
+        3,
+        10,
+        "team:sales",
+        ("sales",),
+    )
+    made = Drafted(draft, text, [dags["shop"]])
+    assert made.run("orders") == 4 and made.run("customers", results={"orders": 4}) == 5
+    assert made.run("totals", results={"customers": 5}) == ["2024-05-01", "2024-05-02T00:00:00+00:00", 5]
+    nightly = dags["nightly"].spec
+    assert (nightly.schedule, nightly.description) == ("0 2 * * *", "Each night.")
+    assert {task.task_id: task.upstream for task in nightly.tasks} == {
+        "extract": (),
+        "load": ("extract",),
+        "load_2": ("load",),
+    }
+    assert Drafted(draft, text, [dags["nightly"]]).run("load_2", results={"load": 10}) == 20
+    assert dags["shop_2"].spec.schedule is None
+    assert {
+        "io_manager_key= of totals",
+        "`database`, given by Dagster",
+        "MaterializeResult",
+        "@asset_check some",
+    } <= set(made.remarks)
+    assert "# what a day has" in text and "import dagster" not in text and "from dagster" not in text
+
+
+def test_a_file_without_assets() -> None:
+    draft = translate("x = 1\n", "x.py")
+    assert (draft.dags, [remark.what for remark in draft.remarks]) == ([], ["no asset and no job was found"])

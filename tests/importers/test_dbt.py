@@ -1,0 +1,156 @@
+"""dbt projects as drafts, from their files and from a manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backfill_manager.errors import InvalidInput
+from backfill_manager.importers.dbt import drafts, read_project
+from backfill_manager.importers.writer import write
+from backfill_manager.testing import load_file
+
+FILES = {
+    "dbt_project.yml": """
+        name: shop
+        vars: {currency: EUR}
+        models:
+          shop:
+            +materialized: table
+            staging: {+materialized: view}
+    """,
+    "macros/money.sql": "{% macro cents(column) %}({{ column }} / 100){% endmacro %}",
+    "models/schema.yml": """
+        sources:
+          - name: raw
+            schema: bronze
+            tables: [{name: orders}, {name: rates, identifier: fx}]
+        models:
+          - name: orders
+            description: Orders
+            columns:
+              - name: id
+                tests: [unique, not_null]
+              - name: state
+                tests:
+                  - accepted_values: {values: [new, "it's"]}
+                  - relationships: {to: ref('states'), field: state}
+          - name: stg_orders
+            columns: [{name: id, tests: [not_null]}]
+    """,
+    "models/staging/stg_orders.sql": "SELECT id, {{ cents('total') }} AS total, at FROM {{ source('raw', 'orders') }}",
+    "models/orders.sql": """
+        {{ config(tags=['mart']) }}
+        SELECT o.*, '{{ var("currency") }}' AS currency
+        FROM {{ ref('stg_orders') }} o JOIN {{ source('raw', 'rates') }} USING (id);
+    """,
+    "models/daily.sql": """
+        {{ config(materialized='incremental', event_time='at', schema='mart') }}
+        SELECT * FROM {{ ref('orders') }}
+        {% if is_incremental() %} WHERE at > (SELECT max(at) FROM {{ this }}) {% endif %}
+    """,
+    "models/latest.sql": "{{ config(materialized='incremental', unique_key='id') }} SELECT * FROM {{ ref('orders') }}",
+    "models/odd.sql": "SELECT {{ dbt_utils.star(ref('orders')) }} FROM {{ ref('orders') }}",
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        file = tmp_path / "shop" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = text.strip("\n").splitlines()
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        file.write_text("\n".join(line[indent:] for line in lines))
+    return tmp_path / "shop"
+
+
+def test_a_project_without_a_manifest(project: Path, tmp_path: Path) -> None:
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    spec = dag.spec
+    assert (name, spec.dag_id) == ("shop.py", "shop")
+    assert {task.task_id: task.upstream for task in spec.tasks} == {
+        "stg_orders": (), "orders": ("stg_orders",), "daily": ("orders",), "latest": ("orders",), "odd": ("orders",)
+    }  # fmt: skip
+    assert {read.table for read in spec.reads} == {"bronze.orders", "bronze.fx"}
+    assert set(spec.writes) == {"stg_orders", "orders", "mart.daily", "latest", "odd"}
+    view, orders, daily, latest = (spec.task(one) for one in ("stg_orders", "orders", "daily", "latest"))
+    assert view.sql == "CREATE OR REPLACE VIEW stg_orders AS\nSELECT id, (total / 100) AS total, at FROM bronze.orders"
+    assert (
+        orders.sql is not None
+        and orders.sql.endswith("FROM stg_orders o JOIN bronze.fx USING (id)")
+        and "'EUR'" in orders.sql
+    )
+    assert (orders.into, orders.mode) == ("orders", "overwrite")
+    assert [check.condition for check in orders.checks] == [
+        "unique(id)", "no nulls in id", "state IS NULL OR state IN ('new', 'it\\'s')"
+    ]  # fmt: skip
+    assert (daily.into, daily.time_column, daily.mode) == ("mart.daily", "at", "replace")
+    assert daily.sql is not None and ":interval_start" in daily.sql and "max(at)" not in daily.sql
+    assert latest.sql is not None and latest.sql.startswith("MERGE INTO latest AS old USING (")
+    what = [remark.what for remark in draft.remarks]
+    assert "models/orders.sql: the test relationships of state" in what
+    assert "models/staging/stg_orders.sql: the test not_null of id" in what
+    assert "models/daily.sql: is_incremental()" in what and "models/latest.sql: incremental by unique_key" in what
+    assert [one for one in what if "its Jinja" in one] == ["models/odd.sql: its Jinja: 'dbt_utils' is undefined"]
+
+
+def test_a_dag_for_each_tag(project: Path) -> None:
+    assert [name for name, _ in drafts(read_project(project), by_tag=True)] == ["shop.py", "mart.py"]
+
+
+def test_a_manifest_is_taken_first(project: Path, tmp_path: Path) -> None:
+    model = {"resource_type": "model", "schema": "mart", "config": {"materialized": "table"}, "language": "sql"}
+    nodes = {
+        "model.shop.a": model
+        | {"name": "a", "raw_code": "SELECT * FROM {{ source('raw', 'x') }}"} | {"depends_on": {"nodes": ["source.shop.raw.x"]}},
+        "model.shop.b": model
+        | {"name": "b", "raw_code": "SELECT {{ f() }} FROM {{ ref('a') }}", "compiled_code": "SELECT 1 FROM mart.a"}
+        | {"depends_on": {"nodes": ["model.shop.a"]}},
+        "test.shop.t": {
+            "resource_type": "test", "name": "t", "attached_node": "model.shop.b", "column_name": "id",
+            "test_metadata": {"name": "unique", "kwargs": {"column_name": "id"}},
+        },
+        "seed.shop.s": {"resource_type": "seed", "name": "s", "schema": "mart"},
+    }  # fmt: skip
+    sources = {"source.shop.raw.x": {"source_name": "raw", "name": "x", "identifier": "x", "schema": "bronze"}}
+    (project / "target").mkdir()
+    (project / "target" / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": sources}))
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    a, b = dag.spec.tasks
+    assert (a.sql, a.into, b.sql, b.upstream) == ("SELECT * FROM bronze.x", "mart.a", "SELECT 1 FROM mart.a", ("a",))
+    assert [check.condition for check in b.checks] == ["unique(id)"]
+    assert "the seed s" in [remark.what for remark in draft.remarks]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{% for a in range(100000000) %}x{% endfor %}",
+        "{% include '/etc/passwd' %}",
+        "{{ env_var('HOME') }}",
+    ],
+)
+def test_the_jinja_of_a_model_reaches_nothing(project: Path, text: str) -> None:
+    (project / "models" / "bad.sql").write_text(text)
+    model = read_project(project).models["bad"]
+    assert [remark for remark in model.remarks if "its Jinja" in remark.what] and "assert_true(false" in model.sql
+
+
+def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"is no dbt project: it has no dbt_project\.yml"):
+        read_project(tmp_path)
+
+
+def test_models_in_a_circle_are_refused(project: Path) -> None:
+    (project / "models" / "x.sql").write_text("SELECT * FROM {{ ref('y') }}")
+    (project / "models" / "y.sql").write_text("SELECT * FROM {{ ref('x') }}")
+    with pytest.raises(InvalidInput, match="x -> y -> x refer to each other in a circle"):
+        list(drafts(read_project(project)))
