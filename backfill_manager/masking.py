@@ -76,7 +76,20 @@ _NAMED: Final = _Pattern(
     rf"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ntlm|shared\w{{1,20}})[ \t]{{1,9}})?)(?P<value>{_VALUE})"
 )
 _NAMED_LITERAL: Final = _Pattern(
-    rf"""(?P<before>{_NAME}["']?\]?[ \t]{{0,9}}(?:=>|[=:])[ \t]{{0,9}}[bfru]{{0,2}})(?P<value>{_QUOTED})"""
+    rf"""(?P<before>{_NAME}["'`]?\]?[ \t]{{0,9}}(?:=>|={{1,3}}|:)[ \t]{{0,9}}[bfru]{{0,2}})(?P<value>{_QUOTED})"""
+)
+# What something secret is compared with, and what is named so: `token <> 'x'`, `token IN ('x', 'y')`, `'x' AS token`.
+_COMPARED: Final = _Pattern(
+    rf"""(?P<before>{_NAME}["'`]?\]?\)?[ \t]{{0,9}}(?:!={{1,2}}|<>|<=>|(?i:(?:not[ ])?[ir]?like)(?=[ '"]))"""
+    rf"""[ \t]{{0,9}}[bfru]?)(?P<value>{_QUOTED})"""
+)
+_AMONG: Final = _Pattern(
+    rf"""(?P<before>{_NAME}["'`]?\]?[ \t]{{1,9}}(?i:not[ ])?(?i:in)[ \t]{{0,9}})"""
+    r"""(?P<value>[(\[]\s{0,9}["'][^()\[\]]{0,2000}[)\]])"""
+)
+_ALIASED: Final = _Pattern(
+    r"""(?P<value>(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n]){0,200})(?P=quote))"""
+    rf"""(?P<after>\s{{1,9}}(?i:as)\s{{1,9}}[`"]?[\w.-]{{0,40}}?{_NAME})"""
 )
 # Without a sign between name and value: `('password', 'x')`, `--password x`, `password 'x'` of SQL, `<password>x<`.
 _PAIR: Final = _Pattern(
@@ -131,18 +144,18 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
         return text
     for pattern in (_BEARER, _COOKIE, _ELEMENT, _PRIVATE_KEY):
         text = pattern.sub(rf"\1{MASK}", text)
-    for pattern in (_PAIR, _OPTION, _BEHIND, _NAMED):
+    for pattern in (_PAIR, _OPTION, _BEHIND, _COMPARED, _AMONG, _NAMED):
         text = pattern.sub(_hidden, text)
-    return text
+    return _ALIASED.sub(_hidden_alias, text)
 
 
 def mask_code(code: str, more: tuple[str, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
     code = _TEXT_OF_CODE.sub(lambda found: mask_text(found[0]), _without_known(code, more))
-    for pattern in (_PAIR, _BEHIND, _NAMED_LITERAL):
+    for pattern in (_PAIR, _BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL):
         code = pattern.sub(_hidden, code)
-    return code
+    return _ALIASED.sub(_hidden_alias, code)
 
 
 def mask_values(value: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
@@ -251,6 +264,11 @@ def _hidden(found: re.Match[str]) -> str:
         return f"{before}{value[: value.index(quote_mark) + 1]}{MASK}{quote_mark}"
     marks = re.match(r"""\\*["']""", value)
     return f"{before}{marks[0]}{MASK}{marks[0]}" if marks else f"{before}{MASK}"
+
+
+def _hidden_alias(found: re.Match[str]) -> str:
+    shown = found[0] if _NOT_SECRET.fullmatch(found["quoted"]) else None
+    return shown or f"{found['quote']}{MASK}{found['quote']}{found['after']}"
 
 
 def _values_of_environment() -> tuple[str, ...]:

@@ -41,6 +41,11 @@ GLOBAL_OPTIONS: Final = (
     ),
     _global(str, "conf", "FILE", "The configuration. Also BFM_CONF. \\[default: conf/manager.yaml]"),
     _global(Literal["table", "json", "yaml"], "output", None, "Output format. \\[default: table]"),
+    _global(
+        str, "timezone", "ZONE",
+        "Times in tables: `utc`, `dag` (each DAG's zone), `local` (this machine's) or a name such as Europe/Berlin. Also "
+        "BFM_TIMEZONE. \\[default: utc]",
+    ),
     _global(bool, "debug", None, "Show tracebacks of errors."),
 )  # fmt: skip
 

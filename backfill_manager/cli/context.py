@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from backfill_manager.cli.render.output import Format, Output
+from backfill_manager.cli.render.times import Times, check_choice
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import InvalidInput
 
@@ -27,6 +28,7 @@ class CliContext:
     server: str | None = None
     conf: str | None = None
     output: Format = "table"
+    timezone: str | None = None
     debug: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Clock = field(default_factory=SystemClock)
@@ -36,10 +38,22 @@ class CliContext:
         for name, value in options.items():
             if value:
                 setattr(self, name, value)
+        if self.timezone:
+            check_choice(self.timezone, "--timezone")
 
     @property
     def out(self) -> Output:
-        return Output(self.output)
+        return Output(self.output, lambda: self.times)
+
+    @cached_property
+    def times(self) -> Times:
+        """In which zone tables have their times."""
+        choice = self.timezone or self.environ.get("BFM_TIMEZONE")
+        option = "--timezone" if self.timezone else "BFM_TIMEZONE"
+        return Times(check_choice(choice, option), self._zones_of_dags) if choice else Times()
+
+    def _zones_of_dags(self) -> Mapping[str, str]:
+        return {dag["dag_id"]: dag["timezone"] for dag in self.backend.dags(active=None)}
 
     @cached_property
     def settings(self) -> Settings:

@@ -364,6 +364,7 @@ class Executor:
                 spark_jobs = self._spark_jobs.of_group(it.jobs.group) if may_have_jobs else ()
                 of_thread = (it.accesses.all(), it.check_results.all())
                 tables, checks = of_thread if it.running is None else (it.running.tables, it.running.checks)
+                checks = tuple(map(it.lines.check_without_secrets, checks))
                 self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables, checks))
             finally:
                 it.ended = True

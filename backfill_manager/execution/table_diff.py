@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.preview_parts import label
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.masking import mask_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,6 +40,23 @@ class TableDiff:
     columns: list[dict[str, Any]] = field(default_factory=list)  # {"name", "rows", "examples": [{"key", "old", "new"}]}
     intervals: list[dict[str, Any]] = field(default_factory=list)  # those with a difference, in order
     examples: dict[str, list[Any]] = field(default_factory=dict)  # of rows that were added, and removed
+
+    def without_secrets(self, known: tuple[str, ...]) -> TableDiff:
+        """As people are shown it: values of columns that are named like secrets, and `known` ones, are masked."""
+        columns = [
+            {
+                **column,
+                "examples": [
+                    {
+                        name: mask_values(value, "" if name == "key" else column["name"], known)
+                        for name, value in one.items()
+                    }
+                    for one in column["examples"]
+                ],
+            }
+            for column in self.columns
+        ]
+        return replace(self, columns=columns, examples=mask_values(self.examples, more=known))
 
 
 def schema_changes(old: StructType, new: StructType) -> list[dict[str, str | None]]:

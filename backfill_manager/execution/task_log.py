@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import CheckedWrite, Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.masking import mask_text, masked_json, secrets_in
 from backfill_manager.model.records import TaskLog
 
@@ -103,6 +103,10 @@ class LogLines:
                 return replace(outcome, reason=self.masked(reason))
             case _:
                 return outcome
+
+    def check_without_secrets(self, checked: CheckedWrite) -> CheckedWrite:
+        """What a check found, without secrets of the task's params."""
+        return checked.without_secrets(self._secrets)
 
     def take(self) -> tuple[TaskLog, ...]:
         """The lines since the last time."""

@@ -8,6 +8,7 @@ an hour, and at its start, it looks for previews that have expired, and for clon
 
 from __future__ import annotations
 
+import json
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.previews import expired, successful_runs
 from backfill_manager.manager.reverts import MAX_READERS, readers
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
+from backfill_manager.masking import secrets_in
 from backfill_manager.model.records import Backfill
 from backfill_manager.schemas import kinds
 from backfill_manager.service import Service
@@ -139,7 +141,9 @@ class PreviewWork(Service):
         found = clones.all()
         if job.table is not None:
             found = _named(self._session, found, job.table)
-        tables = [_diff_of(self._session, clone, runs, job.key) for clone in found]
+        rows = self._store.read(Backfill, matching(preview_id=job.preview_id))
+        known = tuple(secret for row in rows for secret in secrets_in(json.loads(row.conf_json)))
+        tables = [_diff_of(self._session, clone, runs, job.key, known) for clone in found]
         return PreviewResult(job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]})
 
     def _reverted(self, job: RevertJob, tables: Sequence[Reverted]) -> dict[str, Any]:
@@ -187,9 +191,9 @@ def _named(spark: SparkSession, clones: Sequence[ClonedTable], name: str) -> lis
 
 
 def _diff_of(
-    spark: SparkSession, clone: ClonedTable, runs: set[tuple[str, str]], key: Sequence[str]
+    spark: SparkSession, clone: ClonedTable, runs: set[tuple[str, str]], key: Sequence[str], known: tuple[str, ...]
 ) -> dict[str, Any] | None:  # fmt: skip
-    """None for a table that no successful run has written."""
+    """None for a table that no successful run has written. `known`: secrets of the preview's params."""
     every = writes_to(spark, clone)
     writes = [one for one in every if (one.dag_id, one.run_id) in runs]
     if not writes:
@@ -202,7 +206,7 @@ def _diff_of(
     found = diff(old, new, list(key) or _merge_key(writes), [] if parts.is_whole else each(writes, MAX_PARTS))
     return {
         "table": clone.source.table, "version": state.version if state else None, "cloned_version": clone.source.version,
-        "schema_changes": schema_changes(old.schema, new.schema), **asdict(found),
+        "schema_changes": schema_changes(old.schema, new.schema), **asdict(found.without_secrets(known)),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import NotFound
-from backfill_manager.masking import mask_text, mask_values, secrets_in
+from backfill_manager.masking import mask_code, mask_text, mask_values, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import CheckResult, DagRun, TaskInstance, TaskLog, TaskTry
 from backfill_manager.queries.documents import document, rounded, seconds_between
@@ -63,10 +63,17 @@ def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[di
 
 
 def list_check_results(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
-    """What the checks of a run, or of one of its tasks, have found; in the order of the tries."""
-    fields = resources.CheckResult.model_fields
+    """What the checks of a run, or of one of its tasks, have found; in the order of the tries. Secrets in conditions and messages
+    are masked: they are stored so, but maybe by an older release."""
+    fields, secrets = resources.CheckResult.model_fields, secrets_in(json.loads(run.conf_json))
     rows = store.read(CheckResult, _of(run, task_id), order_by=("task_id", "launch", "number"))
-    return [document(fields, row, table=row.table_name, message=row.message and mask_text(row.message)) for row in rows]
+    return [
+        document(
+            fields, row, table=row.table_name, condition=mask_code(row.condition, secrets),
+            name=row.name and mask_text(row.name, secrets), message=row.message and mask_text(row.message, secrets),
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def list_log_lines(

@@ -50,7 +50,7 @@ def to_run(dag_id: str, run_id: str, *more: str, **query: Any) -> str:
 def to_object(request: Mapping[str, Any]) -> tuple[str, str] | None:
     """Address and label of the object that a request (of `queries.requests`) created or changed."""
     kind, names = request["kind"], request["about"]
-    if "backfill_id" in names:
+    if "backfill_id" in names and kind != kinds.BACKFILL_DRY_RUN:  # one that was planned only is nowhere
         return to("backfills", names["backfill_id"]), f"backfill {names['backfill_id']}"
     if kind == kinds.POOL_SET:
         return "/pools", f"pool {names.get('name')}"

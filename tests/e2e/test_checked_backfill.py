@@ -22,13 +22,14 @@ DAG_FILE = """
 from backfill_manager import Check, dag, task
 
 
-@dag(schedule="@daily", start_date="2024-03-01", end_date="2024-12-31")
+@dag(schedule="@daily", start_date="2024-03-01", end_date="2024-12-31", params={"db_password": "hunter2"})
 def orders():
-    @task(checks=["rows within 20 % of the 3 before", Check("id < 9", on_failure="warn")])
+    @task(checks=["rows within 20 % of the 3 before"])
     def load(ctx):
         from pyspark.sql import functions as f
         rows = ctx.spark.range(3 if ctx.interval.start.day == 5 else 10).select(f.lit(ctx.interval.start).alias("at"), "id")
-        ctx.write(rows, "FOLDER/raw", time_column="at")
+        own = Check(f"id < 9 AND '{ctx.params['db_password']}' <> ''", on_failure="warn")
+        ctx.write(rows, "FOLDER/raw", time_column="at", checks=[own])
 
     load()
 """
@@ -62,6 +63,8 @@ def test_a_day_with_too_few_rows_is_not_published(manager: Callable[[], Store], 
         ("passed", "10 rows, +0.0 % against 10.0, the mean of 3 intervals before", "warned"),
         ("failed", "3 rows, -70.0 % against 10.0, the mean of 3 intervals before", "passed"),
     ]
+    stored = {row.condition for row in store.read(CheckResult)}
+    assert stored == {"rows within 20 % of the 3 before", "id < 9 AND '***' <> ''"}, "no secrets of params"
     error = next(ti.error for ti in store.read(TaskInstance) if ti.state == s.FAILED)
     assert error == (
         f"task 'load', file:{tmp_path}/raw: check `rows within 20 % of the 3 before` failed: {found[4][0]['message']}; "

@@ -62,7 +62,17 @@ def test_what_is_downstream_reads_the_clones(bfm: Bfm, bundle: Path, spark: Spar
     last = 'end_date="2024-01-31"'
     bundle.write_text(DAG_FILE.replace(last, f'{last}, writes=["shop.prices", "shop.totals"]'))
     assert bfm("bundles", "parse", "examples").code == 0
-    done = bfm("backfill", "create", "prices", *days, "--preview", "--downstream", "--wait")
+    done = bfm(
+        "backfill",
+        "create",
+        "prices",
+        *days,
+        "--preview",
+        "--downstream",
+        "--wait",
+        "--conf",
+        '{"api_token": "2024-01-02"}',
+    )
     assert done.code == 0, done
     (root,) = bfm("backfill", "list", "--dag", "prices", "--output", "json").document
     below = wait_for(
@@ -71,6 +81,10 @@ def test_what_is_downstream_reads_the_clones(bfm: Bfm, bundle: Path, spark: Spar
     assert [row["preview_id"] for row in below] == [root["backfill_id"]]
     found = bfm("backfill", "diff", root["backfill_id"], "--table", "shop.double", "--output", "json").document
     assert [(table["added"], table["version"]) for table in found["tables"]] == [(1, None)]
+    (added,) = found["tables"][0]["examples"]["added"]
+    assert added["day"].startswith("***") and added["double"] == 2 * 1704, (
+        "a secret of its params is masked in rows, too"
+    )
     (clone,) = (one for one in Clones(spark, root["backfill_id"]).all() if one.source.table == "shop.double")
     assert spark.read.format("delta").load(clone.path).first()["double"] == 2 * 1704
     assert not spark.catalog.tableExists("shop.double") and not spark.catalog.tableExists("shop.prices")

@@ -21,7 +21,7 @@ from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
 from backfill_manager.execution.promote import Promoted, Promotion
 from backfill_manager.execution.revert import Reversion, WrittenTable
-from backfill_manager.execution.table_diff import diff
+from backfill_manager.execution.table_diff import TableDiff, diff
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 from backfill_manager.manager.preview_work import _diff_of
 
@@ -229,6 +229,20 @@ def test_rows_are_compared(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match="the key 'kk' is no column of both sides"):
         diff(before, after, ["kk"], [])
     assert json.dumps(found.examples)
+
+
+def test_values_that_are_secret_are_masked_in_examples() -> None:
+    example = {"key": {"id": 1, "token": "x"}, "old": "hunter2", "new": None}
+    columns = [{"name": name, "rows": 1, "examples": [example]} for name in ("db_password", "note")]
+    found = TableDiff(
+        ["id"], columns=columns, examples={"added": [{"api_key": "x", "note": "my hunter2"}], "removed": []}
+    )
+    shown = found.without_secrets(("hunter2",))
+    masked = {"key": {"id": 1, "token": "***"}, "old": "***", "new": None}
+    assert [one["examples"] for one in shown.columns] == [[masked], [masked]]
+    assert shown.examples == {"added": [{"api_key": "***", "note": "my ***"}], "removed": []}
+    (first, _) = found.without_secrets(()).columns
+    assert first["examples"] == [masked], "by the name of the column"
 
 
 def test_broken_off_between_two_tables_it_goes_on(

@@ -8,7 +8,8 @@ import pytest
 from support.executor_fixture import a_launch
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.execution.messages import Succeeded
+from backfill_manager.execution.messages import CheckedWrite, Succeeded
+from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.task_log import (
     BETWEEN_ERRORS,
     HEAD_LINES,
@@ -77,6 +78,20 @@ def test_of_a_long_line_both_ends_are_kept_and_no_secret(monkeypatch: pytest.Mon
     assert len(row.message) == MAX_CHARS
     assert row.message.startswith("Traceback***") and row.message.endswith("xValueError: the cause")
     assert "the middle is left out" in row.message and "nobody" not in row.message
+
+
+def test_what_checks_found_is_kept_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_PASSWORD", "what nobody reads")
+    found = CheckedWrite(
+        "t", "note <> 'of a param'", "token=abc", "failed", 5, 1, None, "what nobody reads, of a param"
+    )
+    lines = LogLines(a_launch(params={"db_password": "of a param"}), SystemClock(), lambda: None)
+    shown = lines.check_without_secrets(found)
+    assert (shown.condition, shown.name, shown.message) == ("note <> '***'", "token=***", "***, ***")
+    assert (shown.table, shown.outcome, shown.rows, shown.failing) == ("t", "failed", 5, 1)
+    results = CheckResults()  # in the process of the task, which may know more of the environment
+    results.put("x", [found])
+    assert results.all() == (found.without_secrets(),) and "nobody" not in str(results.all())
 
 
 def test_a_result_is_kept_as_it_is_and_masked_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:

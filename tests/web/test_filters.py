@@ -108,6 +108,15 @@ def test_addresses() -> None:
     assert links.to("requests") == "/requests"
 
 
+def test_a_request_leads_to_what_it_made_and_a_plan_to_its_dag() -> None:
+    about = {"backfill_id": "b1", "dag_id": "flights"}
+    assert links.to_object({"kind": "backfill.create", "about": about}) == ("/backfills/b1", "backfill b1")
+    assert links.to_object({"kind": "backfill.dry_run", "about": about, "object_id": None}) == (
+        "/dags/flights",
+        "flights",
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "own"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from support.page_checks import Page
 from support.page_client import browser_of
 
 from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
-from backfill_manager.model.records import Backfill, DagRun, DagVersion, Request, Response, TaskLog
+from backfill_manager.model.records import Backfill, CheckResult, DagRun, DagVersion, Request, Response, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -159,6 +160,21 @@ def test_log_lines_that_an_older_release_stored_are_masked_when_they_are_read(
     for address in (f"/api/v1{RUN}/tasks/clean/logs", f"{RUN}/tasks/clean", f"{RUN}/tasks/clean/log"):
         text = browser.get(address).text
         assert "password=*** of ***" in text and "-secret" not in text
+
+
+def test_conditions_and_findings_of_checks_are_masked(ground: InMemoryManager, browser: TestClient) -> None:
+    run = next(one for one in ground.store.read(DagRun) if one.run_type == "manual")
+    rows, condition = Changes(), "note <> 'conf-secret' AND api_key <> 'row-secret'"
+    rows.put(
+        CheckResult(
+            "flights", run.run_id, "clean", 1, 1, 1, "t", condition, "failed", run.run_seq, ground.clock.now(), 1,
+            "token=name-secret", message="1 of conf-secret",
+        )
+    )  # fmt: skip
+    ground.leader.commit(rows)
+    for address in (f"/api/v1{RUN}/checks", RUN, f"{RUN}/tasks/clean"):
+        text = html.unescape(browser.get(address).text)
+        assert "note <> '***' AND api_key <> '***'" in text and "-secret" not in text
 
 
 def changed_conf(ground: InMemoryManager, browser: TestClient, backfill_id: str, **body: Any) -> Any:

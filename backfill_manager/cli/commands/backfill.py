@@ -126,7 +126,7 @@ def show(context: CliContext, id: o.Backfill) -> None:
 
     Example: [cyan]bfm backfill show latest[/]
     """
-    backfill = context.backend.backfill(id, with_eta=True)
+    backfill = context.out.in_zone(context.backend.backfill(id, with_eta=True))
     left = backfill["time_left_s"]
     own = {"config", "time_left_s", "timezone"}
     zone = backfill.get("timezone")  # a server of an older release does not say it
@@ -156,7 +156,7 @@ def items(
     backfill = context.backend.backfill(id)
     limit = context.out.limit(limit)
     rows = context.backend.items(backfill["backfill_id"], state=states, limit=limit, offset=offset)
-    context.out.print_rows(rows, item_columns(rows, "run_id"), empty="No such items.")
+    context.out.print_rows(rows, item_columns(rows, "run_id"), empty="No such items.", dag_id=backfill["dag_id"])
     if context.out.is_table and len(rows) == limit:
         total, end = sum(backfill[one] for one in states or ITEM_STATES), offset + len(rows)
         if total > end:

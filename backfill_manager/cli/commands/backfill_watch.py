@@ -71,8 +71,9 @@ def _follow(context: CliContext, backfill_id: str, end_when_stuck: bool) -> Docu
             if backfill["failed"] > len(printed_failures):
                 for line in _new_failures(context, backfill, printed_failures):
                     print_line(line)
+            shown = context.out.in_zone(backfill)
             if has_ended:
-                draw(backfill, [], pace)
+                draw(shown, [], pace)
                 return backfill
             if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
                 if last_slow_poll == float("-inf") and not backend.has_active_manager():
@@ -81,16 +82,18 @@ def _follow(context: CliContext, backfill_id: str, end_when_stuck: bool) -> Docu
                 last_slow_poll = at
                 latest = backend.backfill(backfill_id, with_eta=True)
                 eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}
-            draw({**backfill, **eta}, backend.running_tasks(backfill), pace)
+            draw({**shown, **eta}, backend.running_tasks(backfill), pace)
             context.pause(POLL_INTERVAL_S)
 
 
 def _new_failures(context: CliContext, backfill: Document, printed: set[int]) -> Iterator[Text]:
     items = context.backend.items(backfill["backfill_id"], state=(states.FAILED,))
     new = [item for item in items if item["ordinal"] not in printed]
+    dag_id = backfill["dag_id"]
     for item in new[:MAX_FAILURES_PRINTED]:
         run_id = item["run_id"]
-        yield failure_line(item, None if run_id is None else _failed_task(context, backfill["dag_id"], run_id))
+        task = None if run_id is None else _failed_task(context, dag_id, run_id)
+        yield failure_line(context.out.in_zone(item, dag_id), task)
     if len(new) > MAX_FAILURES_PRINTED:
         yield Text(f"and {len(new) - MAX_FAILURES_PRINTED} more failed", style="red")
     printed.update(item["ordinal"] for item in new)

@@ -42,7 +42,7 @@ def show(context: CliContext, bundle: Bundle) -> None:
     """
     from backfill_manager.queries.bundles import find_bundle
 
-    row = find_bundle(context.backend.bundles(), bundle)
+    row = context.out.in_zone(find_bundle(context.backend.bundles(), bundle))
     labels = {"refreshed_at": "changed", "parsed_at": "parsed"}
     hidden = {"settings", "content_hash", "is_configured"}
     fields = [(labels.get(name, name), value) for name, value in row.items() if name not in hidden]

@@ -56,7 +56,7 @@ WAITS_FOR: Final = Column("waits_for", "waits for", of=_waits_for)
 def list_(
     context: CliContext, all_: bool = flag("--all -a", "Also those that are not active: no file defines them any more.")
 ) -> None:
-    """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due (UTC).
+    """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due.
 
     Example: [cyan]bfm dags list --output json[/]
     """
@@ -77,7 +77,7 @@ def show(context: CliContext, dag: Dag) -> None:
 
     Example: [cyan]bfm dags show flights[/]
     """
-    document = context.backend.dag(dag)
+    document = context.out.in_zone(context.backend.dag(dag))
     other = {
         "tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason", "declared_params",
     }  # fmt: skip
@@ -102,7 +102,8 @@ def next_(
 ) -> None:
     """Show the next intervals that the scheduler will create runs of, and when each is due: at its end. It continues from
     the latest scheduled or backfill run of the timeline; manual runs and runs of the future don't move it. Instants are
-    UTC; `start in` is the start in the DAG's zone. What its tasks will wait for before they start is named, too.
+    UTC, or as --timezone says; `start in` is the start in the DAG's zone. What its tasks will wait for before they start
+    is named, too.
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
@@ -127,7 +128,7 @@ def next_(
         if spec["end_date"] is not None
         else f"{dag} has no interval left."
     )
-    context.out.print_rows(intervals, columns, empty=empty)
+    context.out.print_rows(intervals, columns, empty=empty, dag_id=dag)
     if context.out.is_table and spec["is_paused"] and intervals:
         context.out.note(f"{dag} is paused: none of these will run until it is unpaused.")
 

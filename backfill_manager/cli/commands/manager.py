@@ -51,7 +51,7 @@ def status(context: CliContext) -> int:
 
     Example: [cyan]bfm manager status --output json[/]
     """
-    row = context.backend.manager()
+    row = context.out.in_zone(context.backend.manager())
     if row["term"] is not None or not context.out.is_table:
         fields = [
             ("state", ("running" if row["leading"] else "not running") if row["term"] else None),

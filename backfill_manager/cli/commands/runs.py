@@ -66,7 +66,7 @@ def list_(
     ),
     limit: int | None = o.LIMIT,
 ) -> None:
-    """List runs, newest first. Times are UTC.
+    """List runs, newest first. Times are UTC, or as --timezone says.
 
     Example: [cyan]bfm runs list --backfill latest --state failed[/]
     """
@@ -116,7 +116,7 @@ def timeline(
     n: int | None = o.option("-n", f"The newest N. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N"),
 ) -> None:
     """Draw a DAG's timeline: its runs in the order of logical dates, each with an arrow to the run before it, and
-    beneath it those that it overrode. Times are UTC.
+    beneath it those that it overrode. Times are UTC, or as --timezone says.
 
     Example: [cyan]bfm runs timeline flights -n 10[/]
     """

@@ -246,7 +246,7 @@ def sql(context: CliContext, query: str = argument('"SELECT …"', "One statemen
     names, rows = context.local_backend().store.query(query)
     dicts = [_without_secrets(dict(zip(names, row, strict=True))) for row in rows]
     columns = [Column(name, write=format_value) for name in names]  # as the tables hold it, whatever a column is called
-    context.out.print_rows(dicts, columns, empty="No rows.")
+    context.out.print_rows(dicts, columns, empty="No rows.", as_stored=True)
 
 
 def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:

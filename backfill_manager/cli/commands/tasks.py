@@ -43,7 +43,8 @@ def list_(context: CliContext, dag: Dag) -> None:
 
 @group.command("states")
 def states(context: CliContext, dag: Dag, run: RunOfDag) -> None:
-    """Show the state of each task of one run, and which Spark jobs its last try ran. Times are UTC.
+    """Show the state of each task of one run, and which Spark jobs its last try ran. Times are UTC, or as
+    --timezone says.
 
     Example: [cyan]bfm tasks states flights latest[/]
     """
@@ -214,10 +215,11 @@ def _print_log(
         had_ended = has_ended
         new, state, is_whole = context.backend.log(run, task, try_number=try_number, after=last)
         for line in new:
+            at = context.out.in_zone(line, run["dag_id"])["at"]
             style = _LOG_COLOURS.get(line["level"].lower(), "cyan")
             level = (f"[{line['try_number']}] {line['level']:<7} ", style)
             context.out.print_line(
-                Text.assemble((f"{line['at']} ", "bright_black"), level, (visible(line["message"]), "default"))
+                Text.assemble((f"{at} ", "bright_black"), level, (visible(line["message"]), "default"))
             )
         lines += new
         last = (lines[-1]["launch"], lines[-1]["line"]) if lines else None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rich.console import Console
 from rich.text import Text
 
+from backfill_manager.cli.render.times import Times
 from backfill_manager.clock import format_instant
 from backfill_manager.humanise import duration, visible
 
@@ -38,7 +39,7 @@ _STATE_COLUMNS = frozenset({"state", "outcome", "status"})
 _NEVER_WRAPPED = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id", "object_id"}
 _MAX_TEXT_WIDTH = 60
 _INSTANT_SUFFIX = "_at"  # of fields that hold when something happened; dates and bounds of intervals have other names
-_FRACTION = re.compile(r"\.\d+Z\Z")
+_FRACTION = re.compile(r"\.\d+(?=(?:Z|[+-]\d\d:\d\d)\Z)")
 _PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
 
 
@@ -64,8 +65,11 @@ ERROR_COLUMNS: Final = ("file", Column("line", right=True), Column("message", fo
 
 
 class Output:
-    def __init__(self, form: Format) -> None:
+    """`times`: in which zone tables have instants; asked when the first table is printed."""
+
+    def __init__(self, form: Format, times: Callable[[], Times] = Times) -> None:
         self.form = form
+        self._times = times
 
     @property
     def is_table(self) -> bool:
@@ -73,18 +77,23 @@ class Output:
 
     def print_rows(
         self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column | str], *, empty: str = "Nothing found.",
-        limit: int | None = None, document: Any = None,
+        limit: int | None = None, document: Any = None, dag_id: str | None = None, as_stored: bool = False,
     ) -> None:  # fmt: skip
         """A list: a table of `columns`, with a note when there may be more than `limit`; or all fields as one document, if not
-        another one is named."""
+        another one is named. `dag_id`: of rows that name none. `as_stored`: instants stay in UTC whatever is chosen."""
         if not self.is_table:
             self.print_document(list(rows) if document is None else document)
         elif not rows:
             self.note(empty)
         else:
-            self._print_table(rows, [Column(one) if isinstance(one, str) else one for one in columns])
+            shown = rows if as_stored else [self.in_zone(row, dag_id) for row in rows]
+            self._print_table(shown, [Column(one) if isinstance(one, str) else one for one in columns])
             if len(rows) == limit:
                 self.note(f"The newest {limit}; --limit shows more.")
+
+    def in_zone(self, row: Mapping[str, Any], dag_id: str | None = None) -> dict[str, Any]:
+        """The row with its instants in the zone that people have chosen; for programs as it is."""
+        return self._times().in_row(row, dag_id) if self.is_table else dict(row)
 
     def limit(self, typed: int | None) -> int | None:
         """How many rows are read; None: all."""
@@ -101,11 +110,12 @@ class Output:
             sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
 
     def print_fields(self, resource: Mapping[str, Any], fields: Sequence[tuple[str, Any]] | None = None) -> None:
-        """One resource: `fields` (label, value) for people, all of `resource` as a document otherwise."""
+        """One resource: `fields` (label, value; instants are taken `in_zone`) for people, all of `resource` as a document
+        otherwise."""
         if not self.is_table:
             self.print_document(resource)
             return
-        pairs = resource.items() if fields is None else fields
+        pairs = self.in_zone(resource).items() if fields is None else fields
         shown = [(label, value) for label, value in pairs if value not in (None, "", [], {})]
         width = max((len(label) for label, _ in shown), default=0)
         for label, value in shown:
@@ -185,7 +195,7 @@ def format_value(value: Any) -> str:
 def moment(value: Any) -> str:
     """Formats when something happened, to the second: `2013-01-05T05:00:07Z`; nothing for None. JSON has the fraction. Not
     for an id, a logical date or a bound of an interval: these are typed again to name a run."""
-    return "" if value is None else _FRACTION.sub("Z", format_value(value))
+    return "" if value is None else _FRACTION.sub("", format_value(value))
 
 
 def first_line(value: Any) -> str:

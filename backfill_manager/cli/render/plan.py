@@ -71,8 +71,9 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     if not out.is_table:
         out.print_document(plan)
         return
-    _print_items(out, plan["items"])
     summary = plan["summary"]
+    dag_id = summary.get("dag_id")  # a server of an older release does not say it
+    _print_items(out, plan["items"], dag_id)
     out.print_line("")
     out.print_line(f"{plan_counts(summary)}.")
     if (tasks := summary.get("tasks")) is not None:
@@ -81,7 +82,7 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
         out.print_line(why)
     for line in wait_lines(summary.get("waits")):
         out.print_line(line)
-    for line in estimate_lines(summary.get("estimate") or {}) if summary["pending"] else ():
+    for line in estimate_lines(out.in_zone(summary.get("estimate") or {}, dag_id)) if summary["pending"] else ():
         out.print_line(line)
     if plan.get("downstream"):
         out.print_line("")
@@ -105,17 +106,17 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
         out.note("Intervals that have not ended are skipped (not complete yet); --allow-future runs them, too.")
 
 
-def _print_items(out: Output, items: Sequence[Mapping[str, Any]]) -> None:
+def _print_items(out: Output, items: Sequence[Mapping[str, Any]], dag_id: str | None) -> None:
     columns = [*item_columns(items), *(one for one in (_RERUNS, *_SIZES) if _has(items, one.field))]
     if any(item.get("waits_for") or item.get("may_wait_for") for item in items):
         columns.append(_WAITS)
     if len(items) <= SHOWN_FIRST + SHOWN_LAST + 1:
-        out.print_rows(items, columns, empty="Nothing would run.")
+        out.print_rows(items, columns, empty="Nothing would run.", dag_id=dag_id)
         return
     skipped_rows = {"ordinal": "…", "logical_date": f"… {len(items) - SHOWN_FIRST - SHOWN_LAST} more"}
     if items[0].get("logical_date") is None:
         skipped_rows["partition_key"] = skipped_rows.pop("logical_date")
-    out.print_rows([*items[:SHOWN_FIRST], skipped_rows, *items[-SHOWN_LAST:]], columns)
+    out.print_rows([*items[:SHOWN_FIRST], skipped_rows, *items[-SHOWN_LAST:]], columns, dag_id=dag_id)
 
 
 def _format_rerun(item: Mapping[str, Any]) -> str | None:
