@@ -31,7 +31,7 @@ from backfill_manager.execution.catalog import hadoop_path, name_parts, warehous
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
+from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in, tables_of_explained
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
 from backfill_manager.masking import mask_text
@@ -248,13 +248,20 @@ class Preview:
     def note_reads(self, df: DataFrame) -> None:
         """Adds what a query reads to `reads`; `InvalidInput` if it reads a table of which there is a clone: by a view, a version,
         a computed name."""
+        self._note(df, tables_in)
+
+    def note_statement(self, explained: DataFrame) -> None:
+        """The same of a statement that is about to be run, of which this is the `EXPLAIN`."""
+        self._note(explained, tables_of_explained)
+
+    def _note(self, df: DataFrame, tables_of: Callable[[DataFrame], Iterator[AccessedTable]]) -> None:
         if self.is_itself():
             return
         with self.itself():
             clones = self.clones.all()
             originals = {_plain(one.source.path): one for one in clones if one.source.path is not None}
             sources = {_plain(one.path): one.source for one in clones}
-            for access in tables_in(df):
+            for access in tables_of(df):
                 if (clone := originals.get(_plain(access.path or ""))) is not None:
                     name = clone.source.table
                     raise InvalidInput(

@@ -124,6 +124,14 @@ def tables_in(df: DataFrame) -> Iterator[AccessedTable]:
     return _tables_in(df._jdf.queryExecution().analyzed(), df.sparkSession.sparkContext._gateway)
 
 
+def tables_of_explained(df: DataFrame) -> Iterator[AccessedTable]:
+    """The tables that the statement of an `EXPLAIN` (df) reads. The statement is not run: only its plan is analysed."""
+    gateway, session = df.sparkSession.sparkContext._gateway, df.sparkSession._jsparkSession
+    skip = gateway.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    explained = df._jdf.queryExecution().analyzed().logicalPlan()
+    return _tables_in(session.sessionState().executePlan(explained, skip).analyzed(), gateway)
+
+
 def _tables_in(plan: Any, gateway: Any) -> Iterator[AccessedTable]:
     for leaf in _relations_in(plan, gateway):
         yield from _files_of(leaf, gateway)

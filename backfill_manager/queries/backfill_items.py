@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from backfill_manager.errors import NotFound
-from backfill_manager.model.records import BackfillItem
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
+
+MAX_NAMED_RUNS: Final = 1000  # in a condition; of more items all reverted runs of the DAG are read
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def list_items(
     # A page that was reached from another one has that one on its other side.
     has_next = more if not backwards else True
     has_previous = more if backwards else after is not None and after >= first
-    items = [document(resources.Item.model_fields, row) for row in rows]
+    items = _documents(store, rows)
     return ItemPage(items, rows[-1].ordinal if has_next else None, rows[0].ordinal if has_previous else None)
 
 
@@ -58,4 +60,15 @@ def find_item(store: Store, backfill_id: str, ordinal: int) -> dict[str, Any]:
     row = store.first(BackfillItem, matching(backfill_id=backfill_id, ordinal=ordinal))
     if row is None:
         raise NotFound(f"item of backfill {backfill_id} with the number", str(ordinal))
-    return document(resources.Item.model_fields, row)
+    return _documents(store, [row])[0]
+
+
+def _documents(store: Store, rows: Sequence[BackfillItem]) -> list[dict[str, Any]]:
+    runs = tuple(dict.fromkeys(row.run_id for row in rows if row.run_id is not None))
+    backfill = store.first(Backfill, matching(backfill_id=rows[0].backfill_id)) if runs else None
+    reverted = dict[str | None, Any]()
+    if backfill is not None:
+        where = matching(dag_id=backfill.dag_id, run_id=runs if len(runs) <= MAX_NAMED_RUNS else None)
+        found = store.read(DagRun, [*where, Condition("reverted_at", "not_null")])
+        reverted |= {run.run_id: run.reverted_at for run in found}
+    return [document(resources.Item.model_fields, row, reverted_at=reverted.get(row.run_id)) for row in rows]

@@ -832,6 +832,12 @@ def test_the_plan_names_what_its_items_would_wait_for(
     assert "2 items would wait for a.b: table not found." in result
     assert "Not looked for in a preview: condition x (30 items)." in result
     assert result.count("waits for /in/02/_SUCCESS, <b>") == 1
+    summary = {"pending": 2, "runs": 2, "skipped": {}, "waits": {"items": 2, "unknown": 0, "for": every[1:2]}}
+    document["downstream"] = [{"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": summary}]
+    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    assert "report, after flights: 2 items would run.2 items would wait for a.b: table not found." in " ".join(
+        result.split()
+    )
 
 
 def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in_place(
@@ -1266,3 +1272,5 @@ def test_a_run_and_a_backfill_are_reverted_and_a_reverted_run_says_so(
     actions = [str(form.attributes["action"]) for form in page.forms]
     assert not [one for one in actions if one.endswith(("/revert", "/mark"))]
     assert "reverted" in page_of(browser, "/dags/flights/timeline").root.whole_text
+    rows = [one.whole_text for one in page_of(browser, f"/backfills/{backfill_id}").root.find("tr")]
+    assert [one.split()[0] for one in rows if "reverted" in one] == ["1"]

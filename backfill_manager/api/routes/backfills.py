@@ -112,7 +112,7 @@ def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
 
 
 @router.get("/{backfill_id}/items", operation_id="list_items", **reads(r.Page[r.Item]))
-@read_from(*TABLES)
+@read_from(*TABLES, "dag_run")
 def list_items(
     backfill_id: Id, reader: Reader, paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
     state: Annotated[list[ItemState] | None, IN_STATES] = None,

@@ -144,7 +144,7 @@ def backfill(
     children = context.app.cached_by_version(["backfill"], "ui:children", lambda: children_of_each(context.store))
     page: dict[str, Any] = {"first": begins, "last": ends, "in_states": in_states, "after": after, "before": before}
     items = context.app.at_versions(
-        of_items, ("ui:items", backfill_id, *page.values()),
+        (*of_items, *context.app.versions(["dag_run"])), ("ui:items", backfill_id, *page.values()),
         lambda: list_items(context.store, backfill_id, **page, limit=ITEMS_PER_PAGE),
     )  # fmt: skip
     width = ends - begins + 1
