@@ -79,6 +79,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "jinja2": frozenset({"web"}),
     "httpx": frozenset({"client"}),
     "openlineage": frozenset({"manager"}),
+    "pandera": frozenset({"execution"}),
 }
 
 

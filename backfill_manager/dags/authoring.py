@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, overload
 from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
+from backfill_manager.schemas.checks import in_code
 from backfill_manager.schemas.params import Param as Param
 from backfill_manager.schemas.params import split_params
 from backfill_manager.schemas.waits import On, Wait
@@ -281,6 +282,8 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if checked.get("checks") and not checked.get("into"):
         why = "check rows before they go into a table, and these statements write by themselves"
         raise InvalidDag(f"{who}: checks {why}; name the table with into=..., which takes the rows of the last one")
+    if (code := in_code(checked.get("checks", ()))) is not None:
+        raise InvalidDag(f"{who}: check {code!r} is code of the bundle, which a sql task does not run; use a @task")
     if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
         given = "time_column" if checked.get("time_column") else "partition_column"
         raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
