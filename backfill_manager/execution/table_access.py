@@ -43,7 +43,8 @@ class TableAccesses:
     """Those of one try, each once, in the order in which they came."""
 
     def __init__(self, *, with_columns: bool = False) -> None:
-        """`with_columns`: what the columns of written tables are computed from is recorded too (some 0.1 s for each write)."""
+        """`with_columns`: the columns of tables are recorded too, and what those of written ones are computed from (some 0.1 s
+        for each write)."""
         self._with_columns = with_columns
         self._found: dict[AccessedTable, None] = {}
         self._lock = threading.Lock()

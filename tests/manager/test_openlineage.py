@@ -23,7 +23,9 @@ from backfill_manager.settings.model import OpenLineageSettings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 PATIENCE = 30.0
-READ = m.AccessedTable("read", "bronze.events", "s3a://lake/bronze/events", 7)
+READ = m.AccessedTable(
+    "read", "bronze.events", "s3a://lake/bronze/events", 7, columns_json='[{"name": "id", "type": "long"}]'
+)
 COLUMNS = json.dumps(
     [
         {"name": "id", "type": "long", "from": [["bronze.events", "id"]]},
@@ -137,6 +139,7 @@ def test_a_run_and_its_tries_with_the_tables_of_each(sink: Sink, sender: OpenLin
     (read,), (written,) = done["inputs"], done["outputs"]
     assert (read["namespace"], read["name"]) == ("s3://lake", "bronze/events")
     assert read["facets"]["version"]["datasetVersion"] == "7"
+    assert [(f["name"], f["type"]) for f in read["facets"]["schema"]["fields"]] == [("id", "long")]
     assert read["facets"]["symlinks"]["identifiers"][0]["name"] == "bronze.events"
     assert (written["namespace"], written["name"]) == ("file", "/warehouse/silver")
     statistics = written["outputFacets"]["outputStatistics"]
