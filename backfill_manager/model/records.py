@@ -271,7 +271,7 @@ class TableAccess(
     table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
     interval_column: str | None = None  # of a write: the column that tells the rows of the interval, or the partition
     columns_json: str | None = (
-        None  # [{"name", "type", "from": [[table, column]]}], `from` of writes; null: not recorded
+        None  # [{"name", "type", "from": [[table, column]]}], of a read without `from`; null: unknown
     )
 
 
