@@ -72,8 +72,7 @@ def reverted_of(store: Store, backfill_id: str) -> Reverted:
     if backfill is None:
         return {}
     where = [*matching(dag_id=backfill.dag_id), Condition("reverted_at", "not_null")]
-    runs = store.read_arrow(DagRun.TABLE, ("run_id", "reverted_at"), where)
-    return {run["run_id"]: run["reverted_at"] for run in runs.to_pylist()}
+    return {run.run_id: run.reverted_at for run in store.read(DagRun, where) if run.reverted_at is not None}
 
 
 def _documents(rows: Sequence[BackfillItem], read_reverted: Callable[[], Reverted]) -> list[dict[str, Any]]:

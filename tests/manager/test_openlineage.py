@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -235,6 +236,17 @@ def test_a_transport_that_the_client_does_not_take_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(InvalidConfig, match=message):
         make_client(OpenLineageSettings(transport=transport))
+
+
+def test_events_go_to_a_file_too(tmp_path: Path) -> None:
+    transport = {"type": "file", "log_file_path": str(tmp_path / "events.json"), "append": True}
+    sender = a_sender(make_client(OpenLineageSettings(transport=transport)))
+    manager = Manager(sender, script=lambda _: m.Succeeded())
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    sender.run_once()
+    events = [json.loads(line) for line in (tmp_path / "events.json").read_text().splitlines()]
+    assert of(events, "flights") == of(events, "flights.clean") == ["START", "COMPLETE"]
 
 
 def test_a_transport_has_a_type() -> None:
