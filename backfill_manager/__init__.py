@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from backfill_manager.dags.authoring import condition as condition
     from backfill_manager.dags.authoring import dag as dag
     from backfill_manager.dags.authoring import file as file
+    from backfill_manager.dags.authoring import on as on
     from backfill_manager.dags.authoring import rows as rows
     from backfill_manager.dags.authoring import sql as sql
     from backfill_manager.dags.authoring import task as task
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Check", "Dag", "Param", "__version__", "condition", "dag", "file", "rows", "sql", "task"]
+__all__ = ["Check", "Dag", "Param", "__version__", "condition", "dag", "file", "on", "rows", "sql", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -76,12 +76,16 @@ def check_name(value: Any) -> str:
 
 
 def table_key(name: str) -> str:
-    """A table's name or path as names are compared: `/a/b/`, `file:/a/b` and `file:///a/b` are one path; names do not differ by
-    case."""
-    if "/" not in name:
-        return name.lower().removeprefix("spark_catalog.")
-    scheme, _, rest = name.rpartition(":")
-    return f"{scheme if scheme != 'file' else ''}:{'/' if not scheme or scheme == 'file' else '//'}{rest.strip('/')}"
+    """A table's name or path as names are compared: a path as `table_path` writes it; names do not differ by case."""
+    return table_path(name) if "/" in name else name.lower().removeprefix("spark_catalog.")
+
+
+def table_path(location: str) -> str:
+    """A table's path in the one spelling of many: `/a/b` for `/a/b/`, `file:/a/b` and `file:///a/b`, which Spark, Hadoop and
+    delta-rs write; `s3://c/d` for `s3://c/d/`."""
+    is_local = location.startswith(("/", "file:"))
+    path = "/" + location.removeprefix("file:").lstrip("/") if is_local else location
+    return path.rstrip("/") or "/"
 
 
 def table_keys(name: str) -> tuple[str, ...]:

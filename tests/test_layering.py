@@ -81,6 +81,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "httpx": frozenset({"client"}),
     "openlineage": frozenset({"manager"}),
     "apprise": frozenset({"manager"}),
+    "pandera": frozenset({"execution"}),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from backfill_manager.api.context import AppContext
+from backfill_manager.queries.backfill_items import Reverted, reverted_of
 from backfill_manager.queries.backfills import count_by_state, find_uncounted
 from backfill_manager.queries.eta import Pace, at_pace, has_time_left, read_pace
 
@@ -28,6 +29,13 @@ def counted_backfill(context: AppContext, id_or_prefix: str) -> dict[str, Any]:
     """The same with its items counted by state, and its time left."""
     known = known_backfill(context, id_or_prefix)
     return with_time_left(context, {**known, **count_by_state(context.store, known)})
+
+
+def reverted_runs(context: AppContext, backfill_id: str) -> Reverted:
+    """Those of its DAG; read once for each response, as a revert has one, not for each change of a run."""
+    return context.cached_by_version(
+        ["response"], ("reverted", backfill_id), lambda: reverted_of(context.store, backfill_id)
+    )
 
 
 def with_time_left(context: AppContext, backfill: dict[str, Any]) -> dict[str, Any]:

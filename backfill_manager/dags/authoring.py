@@ -37,11 +37,13 @@ from typing import TYPE_CHECKING, Any, overload
 from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
+from backfill_manager.schemas.checks import in_code
 from backfill_manager.schemas.params import Param as Param
 from backfill_manager.schemas.params import split_params
-from backfill_manager.schemas.waits import Wait
+from backfill_manager.schemas.waits import On, Wait
 from backfill_manager.schemas.waits import condition as condition
 from backfill_manager.schemas.waits import file as file
+from backfill_manager.schemas.waits import on as on
 from backfill_manager.schemas.waits import rows as rows
 
 if TYPE_CHECKING:
@@ -280,6 +282,8 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if checked.get("checks") and not checked.get("into"):
         why = "check rows before they go into a table, and these statements write by themselves"
         raise InvalidDag(f"{who}: checks {why}; name the table with into=..., which takes the rows of the last one")
+    if (code := in_code(checked.get("checks", ()))) is not None:
+        raise InvalidDag(f"{who}: check {code!r} is code of the bundle, which a sql task does not run; use a @task")
     if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
         given = "time_column" if checked.get("time_column") else "partition_column"
         raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
@@ -334,6 +338,10 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
     of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
     default_args = of_every_task | checked.pop("default_args", {})
+    if isinstance(schedule := checked.get("schedule"), On):
+        if "waits_for" in checked:
+            raise InvalidDag(f"{who}: waits_for and schedule=on(...) say the same; give all of it to on(...)")
+        checked["waits_for"] = schedule.waits
     waits_for = checked.pop("waits_for", ())
     if _building.get() is not None:
         raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
@@ -391,7 +399,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
 
     try:
         if "schedule" in settings:
-            settings["schedule"] = parse_schedule(settings["schedule"])
+            settings["schedule"] = parse_schedule(_every(settings, who))
         timezone = settings.get("timezone", DagSpec.timezone)
         check_timezone(timezone)
         # A datetime without an offset is the DAG's wall clock, as its text is.
@@ -407,3 +415,32 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
     start, end = settings.get("start_date"), settings.get("end_date")
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
         raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
+
+
+def _every(settings: Mapping[str, Any], who: str) -> Any:
+    """The schedule; of `on(...)` that of its intervals: its `every`, else the one by which DAGs further up in the file write all
+    of its tables. A duration is not taken from them: it counts from each DAG's own `start_date`."""
+    from backfill_manager.dags.schedule.timetable import Timetable, parse_schedule
+
+    data = settings["schedule"]
+    if not isinstance(data, On):
+        return data
+    if data.every is not None:
+        if not Timetable(every := parse_schedule(data.every, where="schedule: every")).repeats:
+            raise InvalidDag(f"{who}: schedule: every must be a schedule that repeats, such as '@daily', not {every!r}")
+        return every
+    tables = {wait for wait in data.waits if isinstance(wait, str)}
+    collection = _collecting.get()
+    grids, written = [], set[str]()
+    for spec in [made.spec for made in collection.dags] if collection else []:
+        if found := tables & {*spec.writes, *(task.into for task in spec.tasks if task.into)}:
+            grids.append((spec.schedule, spec.timezone))
+            written |= found
+    if grids and written == tables and all(grid == grids[0] for grid in grids):
+        schedule, timezone = grids[0]
+        is_same_zone = timezone == settings.get("timezone", DagSpec.timezone)
+        if is_same_zone and isinstance(schedule, str) and Timetable(schedule).repeats:
+            return schedule
+    example = f"on({data.waits[0]!r}, every='@daily')" if tables else "on(..., every='@daily')"
+    unless = "DAGs further up in this file, by one cron schedule in its time zone, write all of its tables"
+    raise InvalidDag(f"{who}: schedule needs `every`, which gives its runs their intervals: {example}; unless {unless}")

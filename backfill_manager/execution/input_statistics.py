@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from backfill_manager.execution.catalog import folder_of, name_parts
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.store.file_statistics import file_statistics
+from backfill_manager.value_rules import table_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +36,10 @@ def location_of(spark: SparkSession, table: str) -> str | None:
     from pyspark.errors import AnalysisException, ParseException
 
     if "/" in table:
-        return _plain(table)
+        return table_path(table)
     folder = folder_of(spark, table)
     if folder is not None and DeltaTable.isDeltaTable(spark, folder):
-        return _plain(folder)
+        return table_path(folder)
     try:
         name = ".".join(map(identifier, name_parts(spark, table)))
         if not spark.catalog.tableExists(name):
@@ -49,9 +50,4 @@ def location_of(spark: SparkSession, table: str) -> str | None:
     if detail["format"] != "delta" or not detail["location"]:
         return None
     location = str(detail["location"])
-    return unquote(_plain(location)) if location.startswith("file:") else location
-
-
-def _plain(location: str) -> str:
-    """A local path without `file:`, which delta-rs and Spark spell differently."""
-    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
+    return unquote(table_path(location)) if location.startswith("file:") else location

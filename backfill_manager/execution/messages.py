@@ -120,7 +120,7 @@ class AccessedTable:
     bytes: int | None = None  # of the files that were written, likewise
     table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
     interval_column: str | None = None  # by which the rows of the run's interval (or partition) were written
-    columns_json: str | None = None  # of what was written, see `TableAccesses.columns_of`
+    columns_json: str | None = None  # while they are recorded, see `TableAccesses.columns_of` and `tables_in`
 
 
 @dataclass(frozen=True)

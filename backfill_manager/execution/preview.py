@@ -31,10 +31,11 @@ from backfill_manager.execution.catalog import hadoop_path, name_parts, warehous
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.sql_lexer import identifier
-from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
+from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in, tables_of_explained
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
 from backfill_manager.masking import mask_text
+from backfill_manager.value_rules import table_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,15 +125,15 @@ class Clones:
     def _find(self, clones: list[ClonedTable], table: OutputTable) -> ClonedTable | None:
         from pyspark.errors import PySparkException
 
-        by_name = {one.source.identity: one for one in clones}
-        by_name |= {_plain(one.source.path): one for one in clones if one.source.path is not None}
-        if (found := by_name.get(_plain(table.identity))) is not None or table.is_path or not clones:
+        by_name = {table_key(one.source.identity): one for one in clones}
+        by_name |= {table_key(one.source.path): one for one in clones if one.source.path is not None}
+        if (found := by_name.get(table_key(table.identity))) is not None or table.is_path or not clones:
             return found
         try:
             path = table.read().path if table.exists() else None
         except (PySparkException, InvalidInput):  # a view, or not a table of Delta
             return None
-        return None if path is None else by_name.get(_plain(path))
+        return None if path is None else by_name.get(table_key(path))
 
     def _is_table(self, path: str) -> bool:
         from delta.tables import DeltaTable
@@ -248,20 +249,27 @@ class Preview:
     def note_reads(self, df: DataFrame) -> None:
         """Adds what a query reads to `reads`; `InvalidInput` if it reads a table of which there is a clone: by a view, a version,
         a computed name."""
+        self._note(df, tables_in)
+
+    def note_statement(self, explained: DataFrame) -> None:
+        """The same of a statement that is about to be run, of which this is the `EXPLAIN`."""
+        self._note(explained, tables_of_explained)
+
+    def _note(self, df: DataFrame, tables_of: Callable[[DataFrame], Iterator[AccessedTable]]) -> None:
         if self.is_itself():
             return
         with self.itself():
             clones = self.clones.all()
-            originals = {_plain(one.source.path): one for one in clones if one.source.path is not None}
-            sources = {_plain(one.path): one.source for one in clones}
-            for access in tables_in(df):
-                if (clone := originals.get(_plain(access.path or ""))) is not None:
+            originals = {table_key(one.source.path): one for one in clones if one.source.path is not None}
+            sources = {table_key(one.path): one.source for one in clones}
+            for access in tables_of(df):
+                if (clone := originals.get(table_key(access.path or ""))) is not None:
                     name = clone.source.table
                     raise InvalidInput(
                         f"a query reads {name} as it is outside of this preview, which has written it: by a view, a version, or "
                         "a name that can't be replaced; name the table itself"
                     )
-                source = sources.get(_plain(access.path or ""))
+                source = sources.get(table_key(access.path or ""))
                 self._reads[_masked(access) if source is None else _outside(source)] = None
 
     def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
@@ -399,11 +407,6 @@ def _key(text: str) -> str:
     """The name of a folder: readable, and of this table alone."""
     last = re.split(r"[/.]", text.rstrip("/"))[-1]
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', last)[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def _plain(path: str) -> str:
-    """Of the ways in which Hadoop writes a URI, one."""
-    return re.sub(r"^file:/+", "file:/", path.rstrip("/"))
 
 
 def _at(path: str) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from pyspark.errors import AnalysisException, PySparkException
 
-from backfill_manager.errors import CheckFailedToRun, ChecksFailed, shorten
+from backfill_manager.errors import CheckFailedToRun, ChecksFailed, InvalidInput, shorten
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.expectations import expectations_of
 from backfill_manager.execution.messages import CheckedWrite
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.checks import (
@@ -25,6 +26,7 @@ from backfill_manager.schemas.checks import (
     Form,
     NearRowsBefore,
     NoNulls,
+    PanderaSchema,
     RowCount,
     Unique,
     Verdict,
@@ -68,28 +70,34 @@ class RowChecks:
         self, checks: Sequence[Check], *, task_id: str, table: str, transaction: str, log: logging.Logger,
         rows_before: RowsBefore, results: CheckResults,
     ) -> None:  # fmt: skip
-        self._checks = [(check, parse(check.condition)) for check in checks]
+        forms = [(check, parse(check.condition)) for check in checks]
+        self._checks = [(check, form) for check, form in forms if not isinstance(form, PanderaSchema)]
+        self._schemas = [(check, form) for check, form in forms if isinstance(form, PanderaSchema)]
         self._task_id, self._table, self._transaction, self._log = task_id, table, transaction, log
         self._rows_before, self._results = rows_before, results
         self._checked: DataFrame | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._checks)
+        return bool(self._checks or self._schemas)
 
     def run(self, rows: DataFrame, number: int | None = None) -> None:
         """Returns if the rows may be committed; else raises `ChecksFailed`, or `CheckFailedToRun`. `number`: of the rows, where
         it is known. The same rows are checked once, however often their commit is repeated."""
-        if not self._checks or rows is self._checked:
+        if not self or rows is self._checked:
             return
-        figures = self._figures(rows, number)
+        figures = self._figures(rows, number) if self._checks else []
         verdicts = [form.judge(each) for (_, form), each in zip(self._checks, figures, strict=True)]
         results = [
             _result(self._table, check, "passed" if verdict.holds else _FAILED[check.on_failure], each, verdict)
             for (check, _), each, verdict in zip(self._checks, figures, verdicts, strict=True)
         ]
-        self._results.put(self._transaction, results)
+        of_schemas = self._of_schemas(rows, figures[0].rows if figures else number)
+        self._results.put(self._transaction, [*results, *of_schemas])
         for (check, form), result in zip(self._checks, results, strict=True):
             self._report(rows, check, form, result)
+        for result in of_schemas:
+            self._report_result(result)
+        results += of_schemas
         if failed := [result for result in results if result.outcome == "failed"]:
             named = [f"check {_label(one.condition, one.name)} failed: {one.message}" for one in failed]
             raise ChecksFailed(f"task {self._task_id!r}, {self._table}: {'; '.join(named)}; nothing was written")
@@ -100,9 +108,23 @@ class RowChecks:
         message = "an earlier try of the run has checked and committed these rows"
         results = [
             CheckedWrite(self._table, check.condition, check.name, "skipped", message=message)
-            for check, _ in self._checks
+            for check, _ in (*self._checks, *self._schemas)
         ]
         self._results.put(self._transaction, results)
+
+    def _of_schemas(self, rows: DataFrame, number: int | None) -> list[CheckedWrite]:
+        """Each thing that a schema expects is a result of its own."""
+        results = list[CheckedWrite]()
+        for check, form in self._schemas:
+            try:
+                found = expectations_of(form, rows)
+            except (InvalidInput, PySparkException) as error:
+                self._refuse(check, error)
+            for one in found:
+                outcome: CheckOutcome = "passed" if one.problem is None else _FAILED[check.on_failure]
+                condition, why = f"{check.condition}: {one.name}", one.problem
+                results.append(CheckedWrite(self._table, condition, check.name, outcome, number, None, None, why))
+        return results
 
     def _figures(self, rows: DataFrame, number: int | None) -> list[Figures]:
         from pyspark.sql import functions as F
@@ -153,7 +175,7 @@ class RowChecks:
             except PySparkException as why:
                 self._refuse(self._checks[i][0], why)
 
-    def _refuse(self, check: Check, error: PySparkException) -> None:
+    def _refuse(self, check: Check, error: PySparkException | InvalidInput) -> NoReturn:
         why = one_line(error).rstrip(";")
         result = CheckedWrite(self._table, check.condition, check.name, "error", message=why)
         self._results.put(self._transaction, [result])
@@ -163,16 +185,20 @@ class RowChecks:
         ) from None
 
     def _report(self, rows: DataFrame, check: Check, form: Form, result: CheckedWrite) -> None:
-        what = f"{self._table}: check {_label(check.condition, check.name)}"
+        if (say := self._report_result(result)) is not None and not _is_of_write(form):
+            for number, row in enumerate(self._sample(rows, form), start=1):
+                say("  row %d that fails: %s", number, shorten(row, MAX_ROW_CHARS))
+
+    def _report_result(self, result: CheckedWrite) -> Callable[..., None] | None:
+        """Returns what logs more about a check that did not pass."""
+        what = f"{self._table}: check {_label(result.condition, result.name)}"
         more = f": {result.message}" if result.message else f": {plural(result.rows or 0, 'row')}"
         if result.outcome == "passed":
             self._log.info("%s passed%s", what, more)
-            return
+            return None
         say = self._log.warning if result.outcome == "warned" else self._log.error
         say("%s failed%s", what, more)
-        if not _is_of_write(form):
-            for number, row in enumerate(self._sample(rows, form), start=1):
-                say("  row %d that fails: %s", number, shorten(row, MAX_ROW_CHARS))
+        return say
 
     def _sample(self, rows: DataFrame, form: Form) -> list[str]:
         """Some of the rows that break it, as JSON; of `unique` their values, with how often they are there."""

@@ -108,7 +108,7 @@ class StatementRunner:
 
     def _run_once(self, number: int, changed: list[OutputTable], *, is_one_write: bool) -> int | None:
         self._try.refuse_if_abandoned()
-        transaction, metadata = self._transaction(number), self._try.user_metadata(statement=number)
+        transaction = self._transaction(number)
         before = {table.identity: _read(table) for table in changed}
         landed = [self._has_landed(state, transaction) for state in before.values()]
         if is_one_write and landed and all(landed):
@@ -117,6 +117,11 @@ class StatementRunner:
                 if (state := before[table.identity]) is not None:
                     self._try.accesses.add(table.written(state.path, state.table_id))
             return None
+        if (
+            changed and (preview := self._try.preview) is not None
+        ):  # its commit says what it reads, so this is found before
+            preview.note_statement(self._execute(f"EXPLAIN {self._texts[number - 1]}"))
+        metadata = self._try.user_metadata(statement=number)
         with marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata):
             done = self._execute(self._texts[number - 1])
             if not done.isLocal():  # a command has run already; a query has to be executed

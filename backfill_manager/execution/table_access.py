@@ -43,7 +43,8 @@ class TableAccesses:
     """Those of one try, each once, in the order in which they came."""
 
     def __init__(self, *, with_columns: bool = False) -> None:
-        """`with_columns`: what the columns of written tables are computed from is recorded too (some 0.1 s for each write)."""
+        """`with_columns`: the columns of tables are recorded too, and what those of written ones are computed from (some 0.1 s
+        for each write)."""
         self._with_columns = with_columns
         self._found: dict[AccessedTable, None] = {}
         self._lock = threading.Lock()
@@ -58,7 +59,7 @@ class TableAccesses:
     def read_by(self, df: DataFrame) -> None:
         """The tables that this query reads. It is not run."""
         try:
-            for access in tables_in(df):
+            for access in tables_in(df, with_columns=self._with_columns):
                 self.add(access)
         except (
             Py4JError,
@@ -119,14 +120,22 @@ def _recorded(method: Callable[..., DataFrame], accesses: TableAccesses) -> Call
     return record
 
 
-def tables_in(df: DataFrame) -> Iterator[AccessedTable]:
-    """The tables that this query reads. It is not run."""
-    return _tables_in(df._jdf.queryExecution().analyzed(), df.sparkSession.sparkContext._gateway)
+def tables_in(df: DataFrame, *, with_columns: bool = False) -> Iterator[AccessedTable]:
+    """The tables that this query reads. It is not run. `with_columns`: with those of the version that it reads."""
+    return _tables_in(df._jdf.queryExecution().analyzed(), df.sparkSession.sparkContext._gateway, with_columns)
 
 
-def _tables_in(plan: Any, gateway: Any) -> Iterator[AccessedTable]:
+def tables_of_explained(df: DataFrame) -> Iterator[AccessedTable]:
+    """The tables that the statement of an `EXPLAIN` (df) reads. The statement is not run: only its plan is analysed."""
+    gateway, session = df.sparkSession.sparkContext._gateway, df.sparkSession._jsparkSession
+    skip = gateway.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    explained = df._jdf.queryExecution().analyzed().logicalPlan()
+    return _tables_in(session.sessionState().executePlan(explained, skip).analyzed(), gateway)
+
+
+def _tables_in(plan: Any, gateway: Any, with_columns: bool = False) -> Iterator[AccessedTable]:
     for leaf in _relations_in(plan, gateway):
-        yield from _files_of(leaf, gateway)
+        yield from _files_of(leaf, gateway, with_columns)
 
 
 def _relations_in(plan: Any, gateway: Any) -> Iterator[Any]:
@@ -144,18 +153,25 @@ def _relations_in(plan: Any, gateway: Any) -> Iterator[Any]:
         yield from _relations_in(query, gateway)
 
 
-def _files_of(leaf: Any, gateway: Any) -> Iterator[AccessedTable]:
+def _files_of(leaf: Any, gateway: Any, with_columns: bool = False) -> Iterator[AccessedTable]:
     relation, entry = leaf.relation(), leaf.catalogTable()
     if not is_instance_of(gateway, relation, _FILES):
         return
     name = plain_name(str(entry.get().identifier().unquotedString())) if entry.isDefined() else None
     files = relation.location()
     if _DELTA in _class(files):
-        path, table_id = str(files.path().toString()), str(files.metadata().id())
-        yield AccessedTable("read", name, path, int(files.version()), table_id=table_id)
+        path, metadata = str(files.path().toString()), files.metadata()
+        columns = _columns(str(metadata.schemaString())) if with_columns else None
+        yield AccessedTable("read", name, path, int(files.version()), table_id=str(metadata.id()), columns_json=columns)
     else:
         for path in each_of(files.rootPaths()):
             yield AccessedTable("read", name, str(path.toString()))
+
+
+def _columns(schema: str) -> str:
+    """Those of a table, as of a write (`columns_of`), but for what they are computed from."""
+    columns = [{"name": one["name"], "type": _type(one["type"])} for one in json.loads(schema)["fields"]]
+    return json.dumps(columns, ensure_ascii=False)
 
 
 def _type(of_spark: Any) -> str:

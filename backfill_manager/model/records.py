@@ -272,7 +272,9 @@ class TableAccess(
     partition_key: str | None = None
     table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
     interval_column: str | None = None  # of a write: the column that tells the rows of the interval, or the partition
-    columns_json: str | None = None  # [{"name", "type", "from": [[table, column]]}] of a write; null: not recorded
+    columns_json: str | None = (
+        None  # [{"name", "type", "from": [[table, column]]}], of a read without `from`; null: unknown
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
     unique(carrier, flight)             no two rows with these values; NULL is a value like any other
     rows within 20 % of the 7 before    of the mean of the 7 intervals before that the task wrote into this table
     within 20 % of the 7 days before    ... of those of the 7 days before
+    pandera schemas:Flights             all that this schema of the library pandera, in a module of the bundle, expects
     delay IS NULL OR delay > -120       any other text: a condition in Spark SQL that no row may break
 
 `parse` makes a form of a text; a form says what `Figures`, which Spark computes, mean for it.
@@ -108,7 +109,16 @@ class Condition(_OfRows):
     sql: str
 
 
+@dataclass(frozen=True)
+class PanderaSchema:
+    """Not judged here: the library says what holds (execution/expectations.py)."""
+
+    module: str
+    name: str
+
+
 Form = RowCount | NearRowsBefore | NoNulls | Unique | Condition
+AnyForm = Form | PanderaSchema
 
 _COMPARISONS: Final[dict[str, Callable[[int, int], bool]]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq, "==": operator.eq,
@@ -123,10 +133,12 @@ _BEFORE: Final = re.compile(
     r"\s*(\d{1,4}(?:\.\d{1,3})?)\s*%\s*of\s+the\s+(\d{1,6})(?:\s+(intervals?|days?))?\s+before\s*",
     re.IGNORECASE,
 )
+_PANDERA: Final = re.compile(r"pandera\s+([\w.:-]+)")
+_REFERENCE: Final = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 _COLUMN: Final = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*")
 
 
-def parse(text: str) -> Form:
+def parse(text: str) -> AnyForm:
     """`ValueError` for a text that begins as one of our forms and isn't one. Whether a condition is good SQL only Spark knows."""
     text = text.strip()
     if match := _ROWS.fullmatch(text):
@@ -142,6 +154,10 @@ def parse(text: str) -> Form:
         return Unique(_columns(match[1], text, "unique(a, b)"))
     if match := _WITHIN.fullmatch(text):
         return _near_rows_before(match[1], text)
+    if match := _PANDERA.fullmatch(text):
+        if (named := _REFERENCE.fullmatch(match[1])) is None:
+            raise ValueError(f"{text!r} is written as `pandera module:Schema`, both as they are named in the bundle")
+        return PanderaSchema(named[1], named[2])
     return Condition(text)
 
 
@@ -208,6 +224,11 @@ def _of_mapping(value: Mapping[Any, Any], where: str) -> Check:
     if "condition" not in value:
         raise ValueError(f"{where} needs a condition, such as 'rows > 0'")
     return Check(**value)
+
+
+def in_code(checks: Sequence[Check]) -> str | None:
+    """The first that is code of the bundle, which only a Python task runs."""
+    return next((one.condition for one in checks if isinstance(parse(one.condition), PanderaSchema)), None)
 
 
 def with_own(of_task: Sequence[Check], own: Sequence[Check]) -> tuple[Check, ...]:

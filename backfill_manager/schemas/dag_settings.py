@@ -23,7 +23,7 @@ from backfill_manager.errors import nearest
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule, WriteMode
 from backfill_manager.schemas.checks import Check, OnFailure, read_checks
 from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
-from backfill_manager.schemas.waits import Wait, read_waits
+from backfill_manager.schemas.waits import On, Wait, read_schedule, read_waits
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
     MAX_NICE,
@@ -205,12 +205,6 @@ _DURATION: Final = {
     "type": "object", "additionalProperties": False, "required": ["seconds"],
     "properties": {"seconds": {"type": "integer", "minimum": 1}},
 }  # fmt: skip
-_SCHEDULES: Final = ["@daily", "@hourly", "0 6 * * MON-FRI", {"seconds": 3600}]
-Schedule = Annotated[
-    str | timedelta | None,
-    PlainValidator(lambda value: value),  # dags.schedule.timetable checks it
-    WithJsonSchema({"anyOf": [{"type": ["string", "null"]}, _DURATION], "examples": _SCHEDULES}),
-]
 _TABLES: Final = {"type": "array", "items": {"type": "string", "pattern": "\\S"}}
 _COLUMNS: Final = {"type": "object", "additionalProperties": {"type": ["string", "null"], "pattern": "\\S"}}
 Reads = Annotated[
@@ -249,6 +243,21 @@ _WAITS: Final = {
     ]],
 }  # fmt: skip
 Waits = Annotated[list[Wait] | tuple[Wait, ...], PlainValidator(read_waits), WithJsonSchema(_WAITS)]
+_ON: Final[dict[str, Any]] = {
+    "type": "object", "additionalProperties": False, "required": ["waits_for"],
+    "properties": {
+        "waits_for": {**_WAITS, "minItems": 1},
+        "every": {"anyOf": [{"type": ["string", "null"]}, _DURATION], "examples": ["@daily"]},
+    },
+}  # fmt: skip
+_SCHEDULES: Final = [
+    "@daily", "@hourly", "0 6 * * MON-FRI", {"seconds": 3600}, {"waits_for": ["bronze.events"], "every": "@daily"}
+]  # fmt: skip
+Schedule = Annotated[
+    str | timedelta | On | None,
+    PlainValidator(read_schedule),  # dags.schedule.timetable checks the rest
+    WithJsonSchema({"anyOf": [{"type": ["string", "null"]}, _DURATION, _ON], "examples": _SCHEDULES}),
+]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
@@ -338,7 +347,11 @@ class SqlSettings(TaskSettings, _OfSql, total=False):
 class _OfDag(TypedDict, total=False):
     dag_id: Annotated[Name, _help("Its name, in every command and table; no other DAG has it.")]
     schedule: Annotated[
-        Schedule, _help("When its intervals end: cron, a preset, {seconds: 3600}; null: only when triggered.")
+        Schedule,
+        _help(
+            "When its intervals end: cron, a preset, {seconds: 3600}; on(...): each once its data is there; null: only "
+            "when triggered."
+        ),
     ]
     start_date: Annotated[
         Date, _help("The first interval starts at or after it. In `timezone`, unless it has an offset.")

@@ -137,6 +137,7 @@ class Item(PlannedItem):
 
     run_id: str | None = Field(description="The run that last took it.")
     batch: int | None = Field(description="Items with the same number share a run.")
+    reverted_at: Instant | None = Field(None, description="When that run was reverted: what it wrote counts no more.")
 
 
 class Run(Resource):

@@ -9,6 +9,9 @@
 
 In YAML each is a mapping with the same names: `{rows: partner.orders, time_column: at}`, `{file: ...}`, `{condition: ...}`. A
 path is filled in from the interval alone, in the zone of the DAG; nothing of it reaches a shell or SQL.
+
+`schedule=on("bronze.events", every="@daily")` is `schedule="@daily"` with these as `waits_for`; in YAML it is a mapping,
+`{waits_for: [...], every: ...}`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from backfill_manager.errors import nearest, shorten
@@ -79,6 +82,14 @@ class ConditionWait:
         return f"condition {shorten(' '.join(self.condition.split()), _LABEL_LENGTH)}"
 
 
+@dataclass(frozen=True)
+class On:
+    """A schedule of data: a run for each interval of `every`, once all that it waits for is there."""
+
+    waits: tuple[Wait, ...]
+    every: str | timedelta | Mapping[str, float] | None = None  # None: the schedule of those who write the tables
+
+
 ExternalWait = RowsWait | FileWait | ConditionWait
 Wait = str | ExternalWait
 
@@ -98,6 +109,13 @@ def condition(query: str) -> ConditionWait:
     return ConditionWait(query)
 
 
+def on(*waits: Wait, every: str | timedelta | None = None) -> On:
+    """A schedule of data: `schedule=on("bronze.events", every="@daily")` waits for the table in the run of each day.
+
+    `every` gives the intervals. It may be left out where DAGs further up in the same file write the tables by one schedule."""
+    return On(waits, every)
+
+
 def label(wait: Wait) -> str:
     """How it is named to people, without secrets."""
     return wait if isinstance(wait, str) else mask_text(wait.label)
@@ -113,6 +131,20 @@ def read_waits(value: Any) -> tuple[Wait, ...]:
     if isinstance(value, str | ExternalWait | Mapping) or not isinstance(value, Sequence):
         raise ValueError(f"must be a list, such as ['bronze.events', {_HOW}], not {value!r}")
     return tuple(dict.fromkeys(_read(each, f"[{number}]") for number, each in enumerate(value)))
+
+
+def read_schedule(value: Any) -> Any:
+    """The setting `schedule`, in which `on(...)`, or in YAML its mapping, is checked but for `every`; all else as it is."""
+    if isinstance(value, Mapping) and ("waits_for" in value or "on" in value):
+        if unknown := [name for name in value if name not in ("waits_for", "every")]:
+            example = "{waits_for: [bronze.events], every: '@daily'}"
+            raise ValueError(f"must be such as {example}; it has no {unknown[0]!r}")
+        value = On(value["waits_for"], value.get("every"))
+    if not isinstance(value, On):
+        return value
+    if not value.waits:
+        raise ValueError("must name what its runs wait for: on('bronze.events', every='@daily')")
+    return On(read_waits(value.waits), value.every)
 
 
 def _read(value: Any, where: str) -> Wait:

@@ -20,6 +20,7 @@ from backfill_manager.web.pages import (
     login,
     manager,
     pools,
+    reverts,
     runs,
     tables,
 )
@@ -49,7 +50,7 @@ async def static_file(digest: str, name: str) -> Response:
     return response
 
 
-for _pages in (backfill_forms, backfills, login, dags, dag, data_gaps, runs, tables, pools, manager):
+for _pages in (backfill_forms, backfills, login, dags, dag, data_gaps, runs, reverts, tables, pools, manager):
     router.include_router(_pages.router)
 
 

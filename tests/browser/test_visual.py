@@ -50,6 +50,7 @@ PAGES = {
     "backfill-new": "/backfills/new",
     "backfill-new-of-a-dag": "/backfills/new?dag=shop",
     "run": RUN,
+    "run-revert": f"{RUN}/revert",
     "run-at-work": "/dags/wide/runs/latest",
     "task": f"{RUN}/tasks/clean",
     "task-failed": "/dags/shop/runs/backfill__2024-01-19T00:00:00Z/tasks/aggregate",

@@ -133,6 +133,26 @@ def test_backfills_that_follow_are_drawn_as_a_tree(bfm: Bfm, state: FilledState)
     ]
 
 
+def test_what_backfills_that_follow_would_wait_for_is_below_each(bfm: Bfm, state: FilledState) -> None:
+    wait = {"waits_for": "a.b", "missing": 2, "unknown": 0, "problem": None}
+    summary = {**SUMMARY, "waits": {"items": 2, "unknown": 0, "for": [wait]}}
+    downstream = [
+        {"dag_id": "delays", "waits_for": ["flights"], "items": [], "summary": summary},
+        {"dag_id": "report", "waits_for": ["delays"], "items": [], "summary": summary},
+        {"dag_id": "weather", "waits_for": ["flights"], "items": [], "summary": SUMMARY},
+    ]
+
+    out = shown(bfm, state, {"items": [item(1)], "summary": SUMMARY, "downstream": downstream})
+
+    assert out.splitlines()[-5:] == [
+        "├─ delays: 4 items: 4 would run",
+        "│  │  2 items would wait for data: a.b (2 items).",
+        "│  └─ report: 4 items: 4 would run",
+        "│        2 items would wait for data: a.b (2 items).",
+        "└─ weather: 4 items: 4 would run",
+    ]
+
+
 def test_a_dag_that_is_left_out_of_the_tree_is_named_with_the_reason(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.pools()

@@ -80,3 +80,16 @@ def test_types_stand_beside_and_without_the_setting_nothing_is_read(tables: Spar
     columns = json.loads(TableAccesses(with_columns=True).columns_of(df) or "null")
     assert [(column["name"], column["type"]) for column in columns] == [("parts", "array"), ("d", "decimal(10,2)")]
     assert TableAccesses().columns_of(df) is None
+
+
+def test_what_is_read_has_the_columns_of_the_version_that_is_read(spark: SparkSession, table: str) -> None:
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, parts ARRAY<INT>) USING delta")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (price DECIMAL(10, 2))")
+    of_version = {}
+    for version in (0, 1):
+        accesses = TableAccesses(with_columns=True)
+        accesses.read_by(spark.sql(f"SELECT id FROM {table} VERSION AS OF {version}"))
+        (read,) = accesses.all()
+        of_version[read.version] = [(one["name"], one["type"]) for one in json.loads(read.columns_json or "[]")]
+    old = [("id", "long"), ("parts", "array")]
+    assert of_version == {0: old, 1: [*old, ("price", "decimal(10,2)")]}

@@ -85,6 +85,28 @@ def test_what_a_try_has_read_is_named_as_outside_of_the_preview(
     assert found == [[(events, 1), (f"{schema}.other", 0)], [(events, None), (f"{schema}.other", 0)]]
 
 
+def test_statements_name_what_they_read_too(
+    stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
+) -> None:
+    spark.sql(f"CREATE TABLE {schema}.other USING delta AS SELECT 10 AS id, 7.0 AS v")
+    spark.sql(f"CREATE VIEW {schema}.seen AS SELECT * FROM {schema}.other")
+    sql = f"""
+        CREATE TABLE {schema}.made USING delta AS SELECT id, v FROM {events} WHERE at >= :interval_start;
+        INSERT INTO {schema}.made SELECT id, v FROM {schema}.seen WHERE id IN (SELECT id FROM {schema}.other VERSION AS OF 0);
+        MERGE INTO {events} t USING (SELECT id, max(v) AS v FROM {schema}.made GROUP BY id) s ON t.id = s.id
+            WHEN MATCHED THEN UPDATE SET v = s.v + 10
+    """
+    played(stage, in_preview(clones, kind="sql", sql=sql))
+    changed, made = clones.all()
+    found = [
+        [(one.name, one.version) for one in write.reads]
+        for clone in (made, changed)
+        for write in writes_to(spark, clone)
+    ]
+    first = [(events, 1), (f"{schema}.other", 0)]
+    assert found == [first[:1], first, [*first, (f"{schema}.made", None)]]
+
+
 def test_what_would_reach_the_table_itself_is_refused(
     stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
 ) -> None:

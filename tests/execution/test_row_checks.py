@@ -7,15 +7,17 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from support.executor_fixture import Audience, Stage, a_launch, an_executor, rows_of, version_of
+from support.task_snapshot import of_snapshot
 
 from backfill_manager.errors import ChecksFailed
-from backfill_manager.execution.messages import CheckedWrite, Failed, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.execution.messages import CheckedWrite, Failed, Outcome, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.schemas.checks import Check
 from backfill_manager.task_testing import run_task
 from backfill_manager.testing import load_file
@@ -195,9 +197,7 @@ def test_rows_are_compared_with_what_the_manager_knows_of_those_before(
 def test_the_example_of_the_guide_does_what_it_says(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    code, said, error = re.findall(
-        r"^```(?:python|text)\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    code, said, error, *_ = code_of_guide()
     (tmp_path / "cleaning.py").write_text(code)
     (cleaning,) = load_file(tmp_path / "cleaning.py")
     spark.sql("CREATE SCHEMA bronze")
@@ -222,6 +222,86 @@ def test_the_example_of_the_guide_does_what_it_says(
     finally:
         spark.sql("DROP SCHEMA bronze CASCADE")
         spark.sql("DROP SCHEMA IF EXISTS silver CASCADE")
+
+
+def code_of_guide() -> list[str]:
+    text = GUIDE.read_text(encoding="utf-8")
+    return re.findall(r"^```(?:python|text)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_guide_checks_by_a_schema_of_pandera(stage: Stage, table: str, tmp_path: Path) -> None:
+    *_, schemas, dag_file, said = code_of_guide()
+    (tmp_path / "guide").mkdir()
+    for name, text in (("flight_schemas.py", schemas), ("typed_flights.py", dag_file)):
+        (tmp_path / "guide" / name).write_text(text)
+    (flights,) = load_file(tmp_path / "guide" / "typed_flights.py")
+    checks, name = flights.spec.task("clean").checks, "pandera flight_schemas:Flights"
+    assert [one.condition for one in checks] == ["rows > 0", name]
+
+    def written(number: int, carrier: str, delay: str, on_failure: Any) -> tuple[Outcome, TaskLaunch]:
+        """By a task of a bundle that has the schema in a module."""
+        columns = (
+            "id AS flight",
+            "TIMESTAMP'2013-01-01 12:00:00Z' AS at",
+            f"{carrier} AS carrier",
+            f"{delay} AS dep_delay",
+        )
+        bundle = tmp_path / f"bundle {number}"
+        bundle.mkdir()
+        (bundle / "flight_schemas.py").write_text(schemas)
+        (bundle / "stage.py").write_text(
+            f"""
+from backfill_manager import dag, task
+
+@dag("stage", schedule=None)
+def stage():
+    @task
+    def work(ctx):
+        return ctx.write(ctx.spark.range(1, 4).selectExpr(*{columns!r}), {table!r}, time_column="at")
+    work()
+"""
+        )
+        chosen = tuple(replace(check, on_failure=on_failure) for check in checks)
+        launch = of_snapshot(a_launch(checks=chosen, launch=number, try_number=number), bundle, "stage.py")
+        return stage.play(launch), launch
+
+    def found(launch: TaskLaunch) -> dict[str, tuple[str, str | None]]:
+        of_schema = [one for one in checked(stage, launch) if one.condition.startswith(f"{name}: ")]
+        assert {(one.rows, one.failing) for one in of_schema} == {(3, None)}
+        return {one.condition.removeprefix(f"{name}: "): (one.outcome, one.message) for one in of_schema}
+
+    outcome, launch = written(1, "IF(id = 1, NULL, 'UA')", "CAST(id * 1000 AS INT)", "fail")
+    assert isinstance(outcome, Failed) and "carrier: not_nullable` failed: non-nullable column" in outcome.error
+    assert rows_of(stage.spark, table) == []
+    results = found(launch)
+    assert results.pop("carrier: not_nullable") == ("failed", "non-nullable column 'carrier' contains null")
+    assert results.pop("dep_delay: less_than(1440)")[0] == "failed"
+    assert results == dict.fromkeys(
+        (
+            "flight: dtype('LongType()')", "flight: not_nullable", "flight: greater_than_or_equal_to(1)",
+            "carrier: dtype('StringType()')", "dep_delay: dtype('IntegerType()')", "dep_delay: greater_than_or_equal_to(-120)",
+        ),
+        ("passed", None),
+    )  # fmt: skip
+    assert said.removeprefix("ERROR ").strip().replace("silver.flights", f"default.{table}") in stage.log_of(launch)
+
+    outcome, launch = written(2, "'UA'", "CAST(id * 1000 AS INT)", "warn")
+    assert (outcome, found(launch)["dep_delay: less_than(1440)"][0]) == (Succeeded("3"), "warned")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("nowhere:Flights", "there is no module nowhere in the bundle"),
+        ("json:Flights", "Flights of json is not there"),
+        ("json:loads", "loads of json is no DataFrameSchema or DataFrameModel of pandera.pyspark"),
+    ],
+)
+def test_a_schema_that_can_not_be_asked(stage: Stage, table: str, reference: str, message: str) -> None:
+    launch = a_launch(checks=(Check(f"pandera {reference}", on_failure="warn"),))
+    outcome = stage.play(launch, writes(table, bad=0))
+    assert isinstance(outcome, Failed) and message in outcome.error and not outcome.retryable
+    assert [one.outcome for one in checked(stage, launch)] == ["error"]
 
 
 @pytest.mark.bench

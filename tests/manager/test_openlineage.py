@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,9 @@ from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.settings.model import OpenLineageSettings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
-READ = m.AccessedTable("read", "bronze.events", "s3a://lake/bronze/events", 7)
+READ = m.AccessedTable(
+    "read", "bronze.events", "s3a://lake/bronze/events", 7, columns_json='[{"name": "id", "type": "long"}]'
+)
 COLUMNS = json.dumps(
     [
         {"name": "id", "type": "long", "from": [["bronze.events", "id"]]},
@@ -94,6 +97,7 @@ def test_a_run_and_its_tries_with_the_tables_of_each(sink: Sink, sender: OpenLin
     (read,), (written,) = done["inputs"], done["outputs"]
     assert (read["namespace"], read["name"]) == ("s3://lake", "bronze/events")
     assert read["facets"]["version"]["datasetVersion"] == "7"
+    assert [(f["name"], f["type"]) for f in read["facets"]["schema"]["fields"]] == [("id", "long")]
     assert read["facets"]["symlinks"]["identifiers"][0]["name"] == "bronze.events"
     assert (written["namespace"], written["name"]) == ("file", "/warehouse/silver")
     statistics = written["outputFacets"]["outputStatistics"]
@@ -189,6 +193,17 @@ def test_a_transport_that_the_client_does_not_take_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(InvalidConfig, match=message):
         make_client(OpenLineageSettings(transport=transport))
+
+
+def test_events_go_to_a_file_too(tmp_path: Path) -> None:
+    transport = {"type": "file", "log_file_path": str(tmp_path / "events.json"), "append": True}
+    sender = a_sender(make_client(OpenLineageSettings(transport=transport)))
+    manager = Manager(sender, script=lambda _: m.Succeeded())
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    sender.run_once()
+    events = [json.loads(line) for line in (tmp_path / "events.json").read_text().splitlines()]
+    assert of(events, "flights") == of(events, "flights.clean") == ["START", "COMPLETE"]
 
 
 def test_a_transport_has_a_type() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill_manager.planning.written_intervals import WrittenIntervals
+from backfill_manager.value_rules import table_key, table_path
 
 FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
 parts = st.tuples(st.integers(0, 40), st.integers(1, 12)).map(lambda part: (part[0], part[0] + part[1]))
@@ -36,3 +38,19 @@ def test_partitions_are_covered_by_their_keys_and_what_has_neither_waits_for_not
     assert not intervals.covers(at(0), at(1), None)
     intervals.add(at(1), at(1), None)  # `@once` has no length
     assert not intervals.covers(at(1), at(1), None)
+
+
+@pytest.mark.parametrize(
+    ("names", "path"),
+    [
+        (("/a/b", "/a/b/", "//a/b", "file:/a/b", "file:///a/b/"), "/a/b"),
+        (("s3a://c/d/e", "s3a://c/d/e/"), "s3a://c/d/e"),
+        (("/", "file:/"), "/"),
+    ],
+)
+def test_a_path_has_one_spelling(names: tuple[str, ...], path: str) -> None:
+    assert {table_path(name) for name in names} == {table_key(name) for name in names} == {path}
+
+
+def test_names_of_tables_do_not_differ_by_case() -> None:
+    assert table_key("spark_catalog.Gold.Orders") == table_key("gold.orders") != table_key("s3://Gold/orders")

@@ -42,6 +42,7 @@ ITEM_FIELDS = [
     "reason",
     "run_id",
     "batch",
+    "reverted_at",
 ]
 
 
@@ -148,7 +149,7 @@ def test_items_come_in_the_order_of_making_page_by_page(state: FilledState) -> N
     assert everything[0] == {
         "ordinal": 1, "logical_date": "2013-01-01T05:00:00Z", "interval_start": "2013-01-01T05:00:00Z",
         "interval_end": "2013-01-02T05:00:00Z", "partition_key": None, "state": "skipped", "reason": "already exists",
-        "run_id": None, "batch": None,
+        "run_id": None, "batch": None, "reverted_at": None,
     }  # fmt: skip
     assert [one["ordinal"] for one in list_items(state.store, "b1", limit=3, after=4).items] == [5, 6, 7]
     pending = list_items(state.store, "b1", in_states=["pending"], limit=2, after=7).items

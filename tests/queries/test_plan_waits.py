@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -87,3 +88,23 @@ def test_only_tasks_that_run_wait_and_without_waits_nothing_is_said(state: Fille
         assert with_none is made and "waits" not in with_none.summary
     found = with_waits(plan(SUCCESS), state.store, lambda looks: dict.fromkeys(looks, True))
     assert list(wait_lines(found.summary["waits"])) == ["All data that its tasks wait for are there."]
+
+
+def test_plans_downstream_say_it_too_and_count_on_those_above(state: FilledState) -> None:
+    above = dataclasses.replace(plan(), dag=dag_spec("bronze", "load", writes=("Bronze.Events",)))
+    below = dataclasses.replace(plan("bronze.events", "bronze.places", SUCCESS), parents=("bronze",))
+    calls = list[int]()
+
+    def look_for(looks: Sequence[Look]) -> Mapping[Look, bool | str]:
+        calls.append(len(looks))
+        return dict.fromkeys(looks, False)
+
+    made = with_waits(dataclasses.replace(above, downstream=(below,)), state.store, look_for)
+    assert calls == [3] and "waits" not in made.summary
+    (document,) = made.to_json_document()["downstream"]
+    assert [item["waits_for"] for item in document["items"]] == [
+        ["bronze.places", f"/in/0{n}/_SUCCESS"] for n in (1, 2, 3)
+    ] + [[]]
+    assert list(wait_lines(document["summary"]["waits"])) == [
+        "3 items would wait for data: bronze.places (3 items); /in/{interval_start:%d}/_SUCCESS (3 items)."
+    ]

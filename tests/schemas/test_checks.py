@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from backfill_manager import dag, sql
+from backfill_manager.errors import InvalidDag
 from backfill_manager.schemas.checks import (
     Check,
     Condition,
@@ -13,6 +15,7 @@ from backfill_manager.schemas.checks import (
     Form,
     NearRowsBefore,
     NoNulls,
+    PanderaSchema,
     RowCount,
     Unique,
     Verdict,
@@ -56,6 +59,7 @@ def test_forms(text: str, form: Form) -> None:
         (["a > 0", "rows = 1.5"], "[1] 'rows = 1.5' compares"),
         (["no nulls"], "[0] 'no nulls': a column's name is missing; write it as `no nulls in a, b`"),
         (["no nulls in a,"], "[0] 'no nulls in a,': a column's name is missing"),
+        (["pandera schemas.Flights"], "'pandera schemas.Flights' is written as `pandera module:Schema`"),
         (["unique()"], "[0] 'unique()': a column's name is missing; write it as `unique(a, b)`"),
         (["unique(a b)"], "'a b' is no name of a column"),
         (["within 20 % of the mean"], "is written as `rows within 20 % of the 7 before`"),
@@ -125,3 +129,15 @@ def test_an_own_check_of_a_write_replaces_the_same_one_of_its_task() -> None:
     assert with_own(of_task, (Check("rows > 0", on_failure="warn"), Check("b > 0"))) == (
         Check("a > 0"), Check("rows > 0", on_failure="warn"), Check("b > 0"),
     )  # fmt: skip
+
+
+def test_a_sql_task_has_no_checks_in_code() -> None:
+    assert parse("pandera pkg.schemas:Flights") == PanderaSchema("pkg.schemas", "Flights")
+    assert parse("pandera IS NULL") == Condition("pandera IS NULL")
+    with pytest.raises(
+        InvalidDag, match="check 'pandera schemas:A' is code of the bundle, which a sql task does not run"
+    ):
+
+        @dag(schedule=None)
+        def silver() -> None:
+            sql("clean", "SELECT 1", into="t", mode="append", checks=["pandera schemas:A"])

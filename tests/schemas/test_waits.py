@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 
 from backfill_manager import condition, dag, file, rows, task
 from backfill_manager.dags.importing.loader import load_file
@@ -129,3 +131,90 @@ def test_a_condition_may_begin_and_end_as_queries_do() -> None:
     assert json.loads(silver([condition("SELECT true")]).to_json())["tasks"][0]["waits_for"] == [
         {"condition": "SELECT true"}
     ]
+
+
+# -- schedule=on(...) -------------------------------------------------------------------------------------------------
+
+EVENTS_DAG = '@dag(schedule="@hourly", timezone="Europe/Berlin", writes=["bronze.events"])\ndef events(): a()\n'
+HEAD = "from backfill_manager import dag, file, on, rows, sql, task\n@task\ndef a(ctx): ...\n"
+
+
+def dags_of(tmp_path: Path, text: str) -> dict[str, Any]:
+    path = tmp_path / "silver.py"
+    path.write_text(HEAD + text)
+    return {each.dag_id: each.spec for each in load_file(path)}
+
+
+def test_a_schedule_of_data_is_the_schedule_of_its_intervals_with_waits(tmp_path: Path) -> None:
+    (made,) = dags_of(
+        tmp_path,
+        '@dag(schedule=on("bronze.events", rows("x", time_column="at"), every="0 6 * * *"))\n'
+        "def silver(): a() >> a.override(task_id='b')()\n",
+    ).values()
+    path = tmp_path / "silver.dag.yaml"
+    path.write_text(
+        "dag_id: silver\nschedule:\n  waits_for: [bronze.events, {rows: x, time_column: at}]\n  every: 0 6 * * *\n"
+        "tasks: {a: {sql: SELECT 1}, b: {sql: SELECT 1, after: a}}\n"
+    )
+    (of_yaml,) = load_file(path)
+    for spec in (made, of_yaml.spec):
+        assert spec.schedule == "0 6 * * *"
+        assert spec.task("a").waits_for == ("bronze.events", rows("x", time_column="at"))
+        assert spec.task("b").waits_for == ()
+        assert type(spec).from_json(spec.to_json()) == spec
+    Draft202012Validator(json_schema.schema()).validate(yaml.safe_load(path.read_text()))
+
+
+def test_without_every_the_intervals_are_those_of_the_dags_above_that_write_the_tables(tmp_path: Path) -> None:
+    zone = 'timezone="Europe/Berlin"'
+    made = dags_of(
+        tmp_path,
+        EVENTS_DAG
+        + f'@dag(schedule="@hourly", {zone})\ndef places(): sql("p", "SELECT 1", into="bronze.places")\n'
+        + f'@dag(schedule=on("bronze.events", "bronze.places", file("/in/done")), {zone})\ndef silver(): a()\n',
+    )
+    assert made["silver"].schedule == "@hourly"
+    assert made["silver"].task("a").waits_for == ("bronze.events", "bronze.places", file("/in/done"))
+
+
+@pytest.mark.parametrize(
+    "silver",
+    [
+        '@dag(schedule=on("bronze.events"))',  # in another zone
+        '@dag(schedule=on("bronze.events", "bronze.places"), timezone="Europe/Berlin")',  # of which one is unknown
+        '@dag(schedule=on(file("/in/done")), timezone="Europe/Berlin")',
+        '@dag(schedule=on("daily.and.hourly", "bronze.events"), timezone="Europe/Berlin")',
+        '@dag(schedule=on("every.two.hours"), timezone="Europe/Berlin")',  # counts from a start of its own
+        '@dag(schedule=on("never"), timezone="Europe/Berlin")',
+    ],
+)
+def test_where_the_intervals_are_not_known_every_is_needed(tmp_path: Path, silver: str) -> None:
+    others = [
+        ("daily", '"@daily"', "daily.and.hourly"),
+        ("two", "timedelta(hours=2)", "every.two.hours"),
+        ("no", None, "never"),
+    ]
+    above = "from datetime import timedelta\n" + "".join(
+        f'@dag(schedule={schedule}, timezone="Europe/Berlin", writes=["{table}"])\ndef {name}(): a()\n'
+        for name, schedule, table in others
+    )
+    with pytest.raises(InvalidDag, match=r"DAG 'silver': schedule needs `every`, .*: on\(.*every='@daily'\)"):
+        dags_of(tmp_path, above + EVENTS_DAG + silver + "\ndef silver(): a()\n")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ('schedule=on("t", every="@daily"), waits_for=["x"]', "waits_for and schedule=on(...) say the same; give all of it"),
+        ('schedule=on("t", every="@dayly")', "schedule: every: there is no preset '@dayly'; did you mean '@daily'"),
+        ('schedule=on("t", every="@once")', "schedule: every must be a schedule that repeats, such as '@daily'"),
+        ('schedule=on(every="@daily")', "schedule must name what its runs wait for: on('bronze.events', every='@daily')"),
+        ('schedule=on(["t"], every="@daily")', "schedule is wrong: [0]: a table's name, rows(...), file(...) or condition(...)"),
+        ('schedule=on(file("in/x"), every="@daily")', "schedule is wrong: [0]: 'in/x' is neither an absolute path nor a URI"),
+        ('schedule={"on": ["t"]}', "schedule must be such as {waits_for: [bronze.events], every: '@daily'}; it has no 'on'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_schedule_of_data_is_one_line(tmp_path: Path, settings: str, message: str) -> None:
+    with pytest.raises(InvalidDag) as caught:
+        dags_of(tmp_path, f"@dag({settings})\ndef silver(): a()\n")
+    assert f"DAG 'silver': {message}" in str(caught.value)

@@ -832,6 +832,12 @@ def test_the_plan_names_what_its_items_would_wait_for(
     assert "2 items would wait for a.b: table not found." in result
     assert "Not looked for in a preview: condition x (30 items)." in result
     assert result.count("waits for /in/02/_SUCCESS, <b>") == 1
+    summary = {"pending": 2, "runs": 2, "skipped": {}, "waits": {"items": 2, "unknown": 0, "for": every[1:2]}}
+    document["downstream"] = [{"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": summary}]
+    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    assert "report, after flights: 2 items would run.2 items would wait for a.b: table not found." in " ".join(
+        result.split()
+    )
 
 
 def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in_place(
@@ -1143,7 +1149,8 @@ def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_second
 
     ground.clock.advance(seconds=10)
     ends(1)
-    assert (time_left(), readings()["dag_run"]) == ("1 min 30 s", 1), "nine to come, 10 s each"
+    reverts = 1  # the first item with a run has them read
+    assert (time_left(), readings()["dag_run"] - reverts) == ("1 min 30 s", 1), "nine to come, 10 s each"
     ends(2)
     assert (time_left(), readings()) == ("1 min 20 s", {"backfill_item": 2}), "eight, at the pace that is known"
     ground.clock.advance(seconds=6)
@@ -1245,12 +1252,12 @@ def test_a_run_and_a_backfill_are_reverted_and_a_reverted_run_says_so(
     home = f"/dags/flights/runs/{first.replace(':', '%3A')}"
     page = page_of(browser, home)
     of_run = next(
-        form.attributes["action"] for form in page.forms if str(form.attributes["action"]).endswith("/revert")
+        form.attributes["action"] for form in page.forms if str(form.attributes["action"]).endswith("/revert/plan")
     )
     page = page_of(browser, f"/backfills/{backfill_id}")
-    assert f"/backfills/{backfill_id}/revert" in [form.attributes["action"] for form in page.forms]
+    assert f"/backfills/{backfill_id}/revert/plan" in [form.attributes["action"] for form in page.forms]
 
-    browser.post(str(of_run))
+    browser.post(str(of_run).removesuffix("/plan"))
     browser.post(f"/backfills/{backfill_id}/revert")
     asked = {one.kind: json.loads(one.payload_json) for one in ground.store.unanswered()}
     assert asked == {
@@ -1264,5 +1271,48 @@ def test_a_run_and_a_backfill_are_reverted_and_a_reverted_run_says_so(
     page = page_of(browser, home)
     assert "reverted" in page.root.whole_text and "those of " + second in " ".join(page.root.whole_text.split())
     actions = [str(form.attributes["action"]) for form in page.forms]
-    assert not [one for one in actions if one.endswith(("/revert", "/mark"))]
+    assert not [one for one in actions if one.endswith(("/revert/plan", "/mark"))]
     assert "reverted" in page_of(browser, "/dags/flights/timeline").root.whole_text
+    browser = browser_of(ground.store, ground.clock)  # no response says that the other's cache is old
+    rows = [one.whole_text for one in page_of(browser, f"/backfills/{backfill_id}").root.find("tr")]
+    assert [one.split()[0] for one in rows if "reverted" in one] == ["1"]
+
+
+@pytest.mark.parametrize("of", ["run", "backfill"])
+def test_the_plan_of_a_revert_is_shown_before_the_question(
+    browser: TestClient, ground: InMemoryManager, of: str
+) -> None:
+    ground.script = lambda _: Succeeded()
+    backfill_id = ground.backfill("flights", days("2013-01-01", 2))
+    ground.drain()
+    run_id = "backfill__2013-01-01T00:00:00Z"
+    home = f"/backfills/{backfill_id}" if of == "backfill" else f"/dags/flights/runs/{run_id.replace(':', '%3A')}"
+    object_id = backfill_id if of == "backfill" else run_id
+    page = page_of(browser, f"{home}/revert")
+    assert [form.attributes["action"] for form in page.forms if "revert" in str(form.attributes["action"])] == [
+        f"{home}/revert/plan".replace("%3A", ":")
+    ]
+
+    sent = browser.post(f"{home}/revert/plan", follow_redirects=False).headers["location"]
+    (asked,) = ground.store.unanswered()
+    assert sent.startswith(f"{home}/revert?request_id=".replace("%3A", ":")) and asked.request_id in sent
+    assert json.loads(asked.payload_json)["dry_run"] is True
+    page = page_of(browser, sent)
+    assert "The manager reads the history of the tables" in page.root.whole_text
+
+    table = {
+        "table": "gold.<x>", "version": None, "back_to": [3, 7], "intervals": ["2013-01-01", "2013-01-02"],
+        "rows_now": 1200, "rows_then": 1100, "runs": [{"dag_id": "flights", "run_id": run_id}],
+    }  # fmt: skip
+    readers = [{"dag_id": "report", "run_id": f"r{n}", "task_id": "a", "table": "gold.x"} for n in range(12)]
+    payload = json.dumps({"tables": [table], "read_by": readers, "readers": 12})
+    changes = Changes()
+    changes.put(Response(asked.request_id, asked.kind, "accepted", object_id, "", payload, ground.clock.now(), 1))
+    ground.leader.commit(changes)
+    page = page_of(browser, sent)
+    shown = page.root.whole_text
+    assert "gold.<x> 2 intervals: 2013-01-01 … 2013-01-02 3, 7 1 1,200 1,100" in shown
+    assert "12 tasks read this since" in shown and "report/r9, ..." in shown and "report/r10" not in shown
+    assert [form.attributes["action"] for form in page.forms if "revert" in str(form.attributes["action"])] == [
+        f"{home}/revert".replace("%3A", ":")
+    ]

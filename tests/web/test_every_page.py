@@ -48,6 +48,7 @@ PAGES = {
     f"{RUN}/tasks/clean": ["ValueError: 3 rows without an order number", "336,776 rows read", "try 2", "3 of 1,234 rows"],
     f"{RUN}/tasks/clean?try=1": ["of attempt 1"],
     "/dags/regions/runs/backfill__south~2Fwest": ["south/west"],
+    f"{RUN}/revert": ["Revert", "Show the plan"],
     "/pools": ["backfill", "16 of 16"],
     "/tables": ["bronze.orders", "shop.extract", "s3a://lake/silver/orders"],
     "/tables/one?table=bronze.orders": ["shop.extract", "shop.clean", "1,234", "56,789", "square: table"],

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill
+from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill, reverted_runs
 from backfill_manager.api.bodies import BackfillChanges, Cancel, Diff, NewBackfill, Promote, Retry, Revert
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
@@ -125,8 +125,9 @@ def list_items(
         start = backfill["planned"] + 1
     after, before = (None, start) if order.descending else (start, None)
     rows = backfill_items.list_items(
-        reader.store, backfill["backfill_id"], in_states=state or (), after=after, before=before, limit=paging.limit
-    )
+        reader.store, backfill["backfill_id"], in_states=state or (), after=after, before=before, limit=paging.limit,
+        reverted=lambda: reverted_runs(reader.context, backfill["backfill_id"]),
+    )  # fmt: skip
     items, last = (rows.items[::-1], rows.before) if order.descending else (rows.items, rows.after)
     return paging.page(items, None if last is None else (last, last))
 

@@ -156,7 +156,8 @@ def items(
     backfill = context.backend.backfill(id)
     limit = context.out.limit(limit)
     rows = context.backend.items(backfill["backfill_id"], state=states, limit=limit, offset=offset)
-    context.out.print_rows(rows, item_columns(rows, "run_id"), empty="No such items.", dag_id=backfill["dag_id"])
+    columns = item_columns(rows, "run_id", "reverted_at")
+    context.out.print_rows(rows, columns, empty="No such items.", dag_id=backfill["dag_id"])
     if context.out.is_table and len(rows) == limit:
         total, end = sum(backfill[one] for one in states or ITEM_STATES), offset + len(rows)
         if total > end:

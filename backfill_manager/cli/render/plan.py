@@ -207,7 +207,10 @@ def _branches(dag_id: str, below: Mapping[str, Sequence[Mapping[str, Any]]], ind
         others = [name for name in _names(plan["waits_for"]) if name != dag_id]
         also = f" (waits for {' and '.join(others)}, too)" if others else ""
         yield f"{indent}{'└─ ' if last else '├─ '}{plan['dag_id']}{also}: {_counts_and_time(plan['summary'])}"
-        yield from _branches(plan["dag_id"], below, indent + ("   " if last else "│  "))
+        inner = indent + ("   " if last else "│  ")
+        for line in wait_lines(plan["summary"].get("waits")):
+            yield f"{inner}{'│  ' if plan['dag_id'] in below else '   '}{line}"
+        yield from _branches(plan["dag_id"], below, inner)
 
 
 def _counts_and_time(summary: Mapping[str, Any]) -> str:

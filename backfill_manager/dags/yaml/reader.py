@@ -120,7 +120,7 @@ class _Reader:
         times: dict[str, Any] = {}
         for name in ("timezone", "schedule", "start_date", "end_date"):
             if name in value:  # each with those before it, so that the one that doesn't fit is reported at its line
-                times[name] = value[name]
+                times[name] = valid[name]
                 self._at((name,), partial(authoring.parse_times, dict(times), who))
         tasks = [self._task(task_id, each, valid["tasks"][task_id], who) for task_id, each in value["tasks"].items()]
         self._check_order(tasks, who)

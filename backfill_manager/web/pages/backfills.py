@@ -14,7 +14,7 @@ from fastapi import Form, Query
 from starlette.responses import Response
 
 from backfill_manager import humanise
-from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, with_time_left
+from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, reverted_runs, with_time_left
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import Paging
 from backfill_manager.dags.definition import DagSpec
@@ -40,7 +40,6 @@ from backfill_manager.requests.validation import (
     check_not_ended,
     previewed_backfill,
     retried_backfill,
-    reverted_backfill,
 )
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.backfill_row import AUTO
@@ -144,8 +143,11 @@ def backfill(
     children = context.app.cached_by_version(["backfill"], "ui:children", lambda: children_of_each(context.store))
     page: dict[str, Any] = {"first": begins, "last": ends, "in_states": in_states, "after": after, "before": before}
     items = context.app.at_versions(
-        of_items, ("ui:items", backfill_id, *page.values()),
-        lambda: list_items(context.store, backfill_id, **page, limit=ITEMS_PER_PAGE),
+        (*of_items, *context.app.versions(["response"])), ("ui:items", backfill_id, *page.values()),
+        lambda: list_items(
+            context.store, backfill_id, **page, limit=ITEMS_PER_PAGE,
+            reverted=lambda: reverted_runs(context.app, backfill_id),
+        ),
     )  # fmt: skip
     width = ends - begins + 1
     beside = {  # the ranges of the same width before and after this one
@@ -329,14 +331,6 @@ async def promote(
 @router.post("/backfills/{backfill_id}/discard")
 async def discard(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
     return await _act(context, backfill_id, kinds.BACKFILL_DISCARD, previewed_backfill, back)
-
-
-@router.post("/backfills/{backfill_id}/revert")
-async def revert(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
-    def payload(row: dict[str, Any]) -> dict[str, Any]:
-        return reverted_backfill(row, dry_run=False)
-
-    return await _act(context, backfill_id, kinds.BACKFILL_REVERT, payload, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:

@@ -22,7 +22,7 @@ from backfill_manager.queries.tasks import (
     log_tail,
     task_view,
 )
-from backfill_manager.requests.validation import cancelled_run, marked_run, marked_task, reverted_run
+from backfill_manager.requests.validation import cancelled_run, marked_run, marked_task
 from backfill_manager.schemas import kinds
 from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
@@ -75,14 +75,6 @@ async def cancel(context: OperatorContext, dag_id: PathId, run_id: PathId, back:
         return cancelled_run(find_run(context.store, run_id, dag_id=dag_id))
 
     return await context.submit(kinds.RUN_CANCEL, payload, back=back or to_run(dag_id, run_id))
-
-
-@router.post("/dags/{dag_id}/runs/{run_id}/revert")
-async def revert(context: OperatorContext, dag_id: PathId, run_id: PathId, back: Back = "") -> Response:
-    def payload(_: str) -> dict[str, Any]:
-        return reverted_run(find_run(context.store, run_id, dag_id=dag_id), dry_run=False)
-
-    return await context.submit(kinds.RUN_REVERT, payload, back=back or to_run(dag_id, run_id))
 
 
 @router.post("/dags/{dag_id}/runs/{run_id}/mark")
