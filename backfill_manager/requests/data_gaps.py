@@ -29,7 +29,7 @@ def gap_report(
 ) -> GapReport:  # fmt: skip
     """Dates are read as for a backfill, and refused as there. An end that is left out is the last complete interval's."""
     _, dag = known_dag(store, dag_id)
-    typed = BackfillInput(dag_id=dag_id, kind="missing", start_date=start_date, end_date=end_date)
+    typed = BackfillInput.parse({"dag_id": dag_id, "kind": "missing", "start_date": start_date, "end_date": end_date})
     command = read_backfill(typed, dag)
     check_range(command, dag, now)
     command = with_defaults(command, dag, now)

@@ -58,6 +58,7 @@ def test_findings_as_json_are_the_same_over_a_server(bfm: Bfm, lake: Lake, clock
 def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
     assert "No gaps" in bfm("backfill", "gaps", "flights", "--from", "2024-05-01", "--to", "2024-05-01").err
     assert "--from" in bfm("backfill", "gaps", "flights", "--from", "2024-05-09", "--to", "2024-05-04").error
+    assert "--to must not be empty" in bfm("backfill", "gaps", "flights", "--to", "").error
     assert "'flights'" in bfm("backfill", "gaps", "flight").error
     assert "there are empty, no_run" in bfm("backfill", "gaps", "flights", "--finding", "emty").error
 
