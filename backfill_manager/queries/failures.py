@@ -10,7 +10,7 @@ from backfill_manager.errors import shorten
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_text
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, BackfillItem, Notification, TaskInstance
+from backfill_manager.model.records import BackfillItem, Notification, TaskInstance
 from backfill_manager.store.base import Store, matching
 
 MAX_ITEMS: Final = 5_000  # failed ones that are read, the first
@@ -30,14 +30,14 @@ class ErrorGroup:
     first_run_id: str  # where it is found
 
 
-def group_errors(store: Store, backfill: Backfill) -> list[ErrorGroup]:
+def group_errors(store: Store, dag_id: str, backfill_id: str) -> list[ErrorGroup]:
     """The most frequent first; only of what has failed and was not run again since."""
-    failed = matching(backfill_id=backfill.backfill_id, state=s.FAILED)
+    failed = matching(backfill_id=backfill_id, state=s.FAILED)
     items = store.read(BackfillItem, failed, order_by=["ordinal"], limit=MAX_ITEMS)
     run_ids = sorted({item.run_id for item in items if item.run_id})
     if not run_ids:
         return []
-    where = matching(dag_id=backfill.dag_id, run_id=run_ids, state=s.FAILED)
+    where = matching(dag_id=dag_id, run_id=run_ids, state=s.FAILED)
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for ti in store.read(TaskInstance, where, order_by=["run_id", "task_id"]):
         error = mask_text(ti.error or "no error was recorded")
@@ -53,8 +53,7 @@ def failures_of(store: Store, row: Notification) -> list[str]:
     """Lines for a message about a backfill that has failed, the most frequent errors first; else none."""
     if row.backfill_id is None or row.event == "done":
         return []
-    backfills = store.read(Backfill, matching(backfill_id=row.backfill_id))
-    groups = group_errors(store, backfills[0]) if backfills else []
+    groups = group_errors(store, row.dag_id, row.backfill_id)
     lines = [
         f"{plural(group.count, 'task')} {group.task_id} ({group.first_run_id}{', ...' if group.count > 1 else ''}): "
         + shorten(group.error, MAX_ERROR_CHARS)

@@ -263,6 +263,8 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert "Retry failed items" in buttons(page)
     assert "Pause" not in buttons(page)
     assert "Failure reasons" in page.root.whole_text
+    (log,) = [link for link in page.root.all() if link.attributes.get("title") == "The log of the first of them"]
+    assert "/tasks/" in (log.attributes["href"] or "")
     failed = page_of(browser, f"/backfills/{one}?state=failed")
     assert text_of(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
@@ -654,7 +656,7 @@ def test_every_setting_is_read_back_as_it_is_shown() -> None:
         "is_polite": True, "tasks": "^clean", "mark_success": False, "conf": {"a": [1, "ü"]}, "with_upstream": False,
         "with_downstream": True,
         "overrides": {"retries": 3, "clean.trigger_rule": "all_done", "clean.pool": "7", "x": None, "y": " b ", "z": "a\nb"},
-        "batch_target": 90.5,
+        "batch_target": 90.5, "notify": "ops",
     }  # fmt: skip
     assert set(values) == set(UPDATABLE_FIELDS) == set(SETTINGS)
     errors: dict[str, str] = {}
@@ -913,6 +915,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
         "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
         "mark_success": "on", "downstream": "on", "overrides": "retries=3", "conf": '{"a": 1}',
         "allow_future": "on", "with_upstream": "on", "with_downstream": "on",
+        "notify": "ops",
     }  # fmt: skip
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
     ask = queued_request(ground)[1]["ask"]
@@ -920,7 +923,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
         "dag_id": "flights", "kind": "schedule", "by": "runs", "start_date": "2013-01-01T11:30:00Z",
         "end_date": "2013-01-31T05:00:00Z",
         "dates": [], "partitions": [], "run_backwards": True, "reprocess": "failed", "max_active_runs": 2, "batch": 7,
-            "batch_target": None,
+            "batch_target": None, "notify": "ops",
         "stop_on_failure": 3, "priority": -1, "window": "20:00-06:00", "tasks": "^clean", "is_polite": True,
         "mark_success": True, "downstream": True, "overrides": {"retries": 3}, "conf": {"a": 1}, "pool": "backfill",
         "preview": False,
@@ -1114,7 +1117,7 @@ def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
     browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
     page_of(browser, f"/backfills/{one}")
     page_of(browser, "/backfills")
-    assert readings()["backfill_item"] == 3, "the numbers, the map and the reasons in one, a page of them, and the list"
+    assert readings()["backfill_item"] == 4, "numbers, map and reasons in one; a page of them; the failed; the list"
 
     page_of(browser, f"/backfills/{one}")
     page_of(browser, "/backfills")
@@ -1125,7 +1128,7 @@ def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
     put(ground.leader, item.evolve(state="success", reason=None))
     page = page_of(browser, f"/backfills/{one}")
     assert "5 success" in page.root.whole_text and "1 failed" in page.root.whole_text
-    assert readings() == {"backfill_item": 2}
+    assert readings() == {"backfill_item": 3, "task_instance": 1}, "the map, the page, and the errors of what has failed"
     assert "1 failed" in page_of(browser, "/backfills").root.whole_text
 
 

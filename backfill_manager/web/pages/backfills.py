@@ -34,6 +34,7 @@ from backfill_manager.queries.backfills import (
     waiting_backfills,
 )
 from backfill_manager.queries.eta import items_per_minute
+from backfill_manager.queries.failures import group_errors
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.requests.validation import (
@@ -160,13 +161,16 @@ def backfill(
             ["dag_run"], f"ui:largest-batch:{backfill_id}",
             lambda: context.store.first(DagRun, matching(backfill_id=backfill_id), ("-items",), NOT_LISTED),
         )  # fmt: skip
+    errors = context.app.at_versions(
+        of_items, ("ui:errors", backfill_id), lambda: group_errors(context.store, row["dag_id"], backfill_id)
+    ) if details["failed"] else []  # fmt: skip
     return context.page(
         "backfills/one.html", b=details, first=begins, last=ends, is_part=(begins, ends) != (1, planned),
         states=in_states, item_states=ITEM_STATES, settings=FORM_FIELDS,
         parents=parents_of(context.store, row), children=children.get(backfill_id, []),
         map=shown["map"] if shown else None,
         ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)], beside=beside,
-        reasons=shown["reasons"] if shown else [], items=items, cell_label=cell_label, rate=rate,
+        reasons=shown["reasons"] if shown else [], errors=errors, items=items, cell_label=cell_label, rate=rate,
         largest_batch=largest.items if largest else None, params=_params(context, row),
     )  # fmt: skip
 
