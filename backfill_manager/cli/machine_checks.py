@@ -71,6 +71,8 @@ def check_place(settings: Settings, clock: Clock) -> Iterator[Check]:
             yield _folder(name, place, clock)
     yield from _state(settings, clock.now())
     yield _port(settings)
+    if settings.notifications:
+        yield _notifications(settings)
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------
@@ -233,6 +235,19 @@ def _manager(lease: Any, now: datetime) -> Check:
         advice = "Install the same release here, or start the manager anew; docs/operations.md#upgrades."
         return Check("manager", "warning", f"active on {where}, and this is {__version__}", advice)
     return Check("manager", "ok", f"active on {where}")
+
+
+def _notifications(settings: Settings) -> Check:
+    """Whether Apprise takes the addresses; `bfm notify test` is what sends something."""
+    from backfill_manager.manager.notification_sender import AppriseChannel
+    from backfill_manager.manager.notification_targets import targets_of
+
+    try:
+        names = [AppriseChannel(target).target.name for target in targets_of(settings.notifications)]
+    except BackfillManagerError as error:
+        advice = "docs/how-to/get-notified.md shows addresses; a manager does not start without them."
+        return Check("notifications", "error", str(error), advice)
+    return Check("notifications", "ok", f"{', '.join(names)} (`bfm notify test` sends a message)")
 
 
 def _port(settings: Settings) -> Check:

@@ -59,7 +59,7 @@ class AppriseChannel:
             raise InvalidConfig(
                 "notifications: needs the package apprise; pip install 'backfill-manager[notifications]'"
             ) from None
-        self._target, self._apprise = target, apprise.Apprise()
+        self.target, self._apprise = target, apprise.Apprise()
         with apprise.LogCapture(level=logging.CRITICAL):  # type: ignore[no-untyped-call]
             is_known = self._apprise.add(target.url)
         if not is_known:
@@ -77,7 +77,7 @@ class AppriseChannel:
             if self._apprise.notify(body=body, title=title, notify_type=kind):
                 return None
             said = " ".join(written.getvalue().split()) or "no reason was given"
-        for secret in (self._target.url, self._target.url.partition("://")[2]):
+        for secret in (self.target.url, self.target.url.partition("://")[2]):
             said = said.replace(secret, "***")
         return shorten(mask_text(said), MAX_ERROR_CHARS)
 

@@ -76,6 +76,14 @@ def test_a_wrong_configuration_is_an_error_and_the_machine_is_checked_all_the_sa
     [
         ({"bundles": []}, "bundles", "warning", "none"),
         ({"bundles": [{"name": "shop", "path": "nowhere"}]}, "bundles", "error", "nowhere does not exist"),
+        (
+            {"notifications": [{"name": "ops", "url": "slakc://x"}]},
+            "notifications",
+            "error",
+            "Apprise does not take this",
+        ),
+        ({"notifications": [{"name": "ops", "url_env": "NO_SUCH"}]}, "notifications", "error", "no variable NO_SUCH"),
+        ({"notifications": [{"name": "ops", "url": "json://127.0.0.1:9"}]}, "notifications", "ok", "ops"),
         ({"state": "manager.yaml/state"}, "state", "error", "manager.yaml: Not a directory"),
     ],
 )

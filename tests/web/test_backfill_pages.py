@@ -1128,7 +1128,9 @@ def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
     put(ground.leader, item.evolve(state="success", reason=None))
     page = page_of(browser, f"/backfills/{one}")
     assert "5 success" in page.root.whole_text and "1 failed" in page.root.whole_text
-    assert readings() == {"backfill_item": 3, "task_instance": 1}, "the map, the page, and the errors of what has failed"
+    assert readings() == {"backfill_item": 3, "task_instance": 1}, (
+        "the map, the page, and the errors of what has failed"
+    )
     assert "1 failed" in page_of(browser, "/backfills").root.whole_text
 
 
