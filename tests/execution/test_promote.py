@@ -58,7 +58,7 @@ class Previewed:
 
     def diff(self, *key: str) -> dict[str, Any]:
         (clone,) = self.clones.all()
-        return _diff_of(self.spark, clone, self.runs, key) or {}
+        return _diff_of(self.spark, clone, self.runs, key, ()) or {}
 
     def versions(self) -> int:
         return OutputTable(self.spark, self.table).read().version
