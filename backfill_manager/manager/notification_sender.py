@@ -174,7 +174,8 @@ def compose(
     """Title and text of one message about all of these."""
     if len(rows) == 1:
         (row,) = rows
-        return row.title, "\n".join(line for line in (row.text, *details(row), _link(row, public_url)) if line)
+        lines = [line for line in (row.text, *details(row), _link(row, public_url)) if line]
+        return row.title, "\n".join(lines) or row.title  # some services take no message without a text
     counts = ", ".join(f"{number} {event}" for event, number in Counter(row.event for row in rows).most_common())
     dags = sorted({row.dag_id for row in rows})
     of = ", ".join(dags[:3]) + (f" and {plural(len(dags) - 3, 'DAG')} more" if len(dags) > 3 else "")

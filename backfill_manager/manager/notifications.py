@@ -42,7 +42,8 @@ def run_ended(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> N
         return
     what = f"{row.dag_id}: run {row.run_id} {_HAS[event]}"
     errors = [f"{ti.task_id}: {ti.error}" for ti in run.own_tasks if ti.state == s.FAILED and ti.error]
-    text = "\n".join([line for line in (reason,) if line] + [one[:MAX_ERROR_CHARS] for one in errors])
+    took = [] if row.started_at is None else [f"after {duration((tick.now - row.started_at).total_seconds())}"]
+    text = "\n".join([*filter(None, [reason]), *(one[:MAX_ERROR_CHARS] for one in errors), *took])
     _put(tick, event, run.spec, f"{row.run_id}/{format_instant(tick.now)}", what, text, run_id=row.run_id)
 
 
@@ -51,7 +52,7 @@ def backfill_ended(tick: Tick, live: ActiveBackfill, outcome: str) -> None:
     event = _event_of(outcome, reason)
     if event is None:
         return
-    counts = [plural(live.counts[state], "item") + f" {state}" for state in _SHOWN if live.counts[state]]
+    counts = [f"{plural(live.counts[state], 'item')} {word}" for state, word in _SHOWN.items() if live.counts[state]]
     what = f"{row.dag_id}: backfill {row.backfill_id} {_HAS[event]}"
     text = "\n".join(line for line in (reason, ", ".join(counts)) if line)
     key = f"{row.backfill_id}/{format_instant(tick.now)}"
@@ -66,7 +67,7 @@ def backfill_paused(tick: Tick, live: ActiveBackfill, reason: str) -> None:
 
 
 _HAS: Final = {"failed": "has failed", "deadlocked": "is deadlocked", "done": "has succeeded"}
-_SHOWN: Final = (s.SUCCESS, s.FAILED, s.CANCELLED, s.SKIPPED)
+_SHOWN: Final = {s.SUCCESS: "succeeded", s.FAILED: "failed", s.CANCELLED: "cancelled", s.SKIPPED: "skipped"}
 
 
 def _event_of(outcome: str, reason: str | None) -> Happened | None:

@@ -39,6 +39,12 @@ def _pools(store: Store, settings: Settings) -> list[str]:
     return [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
 
 
+def _check_target(settings: Settings, name: str | None) -> None:
+    """Where this configuration has targets it is taken for the manager's, which checks again."""
+    if settings.notifications:
+        backfill_checks.check_target(name, [target.name for target in settings.notifications])
+
+
 def new_backfill(
     store: Store, settings: Settings, command: CreateBackfill, backfill_id: str, now: datetime, *,
     typed: tuple[str | None, str | None] = (None, None),
@@ -50,6 +56,7 @@ def new_backfill(
         backfill_checks.check_backfill(command, dag, now)
     _refuse_masked(command.conf)
     backfill_checks.check_pools(command.pool, command.overrides, _pools(store, settings))
+    _check_target(settings, command.notify)
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
 
 
@@ -74,6 +81,7 @@ def changed_backfill(
             changes, spec, current, runs_backwards=backwards, reprocess=backfill["reprocess"]
         )
     backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
+    _check_target(settings, changes.get("notify"))
     payload = {"backfill_id": backfill["backfill_id"], "changes": changes}
     return {**payload, "was": was} if was else payload
 

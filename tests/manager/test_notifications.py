@@ -83,7 +83,7 @@ def test_a_run_that_failed_says_which_task_and_why() -> None:
     ground.drain()
     (row,) = ground.messages()
     assert row.title == "flights: run scheduled__2024-01-01T00:00:00Z has failed"
-    assert row.text == "failed: clean\nclean: no such column: delay"
+    assert row.text == "failed: clean\nclean: no such column: delay\nafter 0 ms"
 
 
 def test_what_succeeds_is_announced_to_those_who_want_it() -> None:
@@ -306,6 +306,16 @@ def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -
     assert len(sink.events) == 1, "at its end a manager does not wait for more"
     post.ground.drain()
     assert post.states() == [("sent", 0)]
+
+
+def test_a_message_has_a_text_even_if_there_is_nothing_to_say(sink: Sink) -> None:
+    row = Notification("done/a/1", "ops", "done", "waiting", "a", "a: run r has succeeded", "", 1, FakeClock().now())
+    title, body = compose([row], lambda _: [], None)
+    assert (
+        AppriseChannel(Target("ops", f"json://{sink.address}", ALL, ("*",), 0.0)).send(title, body, is_bad=False)
+        is None
+    )
+    assert sink.wait_for(1)[0]["message"] == "a: run r has succeeded"
 
 
 def test_a_long_list_is_cut() -> None:
