@@ -47,6 +47,7 @@ PAGES = {
     "backfill-of-partitions": "/backfills/{regions}",
     "backfill-settings": "/backfills/{wide}/settings",
     "backfill-diff": "/backfills/{wide}/diff",
+    "backfill-revert": "/backfills/{shop}/revert",
     "backfill-new": "/backfills/new",
     "backfill-new-of-a-dag": "/backfills/new?dag=shop",
     "run": RUN,
