@@ -332,7 +332,8 @@ class RetentionSettings(_Section):
     runs: Annotated[
         Age | None,
         _doc(
-            "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items."
+            "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items; "
+            "notifications."
         ),
     ] = None
     tries: Annotated[Age | None, _doc("Tries of finished runs.")] = None
