@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,16 +108,24 @@ class SimulatedExecutor(ScriptedExecutor):
         self._thread.join()
 
     def _end_them(self) -> None:
-        with self._changed:
-            while not self._is_closed:
-                now, at = time.monotonic(), self._clock.now()
-                while self._ends and self._ends[0][0] <= now:
-                    self._events.put(m.TaskEnded(heapq.heappop(self._ends)[1], m.Succeeded(), at))
-                while self._waiting and len(self._ends) < self._slots:
-                    key = self._waiting.popleft()
-                    self._events.put(m.TaskStarted(key, at))
-                    heapq.heappush(self._ends, (now + self._seconds * self._random.uniform(0.8, 1.2), key))
-                self._changed.wait(max(0.0, self._ends[0][0] - time.monotonic()) if self._ends else None)
+        while True:
+            with self._changed:
+                if self._is_closed:
+                    return
+                events = list(self._due())
+                if not events:
+                    self._changed.wait(max(0.0, self._ends[0][0] - time.monotonic()) if self._ends else None)
+            for event in events:  # not with the lock: the queue's own is held while it looks at `load`
+                self._events.put(event)
+
+    def _due(self) -> Iterator[m.TaskStarted | m.TaskEnded]:
+        now, at = time.monotonic(), self._clock.now()
+        while self._ends and self._ends[0][0] <= now:
+            yield m.TaskEnded(heapq.heappop(self._ends)[1], m.Succeeded(), at)
+        while self._waiting and len(self._ends) < self._slots:
+            key = self._waiting.popleft()
+            yield m.TaskStarted(key, at)
+            heapq.heappush(self._ends, (now + self._seconds * self._random.uniform(0.8, 1.2), key))
 
 
 class ScriptedManager:
