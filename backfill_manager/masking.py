@@ -45,7 +45,7 @@ _HARMLESS: Final = (
 _NAME: Final = (
     r"(?i:passw(?:or)?ds?|passphrases?|passcodes?|secrets?|tokens?|credentials?|authorization"
     r"|(?:api|access|account|private|secret|shared|signing|encryption|master)[_. -]?keys?"
-    r"|(?<![a-z0-9])(?:pwd?|sas)|(?-i:Pwd)|(?<=[_-])pass|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])"
+    r"|(?<![a-z0-9])(?:pwd?|sas)|(?<=[?&])sig(?==)|(?-i:Pwd)|(?<=[_-])pass|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])"
     + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
 _SECRET_NAME: Final = _Pattern(_NAME)
@@ -61,6 +61,7 @@ _HINTS: Final = (
     "bearer",
     "cookie",
     "identified",
+    "sig=",  # of a shared access signature in an address
 )  # one is in each such name
 _QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
 # A value without quotes goes on after a comma (a list, a password that has one), unless another name begins there, or it is
@@ -72,7 +73,7 @@ _VALUE: Final = (
     rf"""|\[[^\[\]]{{0,2000}}\]|\{{[^{{}}]{{0,2000}}\}}|{_NO_LIST}[^\s,;&'"]*[^\s,;&'")\]}}]{_MORE}*|[^\s,;&'"]*[^\s,;&'")\]}}]"""
 )
 _NAMED: Final = _Pattern(
-    rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:|%3[ADad])[ \t]{{0,9}}"""
+    rf"""(?P<before>{_NAME}(?:\\{{0,8}}["'`])?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:|%3[ADad])[ \t]{{0,9}}"""
     rf"(?:(?i:bearer|basic|token|digest|apikey|negotiate|ntlm|shared\w{{1,20}})[ \t]{{1,9}})?)(?P<value>{_VALUE})"
 )
 _NAMED_LITERAL: Final = _Pattern(

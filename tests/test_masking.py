@@ -26,6 +26,8 @@ from backfill_manager.masking import is_secret, mask_code, mask_settings, mask_t
         ("dbPassword=x secretKey: y fs.s3a.secret.key=z", "dbPassword=*** secretKey: *** fs.s3a.secret.key=***"),
         ("DB_PASS=x;UID=sa;PWD=hunter2;", "DB_PASS=***;UID=sa;PWD=***;"),
         ("AccountName=a;AccountKey=Zm9v==;x", "AccountName=a;AccountKey=***;x"),
+        ("https://a.blob.net/f?sv=2024&sig=ab%3D&se=2", "https://a.blob.net/f?sv=2024&sig=***&se=2"),
+        ("WHERE `token` = 'hunter2' AND `token_count` = 5", "WHERE `token` = '***' AND `token_count` = 5"),
         ("jdbc:postgresql://h/db?user=a&password=b&ssl=true", "jdbc:postgresql://h/db?user=a&password=***&ssl=true"),
         ("s3://me:pa@ss@host/x https://ghp_abc@github.com/x", "s3://***@host/x https://***@github.com/x"),
         ("https://a.example.org/c?sv=1&sig=abc%3D", "https://a.example.org/c?sv=1&sig=***"),
