@@ -30,6 +30,7 @@ from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
 from backfill_manager.manager.notification_targets import Target, targets_of
+from backfill_manager.manager.notifications import new_notifications
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
@@ -41,7 +42,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.wait_lookers import Lookers
-from backfill_manager.model.records import Notification, Pool
+from backfill_manager.model.records import Pool
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
@@ -199,8 +200,8 @@ class Manager:
         )  # fmt: skip
 
     def _has_committed(self, changes: Changes) -> None:
-        if changes.rows(Notification.TABLE):
-            self._sender.put(self._state.notifications.values())
+        if made := new_notifications(changes):
+            self._sender.put(made)
         if self._lineage is not None:
             self._lineage.put(changes, lambda key: run.row if (run := self._state.runs.get(key)) else None)
 

@@ -107,14 +107,14 @@ class NotificationSender(Service):
         self._lock, self._is_flushing = threading.Lock(), False
 
     def put(self, rows: Iterable[Notification]) -> None:
-        """Committed rows that wait; those it has already are not taken twice."""
+        """Committed rows that wait, each once: those that have failed before, or are being sent, are here already."""
         now = self._clock.monotonic()
         with self._lock:
             for row in rows:
                 waiting = self._waiting.get(row.target)
                 if waiting is None or row.state != "waiting":
                     continue
-                waiting.rows.setdefault((row.notification_id, row.target), row)
+                waiting.rows[row.notification_id, row.target] = row
                 if waiting.due_at is None:
                     waiting.due_at = now + self._targets[row.target].group_s
         self.wake()

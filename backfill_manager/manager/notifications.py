@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
@@ -22,6 +22,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, Notification
+from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.timeline import timeline_key
 
 Happened = Literal["failed", "late", "deadlocked", "done"]
@@ -88,7 +89,7 @@ def find_late_runs(tick: Tick) -> None:
                 _tell_late(tick, spec, start)
             following = timetable_of(spec).next_after(start)
             end = following and timetable_of(spec).next_after(following)
-            if following is None or end is None:
+            if following is None or end is None or (spec.end_date is not None and following > spec.end_date):
                 tick.state.expected.pop(dag.dag_id)
                 break
             start, deadline = following, end + timedelta(seconds=spec.expected_by or 0)
@@ -156,6 +157,12 @@ def _tell_late(tick: Tick, spec: DagSpec, start: datetime) -> None:
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def new_notifications(changes: Changes) -> list[Notification]:
+    """Those that were made in this tick; the others of its rows say how sending went."""
+    rows = cast("list[Notification]", changes.rows(Notification.TABLE))
+    return [row for row in rows if row.state == "waiting" and not row.failures]
 
 
 def _put(

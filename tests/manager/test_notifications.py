@@ -16,6 +16,7 @@ from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
 from backfill_manager.manager.notification_targets import Target, targets_of
+from backfill_manager.manager.notifications import new_notifications
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.failures import failures_of, group_errors
@@ -174,6 +175,16 @@ def test_a_run_that_has_not_succeeded_in_time_is_late_once() -> None:
     assert ground._decisions.next_due(clock.now()) == datetime(2024, 1, 3, tzinfo=UTC)
 
 
+def test_after_its_end_date_nothing_is_late() -> None:
+    day, clock = datetime(2024, 1, 1, tzinfo=UTC), FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    spec = flights(expected_by=3600.0, start_date=day, end_date=day)
+    ground = Manager(spec, script=lambda _: None, scheduled=True, clock=clock)
+    for _ in range(4):
+        ground.drain()
+        clock.advance(seconds=86_400)
+    assert [row.title for row in ground.messages()] == ["flights: the interval of 2024-01-01T00:00:00Z is late"]
+
+
 def test_a_run_in_time_is_not_late_and_neither_is_a_paused_dag() -> None:
     clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
     ground = Manager(flights(expected_by=7200.0), scheduled=True, clock=clock)
@@ -216,7 +227,7 @@ class Post:
     def __init__(self, sink: Sink, group_s: float = 60.0, script: Any = FAILS, **how: Any) -> None:
         self.target = Target("ops", f"json://{sink.address}/hook", ALL, ("*",), group_s)
         self.ground = Manager(flights(**how), script=script, targets=(self.target,))
-        self.ground._loop.decisions._on_commit = lambda _: self.sender.put(self.ground.state.notifications.values())
+        self.ground._loop.decisions._on_commit = lambda changes: self.sender.put(new_notifications(changes))
         self.start()
 
     def start(self) -> None:
@@ -284,6 +295,20 @@ def test_a_server_that_is_away_gets_them_later(sink: Sink) -> None:
     post.ground.drain()
     assert post.states() == [("sent", 2)]
     assert len(sink.events) == 1
+
+
+def test_what_is_committed_meanwhile_does_not_send_a_message_again(sink: Sink) -> None:
+    post = Post(sink, group_s=0.0)
+    first = post.fail("2013-01-01")
+    post.sender.run_once()
+    sent = post.ground.events.take()
+    second = post.fail("2013-02-01")  # before the manager knows that the first was sent
+    post.sender.run_once()
+    assert [event["title"].split()[2] for event in sink.events] == [first, second]
+    for event in sent:
+        post.ground.events.put(event)
+    post.ground.drain()
+    assert post.states() == [("sent", 0)] * 2
 
 
 def test_after_a_day_it_is_given_up(sink: Sink) -> None:
