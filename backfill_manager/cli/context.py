@@ -41,6 +41,11 @@ class CliContext:
         if self.timezone:
             check_choice(self.timezone, "--timezone")
 
+    def refuse_server(self, about: str = "this machine") -> None:
+        """Of a command that is about this machine, when the line names a server; one in the environment is for others."""
+        if self.server:
+            raise InvalidInput(f"--server does not go with this command, which is about {about}: leave it out.")
+
     @property
     def out(self) -> Output:
         return Output(self.output, lambda: self.times)

@@ -23,7 +23,7 @@ def check(context: CliContext) -> None:
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
-    _refuse_server(context)
+    context.refuse_server("the configuration of this machine")
     from backfill_manager.dags.bundles.environment import check_environments
     from backfill_manager.dags.parsers.registry import check_parsers
     from backfill_manager.settings import DEFAULT_CONF, settings_and_places
@@ -48,7 +48,7 @@ def show(context: CliContext) -> None:
     """
     from backfill_manager.masking import mask_settings
 
-    _refuse_server(context)
+    context.refuse_server("the configuration of this machine")
     plain = mask_settings(context.settings.model_dump(mode="json"))
     Output("yaml" if context.out.is_table else context.out.form).print_document(plain)
 
@@ -74,7 +74,7 @@ def token_(
 
     from backfill_manager.settings import TokenSettings
 
-    _refuse_server(context)
+    context.refuse_server("the configuration of this machine")
     token = f"bfm_{secrets.token_urlsafe(32)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
     try:
@@ -94,11 +94,3 @@ def token_(
     line = f"{{{', '.join(f'{key}: {value}' for key, value in document.items())}}}"
     context.out.note("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
     context.out.note(f"api:\n  tokens:\n    - {line}")
-
-
-def _refuse_server(context: CliContext) -> None:
-    """When the line names one; one in the environment is for other commands."""
-    if context.server:
-        raise InvalidInput(
-            "--server does not go with this command, which is about the configuration of this machine: leave it out."
-        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from backfill_manager.cli.command import Command
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import option
-from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.errors import BackfillManagerError
 
 if TYPE_CHECKING:
     from backfill_manager.cli.machine_checks import Check
@@ -30,8 +30,7 @@ def doctor(
     """
     from backfill_manager.cli.render.output import Column
 
-    if context.server:
-        raise InvalidInput("--server does not go with this command, which is about this machine: leave it out.")
+    context.refuse_server()
     found = list(_checks(context, thorough))
     columns = [Column("name", "check", whole=True), Column("status", whole=True), Column("found", fold=True)]
     columns += [Column("advice", "what to do", fold=True)] if any(one.advice for one in found) else []

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag, option
-from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
     from backfill_manager.importers.files import Converted
@@ -34,7 +33,7 @@ def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     from backfill_manager.importers.airflow.translate import translate
     from backfill_manager.importers.files import convert
 
-    _here_only(context)
+    context.refuse_server("files of this machine")
     path = Path(place).expanduser()
     return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
 
@@ -58,7 +57,7 @@ def dbt(
     from backfill_manager.importers.files import Converted
     from backfill_manager.importers.writer import write
 
-    _here_only(context)
+    context.refuse_server("files of this machine")
     found = [
         Converted(name, name, draft, write(draft))
         for name, draft in drafts(read_project(Path(place).expanduser()), by_tag=by_tag)
@@ -76,16 +75,9 @@ def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     from backfill_manager.importers.dagster import translate
     from backfill_manager.importers.files import convert
 
-    _here_only(context)
+    context.refuse_server("files of this machine")
     path = Path(place).expanduser()
     return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
-
-
-def _here_only(context: CliContext) -> None:
-    if context.server:
-        raise InvalidInput(
-            "--server does not go with this command, which is about files of this machine: leave it out."
-        )
 
 
 def _report(context: CliContext, found: Sequence[Converted], to: str | None, force: bool, *, show_text: bool) -> int:

@@ -23,8 +23,7 @@ def init(
 
     Example: [cyan]bfm init shop[/]
     """
-    if context.server:
-        raise InvalidInput("--server does not go with this command, which is about this machine: leave it out.")
+    context.refuse_server()
     root = Path(folder).expanduser()
     template = {
         name.removesuffix(SUFFIX): text for name, text in package_files("backfill_manager.cli", "project").items()

@@ -27,10 +27,7 @@ def test(
     from backfill_manager.manager.notification_sender import AppriseChannel
     from backfill_manager.manager.notification_targets import targets_of
 
-    if context.server:
-        raise InvalidInput(
-            "--server does not go with this command, which is about the configuration of this machine: leave it out."
-        )
+    context.refuse_server("the configuration of this machine")
     known = [one.name for one in context.settings.notifications]
     if target is not None and target not in known:
         raise NotFound("notification target", target, known, more=f"; there are {', '.join(known)}." if known else "")
