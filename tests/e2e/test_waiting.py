@@ -16,6 +16,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
+from backfill_manager.store.base import Condition
 
 DAG_FILE = """
 dag_id: orders
@@ -55,7 +56,7 @@ def test_it_starts_once_all_is_there(
     request(store, CreateBackfill(dag_id="orders", start_date=DAY, end_date=DAY), "b")
 
     def reason(text: str) -> bool:
-        runs = store.read(DagRun)
+        runs = store.read(DagRun, [Condition("backfill_id", "=", "b")])  # the schedule has runs of its own
         return bool(runs) and text in (runs[0].reason or "")
 
     wait_for(lambda: reason(f"waits for {tmp_path}/orders: table not found, looked at "))
