@@ -19,13 +19,20 @@ from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_access import plain_name
 
 if TYPE_CHECKING:
-    from delta.tables import DeltaTable
+    from delta.tables import DeltaTable, DeltaTableBuilder
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
 PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
+
+_WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc")  # temporary files and checksums
+_CREATIONS: Final = 3
+_LOG_IN_THE_WAY: Final = (
+    "DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_CANNOT_CREATE_LOG_PATH",
+    "java.io.FileNotFoundException",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,15 +120,28 @@ class OutputTable:
         from pyspark.sql.types import StructField, StructType
 
         made = None if self.is_path else self._make_schema()
-        self.remove_unfinished_log()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         fields = [StructField(field.name, field.dataType, True, field.metadata) for field in schema.fields]
         builder = builder.addColumns(StructType(fields))
         for key, value in PROPERTIES.items():
             builder = builder.property(key, value)
-        builder.execute()
+        self._execute(builder)
         return made
+
+    def _execute(self, builder: DeltaTableBuilder) -> None:
+        """What the JVM still does for a process that was killed while it created the table may get in the way; not for long."""
+        from pyspark.errors import AnalysisException
+
+        for repetition in range(_CREATIONS):
+            try:
+                self.remove_unfinished_log()
+                builder.execute()
+            except (AnalysisException, Py4JJavaError) as error:
+                if repetition + 1 == _CREATIONS or not any(name in str(error) for name in _LOG_IN_THE_WAY):
+                    raise
+            else:
+                return
 
     def _make_schema(self) -> str | None:
         schema = ".".join(identifier(part) for part in name_parts(self._spark, self.name)[:-1])
@@ -132,7 +152,8 @@ class OutputTable:
 
     def remove_unfinished_log(self) -> None:
         """Removes what a writer leaves that was killed while it created the table: a log folder without a commit, where Delta
-        creates no table. Only if there is nothing else."""
+        creates no table. Only if there is nothing else. A checksum without its commit is what is left when one of two such
+        writers removes the log of the other."""
         folder = self.name if self.is_path else folder_of(self._spark, self.name)
         if folder is None:
             return
@@ -140,7 +161,7 @@ class OutputTable:
         log, _ = hadoop_path(self._spark, f"{folder}/_delta_log")
         if not files.exists(log) or len(files.listStatus(table)) > 1:
             return
-        if all(str(status.getPath().getName()).startswith(".") for status in files.listStatus(log)):  # temporary files
+        if all(_WITHOUT_COMMIT.fullmatch(str(status.getPath().getName())) for status in files.listStatus(log)):
             files.delete(log, True)
 
     def save(self, writer: DataFrameWriter) -> None:
