@@ -15,6 +15,8 @@ from functools import cached_property, lru_cache
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
+from backfill_manager.sql_masking import mask_sql
+
 MASK: Final = "***"
 
 
@@ -109,6 +111,9 @@ _COOKIE: Final = _Pattern(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
 _PRIVATE_KEY: Final = _Pattern(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]+")
 _ORACLE: Final = _Pattern(r"(?i)(jdbc:oracle:\w{1,9}:[^/\s]{1,100}/)[^@\s]+(?=@)")
 _TEXT_OF_CODE: Final = _Pattern(rf"""\"{{3}}[\s\S]*?\"{{3}}|'{{3}}[\s\S]*?'{{3}}|{_QUOTED}|(?:\#|--)[^\n]*""")
+_SQL_FILE: Final = re.compile(
+    r"(?i)(?:\s|--[^\n]*\n|/\*[\s\S]*?\*/)*(?:select|with|merge|insert|update|delete|create|alter|set)\b"
+)
 _BEARER: Final = _Pattern(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\")\]}]+")
 _NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
 _PLACE: Final = re.compile(r"\{[A-Za-z_][\w.]*(?:![rsa])?\}")
@@ -147,16 +152,17 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
         text = pattern.sub(rf"\1{MASK}", text)
     for pattern in (_PAIR, _OPTION, _BEHIND, _COMPARED, _AMONG, _NAMED):
         text = pattern.sub(_hidden, text)
-    return _ALIASED.sub(_hidden_alias, text)
+    return _without_compared(_ALIASED.sub(_hidden_alias, text))
 
 
 def mask_code(code: str, more: tuple[str, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
-    code = _TEXT_OF_CODE.sub(lambda found: mask_text(found[0]), _without_known(code, more))
+    code = _TEXT_OF_CODE.sub(_masked_text_of_code, _without_known(code, more))
     for pattern in (_PAIR, _BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL):
         code = pattern.sub(_hidden, code)
-    return _ALIASED.sub(_hidden_alias, code)
+    code = _ALIASED.sub(_hidden_alias, code)
+    return _without_compared(code) if _SQL_FILE.match(code) else code
 
 
 def mask_values(value: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
@@ -270,6 +276,27 @@ def _hidden(found: re.Match[str]) -> str:
 def _hidden_alias(found: re.Match[str]) -> str:
     shown = found[0] if _NOT_SECRET.fullmatch(found["quoted"]) else None
     return shown or f"{found['quote']}{MASK}{found['quote']}{found['after']}"
+
+
+def _masked_text_of_code(found: re.Match[str]) -> str:
+    """Of a text of Python, by what it is within its quotation marks, which may be SQL."""
+    masked = mask_text(found[0])
+    marks = found[0][:3] if found[0][:3] in ('"""', "'''") else found[0][:1]
+    if marks[0] not in "\"'" or not masked.startswith(marks):
+        return masked
+    return f"{marks}{_without_compared(masked[len(marks) : -len(marks)])}{marks}"
+
+
+def _without_compared(text: str) -> str:
+    return mask_sql(text, _names_secret, _masked_literal)
+
+
+def _names_secret(name: str) -> bool:
+    return is_secret(name.rpartition(".")[2])
+
+
+def _masked_literal(literal: str) -> str:
+    return literal if _NOT_SECRET.fullmatch(literal[1:-1]) else f"{literal[0]}{MASK}{literal[-1]}"
 
 
 def _values_of_environment() -> tuple[str, ...]:

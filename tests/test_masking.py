@@ -265,3 +265,36 @@ def test_settings_keep_what_says_who_may_do_what() -> None:
 )
 def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:
     mask_text(piece * (600_000 // len(piece)))
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("SELECT * FROM t WHERE lower(token) = 'open.up'", "SELECT * FROM t WHERE lower(token) = '***'"),
+        ("SELECT * FROM t WHERE 'open.up' = u.token AND a = 'b'", "SELECT * FROM t WHERE '***' = u.token AND a = 'b'"),
+        (
+            "SELECT 1 WHERE `token` BETWEEN 'open' AND 'up' AND a = 'b'",
+            "SELECT 1 WHERE `token` BETWEEN '***' AND '***' AND a = 'b'",
+        ),
+        ("SELECT 1 WHERE token = lower('open.up')", "SELECT 1 WHERE token = lower('***')"),
+        ("SELECT 1 WHERE sha2(password, 256)='open.up' OR a='b'", "SELECT 1 WHERE sha2(password, 256)='***' OR a='b'"),
+        ("SELECT 1 WHERE token IS NOT DISTINCT FROM 'open.up'", "SELECT 1 WHERE token IS NOT DISTINCT FROM '***'"),
+        ("SELECT array_contains(array('open.up'), token), 'b'", "SELECT array_contains(array('***'), token), 'b'"),
+        ("SELECT 'b' AS label, token FROM t", "SELECT 'b' AS label, token FROM t"),
+        ("SELECT a FROM (SELECT token FROM t) WHERE a = 'b'", "SELECT a FROM (SELECT token FROM t) WHERE a = 'b'"),
+        ("SELECT 1; DELETE FROM t WHERE kind = 'b'", "SELECT 1; DELETE FROM t WHERE kind = 'b'"),
+        (
+            "INSERT INTO u (id, password) VALUES (1, 'open'), (2, 'up')",
+            "INSERT INTO u (id, password) VALUES (1, '***'), (2, '***')",
+        ),
+    ],
+)
+def test_of_sql_the_texts_that_something_secret_meets_are_masked(sql: str, shown: str) -> None:
+    assert mask_text(sql) == mask_code(sql) == shown
+    assert mask_code(f'spark.sql("{sql}")') == f'spark.sql("{shown}")'
+    assert mask_code(f'QUERY = """\n{sql}\n"""') == f'QUERY = """\n{shown}\n"""'
+
+
+@pytest.mark.parametrize("piece", ["token 'x' ), ", "select 'token' , (token", "between 'a", "values (((", "and `"])
+def test_a_long_text_is_searched_for_sql_once(piece: str) -> None:
+    mask_text("select token " + piece * (300_000 // len(piece)))
