@@ -94,6 +94,12 @@ _ALIASED: Final = _Pattern(
     r"""(?P<value>(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n]){0,200})(?P=quote))"""
     rf"""(?P<after>\s{{1,9}}(?i:as)\s{{1,9}}[`"]?[\w.-]{{0,40}}?{_NAME})"""
 )
+# In a plan of Spark, which has no quotation marks: `(lower(token#12) = x)`.
+_IN_PLAN: Final = _Pattern(
+    rf"""(?P<before>{_NAME}\#\d{{1,9}}L?\){{0,9}}[ ](?:=|<=>|<|>|<=|>=|(?:NOT[ ])?(?:IN|(?:R|I)?LIKE))[ ]"""
+    r"""(?:[a-z]\w{0,40}\(){0,9})"""
+    r"""(?P<value>\([^()]{1,2000}\)|[^\s()#,]{1,500}(?![^\s()#,]*\#\d))"""
+)
 # Without a sign between name and value: `('password', 'x')`, `--password x`, `password 'x'` of SQL, `<password>x<`.
 _PAIR: Final = _Pattern(
     rf"""(?P<before>(?:(?P<pair>\(\s{{0,9}}[bfru]?["'])|["']--?)[\w.-]{{0,40}}?{_NAME}["']\s{{0,9}},\s{{0,9}}[bfru]?)"""
@@ -150,7 +156,7 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
         return text
     for pattern in (_BEARER, _COOKIE, _ELEMENT, _PRIVATE_KEY):
         text = pattern.sub(rf"\1{MASK}", text)
-    for pattern in (_PAIR, _OPTION, _BEHIND, _COMPARED, _AMONG, _NAMED):
+    for pattern in (_PAIR, _OPTION, _BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED):
         text = pattern.sub(_hidden, text)
     return _without_compared(_ALIASED.sub(_hidden_alias, text))
 

@@ -295,6 +295,26 @@ def test_of_sql_the_texts_that_something_secret_meets_are_masked(sql: str, shown
     assert mask_code(f'QUERY = """\n{sql}\n"""') == f'QUERY = """\n{shown}\n"""'
 
 
-@pytest.mark.parametrize("piece", ["token 'x' ), ", "select 'token' , (token", "between 'a", "values (((", "and `"])
+@pytest.mark.parametrize(
+    ("plan", "shown"),
+    [
+        (
+            "+- Filter (isnotnull(token#12) AND (token#12 = open.up))",
+            "+- Filter (isnotnull(token#12) AND (token#12 = ***))",
+        ),
+        ("Filter (lower(token#3L) = open.up)", "Filter (lower(token#3L) = ***)"),
+        ("Filter (token#3 <=> lower(open.up))", "Filter (token#3 <=> lower(***))"),
+        ("Filter token#3 IN (open,up)", "Filter token#3 IN ***"),
+        ("Join Inner, (token#3 = token#4)", "Join Inner, (token#3 = token#4)"),
+        ("Project [token#3, (id#4L = 5) AS y#6]", "Project [token#3, (id#4L = 5) AS y#6]"),
+    ],
+)
+def test_of_plans_of_spark_what_something_secret_is_compared_with_is_masked(plan: str, shown: str) -> None:
+    assert mask_text(plan) == shown
+
+
+@pytest.mark.parametrize(
+    "piece", ["token#1 = a(b(", "token 'x' ), ", "select 'token' , (token", "between 'a", "values (((", "and `"]
+)
 def test_a_long_text_is_searched_for_sql_once(piece: str) -> None:
     mask_text("select token " + piece * (300_000 // len(piece)))
