@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
 _DETAILS: Final = (
     "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable",
+    "expected_by_s", "notify",
 )  # fmt: skip
 _TASK_FIELDS: Final = (
     "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
@@ -84,7 +85,13 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
-        **document(_DETAILS, spec, description=mask_text(spec.description or "") or None),
+        **document(
+            _DETAILS,
+            spec,
+            description=mask_text(spec.description or "") or None,
+            expected_by_s=spec.expected_by,
+            notify=list(spec.notify),
+        ),
         **params_of(spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},

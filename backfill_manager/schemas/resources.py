@@ -418,6 +418,10 @@ class DagDetails(Dag):
     max_active_runs: int = Field(description="Runs at once.")
     max_active_tasks: int = Field(description="Running tasks at once, of all its runs.")
     batchable: bool = Field(description="Its tasks work on an interval of any length.")
+    expected_by_s: float | None = Field(
+        description="Seconds after its interval's end in which a scheduled run must have succeeded."
+    )
+    notify: tuple[str, ...] = Field(description="Targets of the configuration's `notifications` that hear of it.")
     params: dict[str, Any] = Field(description="Defaults of its run parameters.")
     declared_params: dict[str, DeclaredParam] = Field(description="What those that are declared may be.")
     tasks: tuple[DagTask, ...] = Field(description="Each after those that it waits for; callbacks come last.")

@@ -197,6 +197,17 @@ def test_one_dag_is_shown_with_its_tasks(bfm: Bfm, state: FilledState) -> None:
     ]
 
 
+def test_when_a_run_is_late_and_who_hears_of_a_dag_is_shown(bfm: Bfm, state: FilledState) -> None:
+    state.dag(expected_by=7200.0, notify=("sales-team",))
+
+    shown = bfm("dags", "show", "flights", "--output", "json").document
+    people = " ".join(bfm("dags", "show", "flights").out.split())
+
+    assert (shown["expected_by_s"], shown["notify"]) == (7200.0, ["sales-team"])
+    assert "expected by 2 h after the end of an interval" in people
+    assert "notifies sales-team" in people
+
+
 def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> None:
     tasks = (
         TaskSpec("clean"),

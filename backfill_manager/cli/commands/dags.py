@@ -20,7 +20,7 @@ from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
-from backfill_manager.humanise import plural
+from backfill_manager.humanise import duration, plural
 from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
 from backfill_manager.schemas.params import list_params
 
@@ -80,11 +80,15 @@ def show(context: CliContext, dag: Dag) -> None:
     document = context.out.in_zone(context.backend.dag(dag))
     other = {
         "tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason", "declared_params",
+        "expected_by_s", "notify",
     }  # fmt: skip
     fields = [(name, value) for name, value in document.items() if name not in other]
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
     fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
+    if (expected := document["expected_by_s"]) is not None:
+        fields.append(("expected by", f"{duration(expected)} after the end of an interval"))
+    fields.append(("notifies", ", ".join(document["notify"])))
     runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
     context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
     columns = ("task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True), "depends_on_past")
