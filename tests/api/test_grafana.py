@@ -1,0 +1,76 @@
+"""The dashboard and the alerts in conf/grafana name metrics and labels that /metrics has."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from support.api_server import ApiFixture
+
+FOLDER: Final = Path(__file__).parents[2] / "conf" / "grafana"
+DASHBOARD: Final[dict[str, Any]] = json.loads((FOLDER / "backfill_manager.json").read_text())
+RULES: Final = [
+    rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
+PANELS: Final = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS: Final = [target["expr"] for panel in PANELS for target in panel["targets"]] + [
+    rule["expr"] for rule in RULES
+]
+_OF_PROMETHEUS: Final = {"instance", "job"}  # labels that it adds to what it scrapes
+_SERIES: Final = re.compile(r"(bfm_\w+)(?:\{([^}]*)\})?")
+
+
+@pytest.fixture
+def labels(api: ApiFixture) -> dict[str, set[str]]:
+    """Of each series that a state with a bit of everything has."""
+    api.backfill(3)
+    api.manager.tick()
+    api.call("POST", "/dags/flights/runs")
+    api.manager.leader.heartbeat(api.clock.now(), ticks=3, commits=2, tick_ms=4.0, commit_ms=3.0)
+    text = api.call("GET", "/metrics").text
+    found: dict[str, set[str]] = {}
+    for name, of_it in re.findall(r"^(bfm_\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
+        found.setdefault(name, set()).update(re.findall(r"(\w+)=", of_it))
+    return found
+
+
+def test_every_expression_is_of_metrics_that_are_there(labels: dict[str, set[str]]) -> None:
+    for expression in EXPRESSIONS:
+        series = _SERIES.findall(expression)
+        assert series, expression
+        grouped = {label.strip() for by in re.findall(r"\bby \(([^)]*)\)", expression) for label in by.split(",")}
+        for name, selected in series:
+            assert name in labels, expression
+            known = labels[name] | _OF_PROMETHEUS
+            assert {*re.findall(r"(\w+)=", selected), *grouped} <= known, expression
+
+
+def test_legends_name_labels_that_their_expression_keeps() -> None:
+    for panel in PANELS:
+        for target in panel["targets"]:
+            kept = ",".join(re.findall(r"\bby \(([^)]*)\)", target["expr"]))
+            for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                assert label in kept, target
+
+
+def test_panels_have_titles_and_units_and_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
+    for panel in PANELS:
+        assert panel["title"] and panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+    for a, b in combinations(places, 2):
+        beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+        assert beside or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+    assert all(place["x"] + place["w"] <= 24 for place in places)
+
+
+def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule["annotations"]["summary"] and rule["annotations"]["action"] and rule["labels"]["severity"]
