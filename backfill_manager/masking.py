@@ -47,8 +47,8 @@ _HARMLESS: Final = (
 _NAME: Final = (
     r"(?i:passw(?:or)?ds?|passphrases?|passcodes?|secrets?|tokens?|credentials?|authorization"
     r"|(?:api|access|account|private|secret|shared|signing|encryption|master)[_. -]?keys?"
-    r"|(?<![a-z0-9])(?:pwd?|sas)|(?<=[?&])sig(?==)|(?-i:Pwd)|(?<=[_-])pass|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])"
-    + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
+    r"|(?<![a-z0-9])(?:pwd?|sas)|(?<=[?&])sig(?==)|(?-i:Pwd)|(?<=[_-])pass|(?<![a-z0-9_.-])pass(?=[ ]?=)"
+    r"|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])" + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
 _SECRET_NAME: Final = _Pattern(_NAME)
 _HINTS: Final = (
@@ -64,6 +64,10 @@ _HINTS: Final = (
     "cookie",
     "identified",
     "sig=",  # of a shared access signature in an address
+    "mysql",
+    "mariadb",
+    "curl",
+    "auth",
 )  # one is in each such name
 _QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
 # A value without quotes goes on after a comma (a list, a password that has one), unless another name begins there, or it is
@@ -105,12 +109,22 @@ _PAIR: Final = _Pattern(
     rf"""(?P<before>(?:(?P<pair>\(\s{{0,9}}[bfru]?["'])|["']--?)[\w.-]{{0,40}}?{_NAME}["']\s{{0,9}},\s{{0,9}}[bfru]?)"""
     rf"""(?P<value>{_QUOTED})(?(pair)(?=\s{{0,9}}\)))"""
 )
+_AUTH: Final = _Pattern(
+    rf"""(?P<before>\bauth[ ]?=[ ]?\(\s{{0,9}}["'][^"'\n]{{0,200}}["']\s{{0,9}},\s{{0,9}})(?P<value>{_QUOTED})"""
+)
 _BEHIND: Final = _Pattern(
     rf"""(?i:(?P<before>(?:(?<!\w)identified[ ]by|(?!(?<!\w)tokens?\W){_NAME}["'`]?)\s{{1,9}}))(?P<value>{_QUOTED})"""
 )
 _OPTION: Final = _Pattern(
-    rf"""(?P<before>(?<![\w-])--?[\w.-]{{0,40}}?{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
+    r"""(?P<before>(?:(?<![\w-])--?[\w.-]{0,40}?|(?<![\w.-])(?:spark|fs)\.[\w.-]{0,80}?)"""
+    rf"""{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
     r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-](?:\S*[^\s\"')\]},;])?)"
+)
+# Options that have no such name: `mysql -px`, `sshpass -p x`, `curl -u user:x`.
+_COMMANDS: Final = (
+    _Pattern(r"(\b(?:mysql|mariadb)\w{0,20}\b[^\n|;]{0,200}? -p)[^\s'\"]+"),
+    _Pattern(r"(\bsshpass -p ?['\"]?)[^\s'\"]+"),
+    _Pattern(r"(\bcurl\b[^\n|;]{0,500}? (?:-u|--user)[ =]?['\"]?[^\s:'\"]{1,200}:)[^\s'\"]+"),
 )
 _ELEMENT: Final = _Pattern(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
 _COOKIE: Final = _Pattern(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
@@ -154,9 +168,9 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
     lower = text.lower()
     if not any(one in lower for one in _HINTS):
         return text
-    for pattern in (_BEARER, _COOKIE, _ELEMENT, _PRIVATE_KEY):
+    for pattern in (_BEARER, _COOKIE, _ELEMENT, _PRIVATE_KEY, *_COMMANDS):
         text = pattern.sub(rf"\1{MASK}", text)
-    for pattern in (_PAIR, _OPTION, _BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED):
+    for pattern in (_PAIR, _AUTH, _OPTION, _BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED):
         text = pattern.sub(_hidden, text)
     return _without_compared(_ALIASED.sub(_hidden_alias, text))
 
@@ -165,7 +179,7 @@ def mask_code(code: str, more: tuple[str, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
     code = _TEXT_OF_CODE.sub(_masked_text_of_code, _without_known(code, more))
-    for pattern in (_PAIR, _BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL):
+    for pattern in (_PAIR, _AUTH, _BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL):
         code = pattern.sub(_hidden, code)
     code = _ALIASED.sub(_hidden_alias, code)
     return _without_compared(code) if _SQL_FILE.match(code) else code

@@ -314,7 +314,37 @@ def test_of_plans_of_spark_what_something_secret_is_compared_with_is_masked(plan
 
 
 @pytest.mark.parametrize(
-    "piece", ["token#1 = a(b(", "token 'x' ), ", "select 'token' , (token", "between 'a", "values (((", "and `"]
+    ("line", "shown"),
+    [
+        ("mysql -h db -u me -popen.up sales", "mysql -h db -u me -p*** sales"),
+        ("mysqldump -u me -p sales", "mysqldump -u me -p sales"),
+        ("sshpass -p open.up ssh host -p 22", "sshpass -p *** ssh host -p 22"),
+        ("curl -s -u me:open.up https://host", "curl -s -u me:*** https://host"),
+        ("curl --user 'me:open.up' https://host", "curl --user 'me:***' https://host"),
+        ("spark-submit --master local -p 3", "spark-submit --master local -p 3"),
+        ("spark.hadoop.fs.s3a.secret.key  open.up", "spark.hadoop.fs.s3a.secret.key  ***"),
+        ("get(url, auth=('me', 'open.up'))", "get(url, auth=('me', '***'))"),
+        ("user=me pass=open.up", "user=me pass=***"),
+        ("fail=2 pass=5", "fail=2 pass=5"),
+    ],
+)
+def test_passwords_of_commands_and_settings_are_masked(line: str, shown: str) -> None:
+    assert mask_text(line) == shown
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "mysql ",
+        "curl -u ",
+        "auth=('a', ",
+        "token#1 = a(b(",
+        "token 'x' ), ",
+        "select 'token' , (token",
+        "between 'a",
+        "values (((",
+        "and `",
+    ],
 )
 def test_a_long_text_is_searched_for_sql_once(piece: str) -> None:
     mask_text("select token " + piece * (300_000 // len(piece)))
