@@ -239,8 +239,9 @@ def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) ->
     return document(
         resources.Dag.model_fields, row,
         description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
-        schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone, owner=spec.owner,
-        version=row.current_version, tags=json.loads(row.tags_json),
+        schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone,
+        owner=spec.owner and mask_text(spec.owner),
+        version=row.current_version, tags=[mask_text(tag) for tag in json.loads(row.tags_json)],
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
         next_due_at=upcoming[0]["due_at"] if upcoming else None,
         inactive_since=None if row.is_active else row.updated_at,

@@ -14,7 +14,7 @@ from support.page_checks import Page
 from support.page_client import browser_of
 
 from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
-from backfill_manager.model.records import Backfill, CheckResult, DagRun, DagVersion, Request, Response, TaskLog
+from backfill_manager.model.records import Backfill, CheckResult, DagRow, DagRun, DagVersion, Request, Response, TaskLog
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -37,6 +37,7 @@ def ground() -> InMemoryManager:
 
     spec = dag_spec(
         "flights", "clean", "delays", upstream={"delays": ["clean"]}, description="With password=doc-secret",
+        owner="token=own-secret",
         params={**PARAMS, "warehouse_token": "dag-secret", "depth": 3, "source": "s3://me:url-secret@host/x"},
         each={"delays": {"kind": "sql", "sql": "SELECT read('x', password => 'sql-secret')"}},
     )  # fmt: skip
@@ -105,11 +106,16 @@ def test_no_page_and_no_answer_of_the_api_has_a_secret(ground: InMemoryManager, 
     assert "-secret" not in "".join(row.message for row in ground.store.read(Response))
 
 
-def test_what_is_no_secret_is_still_shown(browser: TestClient) -> None:
+def test_what_is_no_secret_is_still_shown(ground: InMemoryManager, browser: TestClient) -> None:
     (clean, _) = browser.get(f"/api/v1{RUN}/tasks").json()["items"]
     assert clean["result"] == {"api_key": "***", "rows": 3, "token_count": 5, "said": "*** is right", "dsn": "***"}
     assert browser.get(f"/api/v1{RUN}").json()["conf"] == {"db_password": "***", "full": True}
-    assert browser.get("/api/v1/dags/flights").json()["description"] == "With password=***"
+    rows = Changes()
+    rows.put(ground.store.read(DagRow)[0].evolve(tags_json='["token:tag-secret", "daily"]'))
+    ground.leader.commit(rows)
+    shown = browser.get("/api/v1/dags/flights").json()
+    assert (shown["description"], shown["owner"]) == ("With password=***", "token=***")
+    assert shown["tags"] == ["token:***", "daily"]
     shown = browser.get("/api/v1/dags/flights").json()["params"]
     assert shown == {**PARAMS, "warehouse_token": "***", "depth": 3, "source": "s3://***@host/x"}
 
