@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
 IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
+MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
 MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
 MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
 _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
@@ -95,6 +96,8 @@ class RunningTask:
     listener: Listener
     turns: TurnHolder
     process: _Process | None = None
+    starts: int = 0  # processes that were given it; more than one if one ended before it had begun
+    has_begun: bool = False  # the task's own code runs, or did
     is_stopped: bool = False
     outcome: Outcome | None = None  # as its process reports it
     tables: tuple[AccessedTable, ...] = ()  # read and written, as its process reports them
@@ -278,7 +281,7 @@ class TaskProcesses:
         try:
             python = interpreter_of_version(task.order.launch.version)
             self._used.add(python)
-            while not task.is_stopped:
+            while not (task.is_stopped or self._is_closed):
                 warm = self._warm[python]
                 process = warm.pop(0) if warm else self._new(python)
                 with self._lock:
@@ -295,8 +298,10 @@ class TaskProcesses:
         except (NoProcess, OSError) as error:
             task.listener.ended(Postponed(one_line(error)))
             return
+        task.starts += 1
         self._limit_memory(task, process)
-        task.listener.started()
+        if task.starts == 1:
+            task.listener.started()
         if task.is_stopped:  # before it could learn it; from now on SIGTERM reaches its code
             process.signal()
         with suppress(OSError):  # it has ended: the reader learns how
@@ -307,6 +312,9 @@ class TaskProcesses:
         launch, forked = task.order.launch, process.forked
         if launch.memory_mb is None or forked is None or not forked.wait_begun(END_TIMEOUT_S) or forked.pid is None:
             return
+        if task.cgroup is not None:  # of a process that ended before the task had begun
+            task.cgroup.remove()
+            task.cgroup = None
         cgroup = MemoryCgroup.create(launch.ti.task_id, launch.memory_mb)
         if cgroup is not None and cgroup.add(forked.pid):
             task.cgroup = cgroup
@@ -449,6 +457,8 @@ class TaskProcesses:
             self._jvm_work.put(partial(self._open_gateway, process, int(message["number"])))
         elif task is None:
             return
+        elif "begun" in message:
+            task.has_begun = True
         elif "line" in message:
             process.line(str(message["level"]), str(message["line"]))
         elif "request" in message:
@@ -532,7 +542,12 @@ class TaskProcesses:
         self._jvm_work.put(partial(self._release_gateway, process, reusable=ended_by_itself and is_at_rest))
         if task is not None:
             task.turns.release_all()
-            self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))
+            if not (task.has_begun or task.outcome or task.is_stopped) and task.starts < MAX_STARTS:
+                self._jvm_work.put(
+                    partial(self._start, task)
+                )  # none of its code has run: as if it were given its first process
+            else:
+                self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))
 
 
 def _report_end(task: RunningTask, outcome: Outcome) -> None:
