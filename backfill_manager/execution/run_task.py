@@ -18,6 +18,7 @@ from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.preview import Preview, redirect
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
+from backfill_manager.execution.secrets import no_secret
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
@@ -55,7 +56,7 @@ def run_sql_task(
 def run_python_task(
     launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
     refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
-    check_results: CheckResults, rows_before: RowsBefore,
+    check_results: CheckResults, rows_before: RowsBefore, find_secret: Callable[[str], str] = no_secret,
 ) -> Outcome:  # fmt: skip
     """Load the code of its version into this process and run it."""
 
@@ -65,7 +66,7 @@ def run_python_task(
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
         this = WriteContext(
             launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
-            rows_before, _preview(launch, session, turns),
+            rows_before, _preview(launch, session, turns), find_secret,
         )  # fmt: skip
         if this.preview is None:
             record_reads(accesses)
