@@ -34,7 +34,15 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
+from backfill_manager.dags.definition import (
+    CALLBACK_TIMEOUT_S,
+    CALLBACKS,
+    DagSpec,
+    TableRead,
+    TaskKind,
+    TaskSpec,
+    has_macros,
+)
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
 from backfill_manager.schemas.checks import in_code
@@ -80,6 +88,7 @@ class _DagBuilder:
     folder: Path  # where `sql` looks for files
     root: Path | None  # of the bundle; what is not in it would not be in its snapshot either
     default_args: dict[str, Any]
+    params: tuple[str, ...] = ()  # their names
     tasks: dict[str, TaskSpec] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -287,7 +296,25 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
         given = "time_column" if checked.get("time_column") else "partition_column"
         raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
-    return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
+    statement = _statement(text, building, who)
+    if has_macros(statement):
+        _check_macros(statement, None if statement == text else text, building, who)
+    return building.add("sql", name, {**checked, "sql": statement})
+
+
+def _check_macros(statement: str, file: str | None, building: _DagBuilder, who: str) -> None:
+    """`InvalidDag` names the line in the file, or in the text."""
+    collection = _collecting.get()
+    if collection is not None and collection.is_for_task:
+        return
+    from backfill_manager.dags.sql_macros import MacroError, check_macros
+
+    try:
+        check_macros(statement, building.params)
+    except MacroError as error:
+        line = "" if error.line is None else f"line {error.line}" if file else f"line {error.line} of its text"
+        where = ", ".join(part for part in (file, line) if part)
+        raise InvalidDag(f"{who}: {where}: {error}" if where else f"{who}: {error}") from None
 
 
 def _statement(text: Any, building: _DagBuilder, who: str) -> str:
@@ -362,7 +389,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         parse_times(checked, who)
 
     file = collection.file if collection else Path(function.__code__.co_filename)
-    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
+    names = (*checked.get("params", {}), *checked.get("declared_params", {}))
+    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args, names)
     token = _building.set(building)
     try:
         function()

@@ -73,6 +73,11 @@ class TaskSpec:
             object.__setattr__(self, "depends_on_past", True)
 
     @property
+    def has_macros(self) -> bool:
+        """Its SQL is a template, see `sql_macros`."""
+        return self.sql is not None and has_macros(self.sql)
+
+    @property
     def is_callback(self) -> bool:
         return self.calls_back is not None
 
@@ -287,6 +292,10 @@ class DagSpec:
         for name in ("start_date", "end_date"):
             plain[name] = parse_instant(plain[name]) if plain[name] else None
         return cls(**plain)
+
+
+def has_macros(sql: str) -> bool:
+    return "{{" in sql or "{%" in sql
 
 
 def _is_query(text: str) -> bool:
