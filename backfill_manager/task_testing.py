@@ -27,6 +27,7 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.bash_task import run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.executor_runtime import TaskSkipped
 from backfill_manager.execution.executor_task import run_on_executor
@@ -64,13 +65,16 @@ def local_spark(warehouse: str | Path) -> SparkSession:
 
 
 def run_task(spark: SparkSession, dag: Dag, task_id: str, **run: Any) -> TaskRun:
-    """Runs a task to its end; `run` is as in `task_context`."""
+    """Runs a task to its end; `run` is as in `task_context`. The bundle of a bash task is the current folder."""
     this = _write_context(spark, dag, task_id, **run)
     ctx, launch = TaskContext(this), this.launch
     try:
         if launch.task.kind == "sql":
             run_sql(this, ctx)
             result = None
+        elif launch.task.kind == "bash":
+            printed = run_bash(launch, lambda _, line: this.log.info("%s", line), this.find_secret, Path.cwd())
+            result = to_result_json(task_id, printed)
         elif launch.task.kind == "executor":
             context = executor_task_context(launch)
             result = run_on_executor(
