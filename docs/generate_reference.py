@@ -391,7 +391,8 @@ def dag_settings_page() -> str:
             rows.append((code(name), shown, text or DAG_SETTING_TEXTS.get(name, "")))
         sections.append(f"## {title}\n\n" + table(("setting", "default", ""), rows))
     intro = (
-        "Keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)`, `sql(...)` and `bash_task(...)`, and keys of [YAML](../yaml-dags.md). "
+        "Keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)`, `sql(...)` and `bash_task(...)`, and keys of "
+        "[YAML](../yaml-dags.md). "
         "Durations are seconds or a `timedelta`. [How to write DAGs](../authoring.md) has examples."
     )
     return page("Settings of DAGs and tasks", intro, *sections)
