@@ -51,8 +51,8 @@ class ExecutorTaskContext:
 
     def secret(self, name: str) -> str:
         raise RuntimeError(
-            f"ctx.secret({name!r}) is for tasks on the driver's machine: what an executor is sent, others can read there. Call the "
-            "service from a @task, or let the executors' own machines hold what they need"
+            f"ctx.secret({name!r}) is for tasks on the driver's machine: what an executor is sent, others can read there. "
+            "Call the service from a @task, or let the executors' own machines hold what they need"
         )
 
     def result(self, task_id: str) -> Any:
