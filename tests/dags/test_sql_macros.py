@@ -149,6 +149,7 @@ def test_what_is_wrong_with_a_text_is_known_when_it_is_read(text: str, line: int
         ("{{ params.no | date }}", "date is for instants"),
         ("{{ 'monday' | date }}", "Invalid isoformat"),
         ("{{ 'a..b' | identifier }}", "identifier is for a name"),
+        ("{{ 'a${env:HOME}' | identifier }}", "identifier is for a name"),
         ("{% for a in params.many %}{% for b in params.many %}{% for c in params.many %} x x x {% endfor %}{% endfor %}{% endfor %}", "more than 1,000,000 characters"),  # noqa: E501
     ],
 )  # fmt: skip
