@@ -136,21 +136,23 @@ def _read_until_ended(process: subprocess.Popen[bytes], streams: tuple[_Lines, .
         os.close(end)
 
     threading.Thread(target=wait, name="bfm bash", daemon=True).start()
-    with selectors.DefaultSelector() as selector:
-        selector.register(ended, selectors.EVENT_READ)
-        for stream in streams:
-            if not stream.is_closed:
-                selector.register(stream.file, selectors.EVENT_READ, stream)
-        has_ended = False
-        while not has_ended:
-            for key, _ in selector.select():
-                if key.data is None:
-                    has_ended = True
-                    continue
-                key.data.read()
-                if key.data.is_closed:
-                    selector.unregister(key.fileobj)
-    os.close(ended)
+    has_ended = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(ended, selectors.EVENT_READ)
+            for stream in streams:
+                if not stream.is_closed:
+                    selector.register(stream.file, selectors.EVENT_READ, stream)
+            while not has_ended:
+                for key, _ in selector.select():
+                    if key.data is None:
+                        has_ended = True
+                        continue
+                    key.data.read()
+                    if key.data.is_closed:
+                        selector.unregister(key.fileobj)
+    finally:
+        os.close(ended)
     for stream in streams:
         stream.drain()
 
