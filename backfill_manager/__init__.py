@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag as Dag
+    from backfill_manager.dags.authoring import bash_task as bash_task
     from backfill_manager.dags.authoring import condition as condition
     from backfill_manager.dags.authoring import dag as dag
     from backfill_manager.dags.authoring import file as file
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Check", "Dag", "Param", "__version__", "condition", "dag", "file", "on", "rows", "sql", "task"]
+__all__ = ["Check", "Dag", "Param", "__version__", "bash_task", "condition", "dag", "file", "on", "rows", "sql", "task"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -18,6 +19,35 @@ from urllib.parse import quote, quote_plus
 from backfill_manager.sql_masking import mask_sql
 
 MASK: Final = "***"
+
+
+@dataclass(frozen=True, repr=False)
+class NamedSecret:
+    """A value that is a secret for certain, as `ctx.secret` gives it out: it is masked however short or common it is."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return f"NamedSecret({MASK})"
+
+
+Known = str | NamedSecret  # a value that is masked wherever it stands
+_of_this_process: tuple[Known, ...] = ()
+
+
+def hide(value: str) -> None:
+    """From now on this process masks it, in all that it masks: for the process of one try."""
+    global _of_this_process
+    _of_this_process = tuple(dict.fromkeys((*_of_this_process, *known_of(value))))
+
+
+def known_of(value: str) -> tuple[Known, ...]:
+    """What is masked of a secret: the value, and where it is a JSON document, what stands there under names that look secret."""
+    try:
+        document = json.loads(value) if value.lstrip()[:1] in ("{", "[") else None
+    except ValueError:
+        document = None
+    return (NamedSecret(value), *secrets_in(document)) if value.strip() else ()
 
 
 class _Pattern:
@@ -161,7 +191,7 @@ def is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None or name.lower() == "pass"
 
 
-def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
+def mask_text(text: str, more: tuple[Known, ...] = ()) -> str:
     """`password=x` -> `password=***`, `"token": "x"` -> `"token": "***"`, `s3://key:secret@host` -> `s3://***@host`, and values
     of secret variables of the environment (and these `more`) wherever they are."""
     text = _without_known(text, more)
@@ -175,7 +205,7 @@ def mask_text(text: str, more: tuple[str, ...] = ()) -> str:
     return _without_compared(_ALIASED.sub(_hidden_alias, text))
 
 
-def mask_code(code: str, more: tuple[str, ...] = ()) -> str:
+def mask_code(code: str, more: tuple[Known, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
     code = _TEXT_OF_CODE.sub(_masked_text_of_code, _without_known(code, more))
@@ -185,13 +215,13 @@ def mask_code(code: str, more: tuple[str, ...] = ()) -> str:
     return _without_compared(code) if _SQL_FILE.match(code) else code
 
 
-def mask_values(value: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
+def mask_values(value: Any, name: str = "", more: tuple[Known, ...] = ()) -> Any:
     """Masks JSON values: whatever stands under a name that looks secret, the same elsewhere, and secrets in texts as
     `mask_text` does."""
     return _masked(value, name, is_secret(name), more + secrets_in(value, name))
 
 
-def masked_json(text: str | None, more: tuple[str, ...] = ()) -> str | None:
+def masked_json(text: str | None, more: tuple[Known, ...] = ()) -> str | None:
     """The JSON text with its values masked; None when there is nothing to mask in it."""
     value = None if text is None else json.loads(text)
     shown = mask_values(value, more=more)
@@ -203,7 +233,7 @@ def secrets_in(value: Any, name: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(_secrets_in(value, name, is_secret(name))))
 
 
-def unmask(value: Any, current: Any, name: str = "", more: tuple[str, ...] = ()) -> Any:
+def unmask(value: Any, current: Any, name: str = "", more: tuple[Known, ...] = ()) -> Any:
     """What was shown masked and comes back: where it is still as `current` is shown, it is `current`."""
     more = more or secrets_in(current, name)
     if value == mask_values(current, name, more):
@@ -216,6 +246,19 @@ def unmask(value: Any, current: Any, name: str = "", more: tuple[str, ...] = ())
     if isinstance(value, list) and isinstance(current, list) and len(value) == len(current):
         return [unmask(one, other, name, more) for one, other in zip(value, current, strict=True)]
     return value
+
+
+def without_known(value: Any, known: tuple[Known, ...]) -> Any:
+    """A JSON value without these, wherever they stand; nothing else of it is masked."""
+    if isinstance(value, dict):
+        return {without_known(key, known): without_known(one, known) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_known(one, known) for one in value]
+    pattern = _any_of(known)
+    if pattern is None or isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    shown = pattern.sub(MASK, str(value))  # a number may be a secret, too: a PIN
+    return value if shown == str(value) else shown
 
 
 def mask_settings(value: Any, name: str = "") -> Any:
@@ -239,9 +282,9 @@ def without_credentials(url: str) -> str:
     return _USER.sub("", url)
 
 
-def _without_known(text: str, more: tuple[str, ...] = ()) -> str:
+def _without_known(text: str, more: tuple[Known, ...] = ()) -> str:
     """Without what is a secret whatever it stands behind: known values, and what lets one in at a URL."""
-    values = _values_of_environment() + more
+    values = _values_of_environment() + _of_this_process + more
     if values and (known := _any_of(values)):
         text = known.sub(MASK, text)
     if "://" in text:
@@ -249,7 +292,7 @@ def _without_known(text: str, more: tuple[str, ...] = ()) -> str:
     return _ORACLE.sub(rf"\1{MASK}", text) if "jdbc:" in text else text
 
 
-def _masked(value: Any, name: str, hides: bool, more: tuple[str, ...]) -> Any:
+def _masked(value: Any, name: str, hides: bool, more: tuple[Known, ...]) -> Any:
     if isinstance(value, dict):
         return {key: _masked(one, str(key), hides or is_secret(str(key)), more) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -329,21 +372,31 @@ def _is_secret_variable(name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _any_of(values: tuple[str, ...]) -> re.Pattern[str] | None:
+def _any_of(values: tuple[Known, ...]) -> re.Pattern[str] | None:
     """Finds each of them as it is, and as Python, JSON and URLs write it. Left out are those that would hide what is no secret:
-    short ones, words, and paths of files. One of letters or digits alone has to stand for itself: it may be part of a word."""
+    short ones, words, and paths of files, unless they are secrets for certain. One of letters or digits alone has to stand for
+    itself: it may be part of a word; so has a short one."""
     spelled: set[str] = set()
-    for value in values:
-        if len(value) < _MIN_SECRET_LENGTH or value.lower() in _WORDS or (value[0] == "/" and os.path.exists(value)):
+    for known in values:
+        is_certain = isinstance(known, NamedSecret)
+        value = known.value if isinstance(known, NamedSecret) else known
+        if not is_certain and (
+            len(value) < _MIN_SECRET_LENGTH or value.lower() in _WORDS or (value[0] == "/" and os.path.exists(value))
+        ):
             continue
         spelled |= {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
         spelled |= {quote(value, safe=""), quote(value), quote_plus(value)}
         if "\n" in value:
             lines = (line.strip() for line in value.splitlines())
-            spelled |= {line for line in lines if len(line) >= _MIN_LINE_LENGTH}
+            shortest = _MIN_SECRET_LENGTH if is_certain else _MIN_LINE_LENGTH
+            spelled |= {line for line in lines if len(line) >= shortest}
     longest_first = sorted(spelled, key=lambda one: (-len(one), one))  # one may be a part of another
     parts = [
-        rf"(?<![A-Za-z0-9]){one}(?![A-Za-z0-9])" if one.isalpha() or one.isdigit() else re.escape(one)
+        rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" if _may_be_part_of_a_word(one) else re.escape(one)
         for one in longest_first
     ]
     return re.compile("|".join(parts)) if parts else None
+
+
+def _may_be_part_of_a_word(value: str) -> bool:
+    return value.isalpha() or value.isdigit() or len(value) < _MIN_SECRET_LENGTH

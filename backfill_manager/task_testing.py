@@ -16,22 +16,24 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.bash_task import run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.executor_runtime import TaskSkipped
 from backfill_manager.execution.executor_task import run_on_executor
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import to_result_json
+from backfill_manager.execution.secrets import NoSecret, check_secret_name
 from backfill_manager.execution.session import build_session
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
@@ -63,13 +65,16 @@ def local_spark(warehouse: str | Path) -> SparkSession:
 
 
 def run_task(spark: SparkSession, dag: Dag, task_id: str, **run: Any) -> TaskRun:
-    """Runs a task to its end; `run` is as in `task_context`."""
+    """Runs a task to its end; `run` is as in `task_context`. The bundle of a bash task is the current folder."""
     this = _write_context(spark, dag, task_id, **run)
     ctx, launch = TaskContext(this), this.launch
     try:
         if launch.task.kind == "sql":
             run_sql(this, ctx)
             result = None
+        elif launch.task.kind == "bash":
+            printed = run_bash(launch, lambda _, line: this.log.info("%s", line), this.find_secret, Path.cwd())
+            result = to_result_json(task_id, printed)
         elif launch.task.kind == "executor":
             context = executor_task_context(launch)
             result = run_on_executor(
@@ -84,13 +89,14 @@ def run_task(spark: SparkSession, dag: Dag, task_id: str, **run: Any) -> TaskRun
 
 def task_context(spark: SparkSession, dag: Dag, task_id: str, **run: Any) -> TaskContext:
     """The `ctx` of a task. `run` has what its run has: `logical_date` (text in the DAG's zone, or a datetime) of an interval, or
-    `partition_key`; `params` over the DAG's; `results` of tasks upstream, by task id."""
+    `partition_key`; `params` over the DAG's; `results` of tasks upstream, by task id; `secrets`, by name, for `ctx.secret`."""
     return TaskContext(_write_context(spark, dag, task_id, **run))
 
 
 def _write_context(
     spark: SparkSession, dag: Dag, task_id: str, *, logical_date: str | datetime | None = None,
     partition_key: str | None = None, params: Mapping[str, Any] | None = None, results: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> WriteContext:  # fmt: skip
     spec, now = dag.spec, SystemClock().now()
     known = [task.task_id for task in spec.tasks]
@@ -118,5 +124,12 @@ def _write_context(
         dict(results or {}),
     )
     log = logging.getLogger(f"{spec.dag_id}.{task_id}")
-    identity = StateIdentity(secrets.token_hex(6))
-    return WriteContext(launch, lambda: spark, log, lambda: None, identity, TurnHolder(PROCESS_TURNS))
+    identity = StateIdentity(token_hex(6))
+
+    def find_secret(name: str) -> str:
+        if check_secret_name(name) not in (secrets or {}):
+            raise NoSecret(f"{name} is not among the secrets of this test; give it with secrets={{{name!r}: ...}}")
+        return (secrets or {})[name]
+
+    turns = TurnHolder(PROCESS_TURNS)
+    return WriteContext(launch, lambda: spark, log, lambda: None, identity, turns, find_secret=find_secret)

@@ -374,13 +374,14 @@ def dag_settings_page() -> str:
     sections = []
     for title, settings, spec in (
         ("@dag", dag_settings.DagSettings, DagSpec),
-        ("@task and sql", dag_settings.TaskSettings, TaskSpec),
+        ("@task, sql and bash_task", dag_settings.TaskSettings, TaskSpec),
         ("sql only", dag_settings.SqlSettings, TaskSpec),
+        ("bash_task only", dag_settings.BashSettings, TaskSpec),
     ):
         defaults = {name: field.default for name, field in spec.__dataclass_fields__.items()}
         rows: list[tuple[object, ...]] = []
         for name, hint in get_type_hints(settings, include_extras=True).items():
-            if title == "sql only" and name in seen:
+            if title.endswith(" only") and name in seen:
                 continue
             seen.add(name)
             marks = getattr(hint, "__metadata__", ())
@@ -390,7 +391,8 @@ def dag_settings_page() -> str:
             rows.append((code(name), shown, text or DAG_SETTING_TEXTS.get(name, "")))
         sections.append(f"## {title}\n\n" + table(("setting", "default", ""), rows))
     intro = (
-        "Keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)` and `sql(...)`, and keys of [YAML](../yaml-dags.md). "
+        "Keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)`, `sql(...)` and `bash_task(...)`, and keys of "
+        "[YAML](../yaml-dags.md). "
         "Durations are seconds or a `timedelta`. [How to write DAGs](../authoring.md) has examples."
     )
     return page("Settings of DAGs and tasks", intro, *sections)

@@ -78,7 +78,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "uvicorn": frozenset({"api", "web"}),
     "prometheus_client": frozenset({"api"}),
     "itsdangerous": frozenset({"api"}),
-    "jinja2": frozenset({"importers", "web"}),
+    "jinja2": frozenset({"dags", "importers", "web"}),
     "httpx": frozenset({"client"}),
     "openlineage": frozenset({"manager"}),
     "apprise": frozenset({"manager"}),

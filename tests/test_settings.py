@@ -148,6 +148,14 @@ def test_other_variables_that_begin_alike_are_ignored() -> None:
     assert load("", {"BFM_CACHE": "/somewhere", "BFMX": "1", "HOME": "/"}) == load("")
 
 
+def test_secrets_have_places_and_a_secret_is_no_setting() -> None:
+    assert load("").secrets.model_dump() == {"env": "BFM_SECRET_", "files": None, "databricks": None, "allow": None}
+    environ = {"BFM_SECRET_A__B": "x", "BFM_SECRET_TOKEN": "x", "BFM_SECRETS__DATABRICKS": "prod"}
+    settings = load("secrets: {files: run/secrets}", environ)
+    assert (settings.secrets.files, settings.secrets.databricks) == (os.path.abspath("run/secrets"), "prod")
+    assert "beginning of a variable's name" in wrong("secrets: {env: a-b}")[0]
+
+
 def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() -> None:
     text = "stat: ./x\npools:\n  - name: scheduled\n    slots: 0\n    weigth: 3\nlease:\n  seconds: soon\n"
     assert wrong(text, {"BFM_LIMITS__MAX_ACTIVE_RUNS": "-1"}) == [

@@ -73,6 +73,8 @@ def check_place(settings: Settings, clock: Clock) -> Iterator[Check]:
     yield _port(settings)
     if settings.notifications:
         yield _notifications(settings)
+    if settings.secrets.files is not None or settings.secrets.allow is not None:
+        yield _secrets(settings)
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------
@@ -248,6 +250,22 @@ def _notifications(settings: Settings) -> Check:
         advice = "docs/how-to/get-notified.md shows addresses; a manager does not start without them."
         return Check("notifications", "error", str(error), advice)
     return Check("notifications", "ok", f"{', '.join(names)} (`bfm notify test` sends a message)")
+
+
+def _secrets(settings: Settings) -> Check:
+    """Whether the folder can be read, and `allow` names bundles that there are. No secret is read."""
+    secrets, advice = settings.secrets, "docs/how-to/secure-it.md#4-give-tasks-their-secrets"
+    try:
+        count = None if secrets.files is None else sum(not name.startswith(".") for name in os.listdir(secrets.files))
+    except OSError as error:
+        return Check("secrets", "error", f"{secrets.files} can't be read: {error.strerror}", advice)
+    unknown = set(secrets.allow or {}) - {bundle.name for bundle in settings.bundles}
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        return Check("secrets", "warning", f"secrets.allow names no bundle of this configuration: {names}", advice)
+    return Check(
+        "secrets", "ok", "of the environment" if count is None else f"{plural(count, 'file')} in {secrets.files}"
+    )
 
 
 def _port(settings: Settings) -> Check:

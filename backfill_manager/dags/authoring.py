@@ -32,9 +32,17 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
-from backfill_manager.dags.definition import CALLBACK_TIMEOUT_S, CALLBACKS, DagSpec, TableRead, TaskKind, TaskSpec
+from backfill_manager.dags.definition import (
+    CALLBACK_TIMEOUT_S,
+    CALLBACKS,
+    DagSpec,
+    TableRead,
+    TaskKind,
+    TaskSpec,
+    has_macros,
+)
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
 from backfill_manager.schemas.checks import in_code
@@ -49,9 +57,10 @@ from backfill_manager.schemas.waits import rows as rows
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from backfill_manager.schemas.dag_settings import DagSettings, SqlSettings, TaskSettings
+    from backfill_manager.schemas.dag_settings import BashSettings, DagSettings, SqlSettings, TaskSettings
 
 Function = Callable[..., Any]
+MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class _DagBuilder:
     folder: Path  # where `sql` looks for files
     root: Path | None  # of the bundle; what is not in it would not be in its snapshot either
     default_args: dict[str, Any]
+    params: tuple[str, ...] = ()  # their names
     tasks: dict[str, TaskSpec] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -287,13 +297,52 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
         given = "time_column" if checked.get("time_column") else "partition_column"
         raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
-    return building.add("sql", name, {**checked, "sql": _statement(text, building, who)})
+    statement = _text(text, building, who, ".sql", "a statement")
+    if has_macros(statement):
+        _check_macros(statement, None if statement == text else text, building, who)
+    return building.add("sql", name, {**checked, "sql": statement})
 
 
-def _statement(text: Any, building: _DagBuilder, who: str) -> str:
+def _check_macros(statement: str, file: str | None, building: _DagBuilder, who: str) -> None:
+    """`InvalidDag` names the line in the file, or in the text."""
+    collection = _collecting.get()
+    if collection is not None and collection.is_for_task:
+        return
+    from backfill_manager.dags.sql_macros import MacroError, check_macros
+
+    try:
+        check_macros(statement, building.params)
+    except MacroError as error:
+        line = "" if error.line is None else f"line {error.line}" if file else f"line {error.line} of its text"
+        where = ", ".join(part for part in (file, line) if part)
+        raise InvalidDag(f"{who}: {where}: {error}" if where else f"{who}: {error}") from None
+
+
+def bash_task(name: str, command: str, **settings: Unpack[BashSettings]) -> Task:
+    """A command of bash, or a `.sh` file beside the DAG's file: it runs as `bash -euo pipefail` would, and what it prints is its
+    log. Values of the run are variables of its environment (`BFM_INTERVAL_START`, `BFM_PARAM_REGION`, ...), `env` adds others,
+    `secrets` those with values of secrets. An exit code that is not 0 is a failure, `skip_exit_code` (99) skips the task. The
+    last line that it prints is its result."""
+    building = _building.get()
+    if building is None:
+        raise InvalidDag(f"bash_task({name!r}, ...) makes a task: call it in the body of a @dag function")
+    who = _who(name)
+    checked = check_settings("BashSettings", {**settings, "task_id": name}, who)
+    text = _text(command, building, who, ".sh", "a command")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_COMMAND:
+        more = "put what it does into a script, and call that"
+        raise InvalidDag(f"{who}: its command has more than {MAX_COMMAND:,} bytes; {more}")
+    cwd = checked.get("cwd")
+    if cwd is not None and not Path(cwd).is_absolute() and os.path.normpath(cwd).split("/")[0] == "..":
+        raise InvalidDag(f"{who}: cwd must lie in the bundle, or be an absolute path, not {cwd!r}")
+    return building.add("bash", name, {**checked, "bash": text})
+
+
+def _text(text: Any, building: _DagBuilder, who: str, suffix: str, what: str) -> str:
+    """The text itself, or the content of the file that it names."""
     if not isinstance(text, str) or not text.strip():
-        raise InvalidDag(f"{who}: needs a statement, or the name of a .sql file, not {text!r}")
-    if not text.endswith(".sql") or len(text.split()) > 1:
+        raise InvalidDag(f"{who}: needs {what}, or the name of a {suffix} file, not {text!r}")
+    if not text.endswith(suffix) or len(text.split()) > 1:
         return text
     path = Path(os.path.normpath(building.folder / text))
     root = building.root
@@ -362,7 +411,8 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         parse_times(checked, who)
 
     file = collection.file if collection else Path(function.__code__.co_filename)
-    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args)
+    names = (*checked.get("params", {}), *checked.get("declared_params", {}))
+    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args, names)
     token = _building.set(building)
     try:
         function()

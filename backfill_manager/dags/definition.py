@@ -23,7 +23,7 @@ from backfill_manager.schemas.checks import Check
 from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.schemas.waits import ConditionWait, Wait, of_json
 
-TaskKind = Literal["python", "executor", "sql"]
+TaskKind = Literal["python", "executor", "sql", "bash"]
 CallsBack = Literal["success", "failed"]
 CALLBACKS: Final[dict[str, CallsBack]] = {"on_success": "success", "on_failure": "failed"}  # setting -> what it reports
 CALLBACK_TIMEOUT_S: Final = 600.0
@@ -32,7 +32,7 @@ CALLBACK_TIMEOUT_S: Final = 600.0
 @dataclass(frozen=True)
 class TaskSpec:
     """One task. `python` runs in a process of its own on the driver's machine, `executor` wholly on a Spark executor, `sql` is a
-    Spark SQL text.
+    Spark SQL text, `bash` a command in such a process.
 
     A task with `calls_back` is a callback: it runs once what it `watches` has ended so, and does not decide how the run ends."""
 
@@ -65,12 +65,22 @@ class TaskSpec:
     mode: WriteMode = "replace"  # of `into`: as of `ctx.write`
     schema: Literal["merge"] | None = None  # of `into`: adds columns that the table lacks
     checks: tuple[Check, ...] = ()  # of the rows of every table that it writes, before they are committed
+    bash: str | None = None  # of a bash task: its command (execution/bash_task.py)
+    env: tuple[tuple[str, str], ...] = ()  # of `bash`: further variables
+    secrets: tuple[tuple[str, str], ...] = ()  # of `bash`: variables, each with the name of the secret that it gets
+    cwd: str | None = None  # of `bash`: its folder, absolute or in the bundle; None: one of its own, which is empty
+    skip_exit_code: int | None = 99  # of `bash`: skips the task
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
     def __post_init__(self) -> None:
         if self.wait_for_downstream:
             object.__setattr__(self, "depends_on_past", True)
+
+    @property
+    def has_macros(self) -> bool:
+        """Its SQL is a template, see `sql_macros`."""
+        return self.sql is not None and has_macros(self.sql)
 
     @property
     def is_callback(self) -> bool:
@@ -135,7 +145,7 @@ class DagSpec:
 
     @property
     def has_functions(self) -> bool:
-        """It runs code of its bundle; one of SQL tasks alone is all in its definition."""
+        """It runs code of its bundle, or in its interpreter's process; one of SQL tasks alone is all in its definition."""
         return any(task.kind != "sql" or task.is_callback for task in self.tasks)
 
     def is_callback(self, task_id: str) -> bool:
@@ -261,6 +271,8 @@ class DagSpec:
                     del task[name]
             if not task["checks"]:
                 del task["checks"]
+            if task["kind"] != "bash":
+                del task["bash"], task["env"], task["secrets"], task["cwd"], task["skip_exit_code"]
         for name in ("declared_params", "expected_by", "notify"):
             if not plain[name]:
                 del plain[name]
@@ -274,6 +286,8 @@ class DagSpec:
         for task in plain["tasks"]:
             task["upstream"] = tuple(task["upstream"])
             task["waits_for"] = tuple(of_json(wait) for wait in task.get("waits_for", ()))
+            for name in ("env", "secrets"):
+                task[name] = tuple((variable, value) for variable, value in task.get(name, ()))
             task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))
         plain["tasks"] = tuple(TaskSpec(**task) for task in plain["tasks"])
         plain["tags"] = tuple(plain["tags"])
@@ -287,6 +301,10 @@ class DagSpec:
         for name in ("start_date", "end_date"):
             plain[name] = parse_instant(plain[name]) if plain[name] else None
         return cls(**plain)
+
+
+def has_macros(sql: str) -> bool:
+    return "{{" in sql or "{%" in sql
 
 
 def _is_query(text: str) -> bool:

@@ -121,6 +121,11 @@ class TaskContext:
         """End this task as `skipped`."""
         raise TaskSkipped(reason)
 
+    def secret(self, name: str) -> str:
+        """The value of a secret, from where the configuration's `secrets` says. It is masked from then on in all that the manager
+        keeps and shows of this try. Asked for anew each time, so a long task gets what has changed."""
+        return self._this.find_secret(name)
+
     def result(self, task_id: str) -> Any:
         """What an upstream task returned; None if it returned nothing or was skipped. A callback may also read the tasks that it
         watches."""

@@ -36,6 +36,7 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import CommitsOfTry, GroupCommits
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_sql_task
+from backfill_manager.execution.secrets import FindSecret, no_secret
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SESSION_OF, SparkJobGroup, SparkJobs
@@ -80,20 +81,21 @@ class _Try:
 class Executor:
     """`is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` owns the outputs.
     `snapshots` is where snapshots lie now: a state that was moved still names the place where they lay then.
-    `rows_before` is `row_checks.RowsBefore` of a launch, and may read the state. `on_spark_gone(reason)` is called once, from any
-    thread. `with_columns`: see `TableAccesses`."""
+    `find_secret` is for `ctx.secret`. `rows_before` is `row_checks.RowsBefore` of a launch, and may read the state.
+    `on_spark_gone(reason)` is called once, from any thread. `with_columns`: see `TableAccesses`."""
 
     def __init__(
         self, spark: SparkSession, *, servers: ForkServers, on_event: Callable[[m.Event], None], clock: Clock,
         term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], snapshots: Path | None = None,
         grace_s: float = GRACE_S, on_spark_gone: Callable[[str], None] = lambda reason: None,
         on_failure: FailureHandler | None = None, rows_before: RowsBeforeOf = lambda launch, table, number, unit: (),
-        with_columns: bool = False,
+        with_columns: bool = False, find_secret: FindSecret = no_secret,
     ) -> None:  # fmt: skip
         self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
         self._with_columns = with_columns
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure, self._rows_before = on_spark_gone, on_failure, rows_before
+        self._find_secret = find_secret
         self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
@@ -288,6 +290,13 @@ class Executor:
             what = "what this task has written before can't be read from the state"
             raise BackfillManagerError(f"{what}: {one_line(error)}") from error
 
+    def secret(self, it: _Try, name: str) -> str:
+        """See `Secrets.find`. Its log knows the value before its process does, so all that comes after is masked."""
+        found = self._find_secret(name, it.launch.version.bundle)
+        it.lines.add_secret(found.value)
+        it.lines.add("INFO", f"ctx.secret reads {name} from {found.source}")
+        return found.value
+
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
 
@@ -365,6 +374,7 @@ class Executor:
                 of_thread = (it.accesses.all(), it.check_results.all())
                 tables, checks = of_thread if it.running is None else (it.running.tables, it.running.checks)
                 checks = tuple(map(it.lines.check_without_secrets, checks))
+                tables = tuple(map(it.lines.table_without_secrets, tables))
                 self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables, checks))
             finally:
                 it.ended = True
@@ -453,6 +463,7 @@ class _Listener:
         self._executor, self._it = executor, it
         self.line, self.refusal = it.lines.add, partial(executor.refusal, it)
         self.rows_before = partial(executor.rows_before, it)
+        self.secret = partial(executor.secret, it)
 
     def started(self) -> None:
         self._executor.started(self._it)

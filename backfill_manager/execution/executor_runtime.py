@@ -49,6 +49,12 @@ class ExecutorTaskContext:
     def skip(self, reason: str) -> None:
         raise TaskSkipped(reason)
 
+    def secret(self, name: str) -> str:
+        raise RuntimeError(
+            f"ctx.secret({name!r}) is for tasks on the driver's machine: what an executor is sent, others can read there. "
+            "Call the service from a @task, or let the executors' own machines hold what they need"
+        )
+
     def result(self, task_id: str) -> Any:
         """What an upstream task returned; None if it returned nothing or was skipped."""
         if task_id not in self.upstream:

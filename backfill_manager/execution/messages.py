@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
-from backfill_manager.masking import mask_code, mask_text
+from backfill_manager.masking import Known, mask_code, mask_text
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
 from backfill_manager.schemas.checks import CheckOutcome
 
@@ -136,7 +136,7 @@ class CheckedWrite:
     value: float | None = None  # what was compared, see `schemas.checks.Verdict`
     message: str | None = None
 
-    def without_secrets(self, known: tuple[str, ...] = ()) -> CheckedWrite:
+    def without_secrets(self, known: tuple[Known, ...] = ()) -> CheckedWrite:
         """As it is stored: a condition may be written with the value of a param, or of the task's environment."""
         name, message = (None if text is None else mask_text(text, known) for text in (self.name, self.message))
         return replace(self, condition=mask_code(self.condition, known), name=name, message=message)

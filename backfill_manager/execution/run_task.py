@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backfill_manager.dags.importing.task_code import load_dag
+from backfill_manager.dags.importing.task_code import load_dag, snapshot_folder
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
+from backfill_manager.execution.bash_task import BashFailed, run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
 from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSkipped
@@ -18,6 +19,7 @@ from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.preview import Preview, redirect
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
+from backfill_manager.execution.secrets import no_secret
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
@@ -55,17 +57,21 @@ def run_sql_task(
 def run_python_task(
     launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
     refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
-    check_results: CheckResults, rows_before: RowsBefore,
+    check_results: CheckResults, rows_before: RowsBefore, find_secret: Callable[[str], str] = no_secret,
 ) -> Outcome:  # fmt: skip
-    """Load the code of its version into this process and run it."""
+    """Load the code of its version into this process and run it, or run its command."""
 
     def run() -> Succeeded:
+        if launch.task.kind == "bash":
+            printed = run_bash(launch, log, find_secret, snapshot_folder(launch.version, snapshots))
+            result = to_result_json(launch.task.task_id, printed)
+            return Succeeded(result, None, masked_json(result))
         function = _function(launch, snapshots)
         if launch.task.kind == "executor":
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
         this = WriteContext(
             launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
-            rows_before, _preview(launch, session, turns),
+            rows_before, _preview(launch, session, turns), find_secret,
         )  # fmt: skip
         if this.preview is None:
             record_reads(accesses)
@@ -99,7 +105,7 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
     except LostLease as unsure:  # if it does lead, the task runs again; if not, its outcome is not committed
         log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
-    except ExecutorTaskFailed as failed:
+    except (BashFailed, ExecutorTaskFailed) as failed:
         return Failed(mask_text(str(failed)))
     except MemoryError as error:
         lift_memory_limit()

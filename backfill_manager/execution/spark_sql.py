@@ -2,7 +2,7 @@
 
 Parameters: `:interval_start`, `:interval_end`, `:logical_date` (TIMESTAMP), `:run_id`, `:partition_key`, and every
 entry of the run's params whose name is an identifier. A run without interval has no `:interval_start`; using it is an
-error.
+error. A text with `{{ ... }}` or `{% ... %}` has macros, too (dags/sql_macros.py).
 
 Two ways to write, both exactly once:
 - `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
@@ -21,7 +21,7 @@ from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner
 from backfill_manager.execution.write_context import WriteContext
-from backfill_manager.planning.rendering import sql_values
+from backfill_manager.planning.rendering import sql_text, sql_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def run_sql(this: WriteContext, ctx: TaskContext) -> None:
     """Run the task's statements in `ctx.spark`."""
     task = this.launch.task
-    parts = statements(task.sql or "")
+    parts = statements(_text(this.launch))
     if not parts:
         raise InvalidInput(f"sql task {task.task_id!r} has no statement")
     values = parameters(this.launch)
@@ -73,6 +73,14 @@ def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
         raise InvalidInput(
             f"sql task {ctx.task_id!r} uses :{name}, which this run does not have; it has {available}"
         ) from None
+
+
+def _text(launch: TaskLaunch) -> str:
+    """The same in every try: macros have the values of the run."""
+    run = launch.run
+    return sql_text(
+        launch.task, launch.dag, launch.params, run.run_id, run.logical_date, launch.interval, run.partition_key
+    )
 
 
 def parameters(launch: TaskLaunch) -> dict[str, Any]:

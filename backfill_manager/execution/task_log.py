@@ -10,6 +10,7 @@ errors between. Of a long line its two ends are kept: that of a traceback says w
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import deque
@@ -19,8 +20,17 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.messages import CheckedWrite, Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
-from backfill_manager.masking import mask_text, masked_json, secrets_in
+from backfill_manager.execution.messages import (
+    AccessedTable,
+    CheckedWrite,
+    Failed,
+    Outcome,
+    Postponed,
+    Skipped,
+    Succeeded,
+    TaskLaunch,
+)
+from backfill_manager.masking import MASK, Known, known_of, mask_text, masked_json, secrets_in, without_known
 from backfill_manager.model.records import TaskLog
 
 HEAD_LINES: Final = 8_000  # of one try
@@ -52,7 +62,8 @@ class LogLines:
 
     def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
-        self._secrets = secrets_in(launch.params)
+        self._secrets: tuple[Known, ...] = secrets_in(launch.params)
+        self._by_name: tuple[Known, ...] = ()  # of them, what `ctx.secret` has given to this try
         self._lock = threading.Lock()
         self._waiting: list[TaskLog] = []
         self._tail: deque[_Line] = deque()  # not masked yet: most of a flood is thrown away
@@ -87,15 +98,28 @@ class LogLines:
         with self._lock:
             return error in self.masked(self._last_error)
 
+    def add_secret(self, value: str) -> None:
+        """From now on it is masked, in lines that wait to be taken, too."""
+        with self._lock:
+            self._by_name = tuple(dict.fromkeys((*self._by_name, *known_of(value))))
+            self._secrets = tuple(dict.fromkeys((*self._secrets, *self._by_name)))
+            self._waiting = [replace(row, message=self.masked(row.message)) for row in self._waiting]
+
     def masked(self, text: str) -> str:
         """Without secrets: with the environment of the manager, as the task may have taken one out of that of its process."""
         return mask_text(text, self._secrets)
 
     def without_secrets(self, outcome: Outcome) -> Outcome:
         """An outcome whose words are masked. What the task returned is stored as it is, for those that come after it, and
-        masked beside it: who shows it may have another environment."""
+        masked beside it: who shows it may have another environment. But what `ctx.secret` gave is not stored there either."""
         match outcome:
             case Succeeded(result_json=result, shown_json=shown):
+                if self._by_name and result is not None and (stored := self._without_named(result)) != result:
+                    self.add(
+                        "WARNING", f"its result holds the value of a secret, and is stored with {MASK} in its place"
+                    )
+                    result, shown = stored, None if shown is None else self._without_named(shown)
+                    outcome = replace(outcome, result_json=result, shown_json=shown)
                 return replace(outcome, shown_json=masked_json(shown or result, self._secrets) or shown)
             case Failed(error=error):
                 return replace(outcome, error=self.masked(error))
@@ -107,6 +131,18 @@ class LogLines:
     def check_without_secrets(self, checked: CheckedWrite) -> CheckedWrite:
         """What a check found, without secrets of the task's params."""
         return checked.without_secrets(self._secrets)
+
+    def table_without_secrets(self, table: AccessedTable) -> AccessedTable:
+        """A table that it has read or written, whose path may have been made with a secret."""
+        if not self._by_name:
+            return table
+        name, path = (None if text is None else self.masked(text) for text in (table.name, table.path))
+        columns = None if table.columns_json is None else self._without_named(table.columns_json)
+        return replace(table, name=name, path=path, columns_json=columns)
+
+    def _without_named(self, text: str) -> str:
+        """A JSON text without the values that `ctx.secret` gave; everything else is as it was."""
+        return json.dumps(without_known(json.loads(text), self._by_name), ensure_ascii=False)
 
     def take(self) -> tuple[TaskLog, ...]:
         """The lines since the last time."""

@@ -30,17 +30,18 @@ from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
 
-from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
 from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_python_task
+from backfill_manager.execution.secrets import NoSecret, check_secret_name
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.masking import mask_text
+from backfill_manager.masking import hide, mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
@@ -102,7 +103,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
         commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,
         state=order.state, snapshots=order.snapshots, accesses=accesses, check_results=check_results,
-        rows_before=manager.rows_before,
+        rows_before=manager.rows_before, find_secret=manager.secret,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getpid() != own:
@@ -195,6 +196,17 @@ class _Manager:
             raise BackfillManagerError(reply["broken"])
         rows: list[int] = reply["rows"]
         return rows
+
+    def secret(self, name: str) -> str:
+        """The value, which this process masks from then on, as the manager does."""
+        reply = self.request("secret", name=check_secret_name(name))
+        if "invalid" in reply:
+            raise InvalidInput(reply["invalid"])
+        if "broken" in reply:
+            raise NoSecret(reply["broken"])
+        value: str = reply["secret"]
+        hide(value)
+        return value
 
     def _start_listening(self) -> None:
         with self._lock:

@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
-from backfill_manager.errors import AbandonedTry, BackfillManagerError, StateError
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, StateError
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.group_commit import Answer, GroupCommits
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
@@ -84,6 +84,10 @@ class Listener(Protocol):
     def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
         """See `row_checks.RowsBefore`; called in a thread of its own, as it reads the state. `BackfillManagerError` if it
         can't."""
+
+    def secret(self, name: str) -> str:
+        """The value, which this try's log masks from then on; called in a thread of its own. `InvalidInput` and `NoSecret` as
+        `Secrets.find`."""
 
     def ended(self, outcome: Outcome) -> None: ...
 
@@ -219,7 +223,9 @@ class TaskProcesses:
             os.set_blocking(end, False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._wake_lock, self._is_closed = threading.Lock(), False
-        self._reads = ThreadPoolExecutor(1, f"{name}, what tasks wrote before")  # of the state, which may take a while
+        self._reads = ThreadPoolExecutor(
+            1, f"{name}, what tasks ask for"
+        )  # of the state, or secrets: it may take a while
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
@@ -487,6 +493,9 @@ class TaskProcesses:
         if request["request"] == "rows_before":
             self._reads.submit(self._answer_rows_before, process, task, number, request)
             return
+        if request["request"] == "secret":
+            self._reads.submit(self._answer_secret, process, task, number, str(request["name"]))
+            return
         table, shared = str(request["table"]), bool(request["shared"])
         try:
             if request["only_if_free"]:
@@ -516,6 +525,15 @@ class TaskProcesses:
             self._reply(process, {"number": number, "broken": str(error)})
         else:
             self._reply(process, {"number": number, "rows": list(rows)})
+
+    def _answer_secret(self, process: _Process, task: RunningTask, number: int, name: str) -> None:
+        try:
+            reply = {"secret": task.listener.secret(name)}
+        except InvalidInput as error:
+            reply = {"invalid": str(error)}
+        except BackfillManagerError as error:
+            reply = {"broken": str(error)}
+        self._reply(process, {"number": number, **reply})
 
     def _reply(self, process: _Process, reply: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         if not process.channel.try_send(reply, descriptors):

@@ -20,6 +20,7 @@ from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.preview import Preview
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
+from backfill_manager.execution.secrets import no_secret
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
@@ -55,6 +56,7 @@ class WriteContext:
     check_results: CheckResults = field(default_factory=CheckResults)
     rows_before: RowsBefore = lambda table, number, unit: ()  # no runs before it are known
     preview: Preview | None = None
+    find_secret: Callable[[str], str] = no_secret  # the value of a name; raises `InvalidInput` or `NoSecret`
 
     @property
     def spark(self) -> SparkSession:

@@ -23,6 +23,7 @@ from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
@@ -159,6 +160,7 @@ class Manager:
             slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed, rows_before=partial(rows_before, store),
             with_columns=term.lineage is not None,
+            find_secret=Secrets(settings.secrets, lambda: spark).find,
         )  # fmt: skip
         planner = Planner(
             spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=events.put,

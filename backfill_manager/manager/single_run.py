@@ -22,6 +22,7 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.session import SparkProvider
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.event_queue import EventQueue
@@ -97,6 +98,7 @@ def run_dag_once(
                 session.get(state.pools.values()), servers=servers, on_event=events.put, clock=clock, term=leader.term,
                 is_leader=lambda: not has_ended.is_set(), state=identity_of(store, leader.row),
                 slots={pool.name: pool.slots for pool in state.pools.values()}, on_spark_gone=on_spark_gone,
+                find_secret=Secrets(settings.secrets, session.get).find,
             )  # fmt: skip
             register_tables(session.get())
             loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)

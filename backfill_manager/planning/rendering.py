@@ -1,6 +1,6 @@
 """What the tasks of a run will see: its interval, its params, and the SQL of its tasks with the values of its parameters.
 
-`sql_values` is what a `sql` task hands to Spark, too. Secrets are masked in what is shown.
+`sql_values` is what a `sql` task hands to Spark, too, and `sql_text` its text. Secrets are masked in what is shown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from backfill_manager.clock import format_instant
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import MASK, is_secret, mask_code, mask_values
 
 Interval = tuple[datetime, datetime]
@@ -47,6 +48,37 @@ def sql_values(
     return values
 
 
+def sql_text(
+    task: TaskSpec, dag: DagSpec, params: Mapping[str, Any], run_id: str, logical_date: datetime | None,
+    interval: Interval | None, partition_key: str | None,
+) -> str:  # fmt: skip
+    """The SQL of a task with the values of its macros in it. `InvalidInput` for one that this run does not have."""
+    if not task.has_macros:
+        return task.sql or ""
+    from backfill_manager.dags.sql_macros import MacroError, MacroInterval, render_macros
+
+    values = {
+        "dag_id": dag.dag_id, "task_id": task.task_id, "run_id": run_id, "params": dict(params), "logical_date": logical_date,
+        "interval": None if interval is None else MacroInterval(*interval), "partition_key": partition_key,
+    }  # fmt: skip
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return render_macros(task.sql or "", given, dag.timezone)
+    except MacroError as error:
+        raise InvalidInput(f"sql task {task.task_id!r}: {error}") from None
+
+
+def _shown_sql(task: TaskSpec, dag: DagSpec, run: PlannedRun, params: Mapping[str, Any]) -> str | None:
+    """With a comment in front, and its macros as they are, where these have no values in such a run."""
+    if task.sql is None:
+        return None
+    try:
+        text = sql_text(task, dag, mask_values(params), run.run_id, run.logical_date, run.interval, run.partition_key)
+    except InvalidInput as error:
+        text = f"-- {' '.join(str(error).split())}\n{task.sql}"
+    return mask_code(text)
+
+
 def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str]) -> dict[str, Any]:
     """The document `resources.RenderedRun` of these tasks."""
     params = {**dag.params, **run.conf}
@@ -58,7 +90,7 @@ def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str]) -> dict[str
         "partition_key": run.partition_key, "params": mask_values(params),
         "sql_parameters": {name: MASK if is_secret(name) else literal(mask_values(value)) for name, value in values.items()},
         "tasks": [
-            {"task_id": task.task_id, "kind": task.kind, "sql": mask_code(task.sql) if task.sql else task.sql, "into": task.into}
+            {"task_id": task.task_id, "kind": task.kind, "sql": _shown_sql(task, dag, run, params), "into": task.into}
             for task in dag.in_order
             if task.task_id in task_ids
         ],

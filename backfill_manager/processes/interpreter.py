@@ -18,6 +18,7 @@ from typing import Any, Final
 from backfill_manager import __version__
 from backfill_manager.errors import InvalidInput, shorten
 from backfill_manager.masking import mask_text
+from backfill_manager.settings.model import SECRET_PREFIX
 
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
 _OF_ONE_INTERPRETER: Final = frozenset(
@@ -58,9 +59,12 @@ _fitting: set[str] = set()
 
 def environment_for(python: str | None) -> dict[str, str]:
     """Environment variables of a process that runs code of a bundle: the manager's, but no way into its JVM: such a process
-    would otherwise be given, and could stop, the session that tasks are running in. `python`: another interpreter, which
+    would otherwise be given, and could stop, the session that tasks are running in; and no secrets, which `ctx.secret` gives out
+    by name. `python`: another interpreter, which
     knows itself where its packages are; None is the manager's own, which gets the manager's module path."""
-    environ = {name: value for name, value in os.environ.items() if name not in OUR_JVM}
+    environ = {
+        name: value for name, value in os.environ.items() if name not in OUR_JVM and not name.startswith(SECRET_PREFIX)
+    }
     if python is None:
         return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return {name: value for name, value in environ.items() if name not in _OF_ONE_INTERPRETER}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -137,6 +138,19 @@ def _as_mapping(rule: str) -> BeforeValidator:
     return BeforeValidator(_checked(rule, lambda value: isinstance(value, Mapping) and value, dict))
 
 
+def _as_variables(value: Any) -> tuple[tuple[str, str], ...]:
+    """Pairs, as a `TaskSpec` holds them."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be variables and their values, such as {{'REGION': 'eu'}}, not {value!r}")
+    for name, one in value.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            rule = "the name of a variable: letters, digits and `_`, not BFM_..., which are the run's"
+            raise ValueError(f"must have {rule}, not {name!r}")
+        if isinstance(one, bool) or not isinstance(one, str | int | float):
+            raise ValueError(f"must have text for {name}, not {one!r}")
+    return tuple((name, str(one)) for name, one in value.items())
+
+
 def _as_names(value: Any) -> Any:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -258,6 +272,16 @@ Schedule = Annotated[
     PlainValidator(read_schedule),  # dags.schedule.timetable checks the rest
     WithJsonSchema({"anyOf": [{"type": ["string", "null"]}, _DURATION, _ON], "examples": _SCHEDULES}),
 ]
+_VARIABLE: Final = re.compile(r"(?!BFM_)[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLES: Final[dict[str, Any]] = {
+    "type": "object", "propertyNames": {"pattern": f"^{_VARIABLE.pattern}$"}, "additionalProperties": {"type": "string"},
+}  # fmt: skip
+Variables = Annotated[
+    dict[str, str], PlainValidator(_as_variables),
+    WithJsonSchema({**_VARIABLES, "additionalProperties": {"type": ["string", "number"]}}),
+]  # fmt: skip
+SecretVariables = Annotated[dict[str, str], PlainValidator(_as_variables), WithJsonSchema(_VARIABLES)]
+ExitCode = Annotated[int, Field(ge=1, le=255)]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
@@ -344,6 +368,30 @@ class SqlSettings(TaskSettings, _OfSql, total=False):
     pass
 
 
+class _OfBash(TypedDict, total=False):
+    env: Annotated[
+        Variables, _help("Variables of its environment, beside those of the manager and of the run (`BFM_...`).")
+    ]
+    secrets: Annotated[
+        SecretVariables,
+        _help("Variables that get the values of secrets, as `ctx.secret` reads them: `{PGPASSWORD: db-password}`."),
+    ]
+    cwd: Annotated[
+        Text | None,
+        _help(
+            "Its folder: absolute, or one of the bundle, in which nothing is to be written; null: a new one, which is empty."
+        ),
+    ]
+    skip_exit_code: Annotated[
+        ExitCode | None, _help("The exit code with which it skips itself; null: any but 0 is a failure.")
+    ]
+
+
+@with_config(_CONFIG)
+class BashSettings(DefaultArgs, _OfBash, total=False):
+    task_id: Name
+
+
 class _OfDag(TypedDict, total=False):
     dag_id: Annotated[Name, _help("Its name, in every command and table; no other DAG has it.")]
     schedule: Annotated[
@@ -403,12 +451,13 @@ class YamlDefaultArgs(_OfTask, total=False):
     on_failure: Annotated[Reference | None, _help("Called with `ctx` when the task has failed.")]
 
 
-KINDS: Final = ("sql", "python", "executor")  # what a task runs; exactly one of them
+KINDS: Final = ("sql", "python", "executor", "bash")  # what a task runs; exactly one of them
 _TASK_RULES: Final[dict[str, Any]] = {
     "oneOf": [{"required": [kind]} for kind in KINDS],
     "not": {
         "anyOf": [
             {"required": ["executor", "checks"]},
+            {"required": ["bash", "checks"]},
             {"required": ["sql", "checks"], "not": {"required": ["into"]}},
         ]
     },
@@ -418,17 +467,21 @@ _TASK_RULES: Final[dict[str, Any]] = {
         "partition_column": ["sql", "into"],
         "mode": ["sql", "into"],
         "schema": ["sql", "into"],
+        **{name: ["bash"] for name in ("env", "secrets", "cwd", "skip_exit_code")},
     },
 }
 
 
 @with_config(ConfigDict(**_CONFIG, json_schema_extra=_TASK_RULES))
-class YamlTask(YamlDefaultArgs, _OfOutput, _OfSql, total=False):
-    """A task: what it runs (exactly one of sql, python and executor), what it comes after, its settings."""
+class YamlTask(YamlDefaultArgs, _OfOutput, _OfSql, _OfBash, total=False):
+    """A task: what it runs (exactly one of sql, python, executor and bash), what it comes after, its settings."""
 
     sql: Annotated[Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it.")]
     python: Annotated[Reference, _help("Called with `ctx`, in a process of its own on the driver's machine.")]
     executor: Annotated[Reference, _help("Called with `ctx` wholly on a Spark executor.")]
+    bash: Annotated[
+        Text, _help("A command, or a .sh file beside it, with the values of the run in `$BFM_INTERVAL_START`, ...")
+    ]
     after: Annotated[After, _help("The task, or tasks, that it waits for.")]
 
 

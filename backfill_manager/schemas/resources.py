@@ -355,7 +355,7 @@ class DagTask(Resource):
     """A task of a DAG's current version."""
 
     task_id: str = Field(description="Its id, unique within the DAG.")
-    kind: str = Field(description="What runs: `python` or `sql`.")
+    kind: str = Field(description="What runs: `python`, `executor`, `sql` or `bash`.")
     upstream: tuple[str, ...] = Field(description="Ids of the tasks that it waits for.")
     downstream: tuple[str, ...] = Field(description="Ids of the tasks that wait for it.")
     trigger_rule: str | None = Field(description="When it starts, by the states of those upstream; null of a callback.")
@@ -585,7 +585,7 @@ class RenderedTask(Resource):
     """What a task will run."""
 
     task_id: str = Field(description="Its id.")
-    kind: str = Field(description="`sql`, `python` or `executor`.")
+    kind: str = Field(description="`sql`, `python`, `executor` or `bash`.")
     sql: str | None = Field(description="Of a `sql` task: its statements.")
     into: str | None = Field(description="The table that the last statement's rows go to.")
 

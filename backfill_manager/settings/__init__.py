@@ -12,6 +12,7 @@ from backfill_manager.settings.model import (
     LimitSettings,
     PoolSettings,
     RetentionSettings,
+    SecretSettings,
     Settings,
     SparkSettings,
     TokenSettings,
@@ -20,6 +21,6 @@ from backfill_manager.settings.model import (
 
 __all__ = [
     "DEFAULT_CONF", "GIT_TRANSPORTS", "PARSERS", "PARSER_GROUP", "ApiSettings", "BundleRules", "BundleSettings",
-    "DirectorySettings", "LimitSettings", "PoolSettings", "RawSettings", "RetentionSettings", "Settings", "SparkSettings",
-    "TokenSettings", "load_settings", "settings_and_places", "unknown_parser",
+    "DirectorySettings", "LimitSettings", "PoolSettings", "RawSettings", "RetentionSettings", "SecretSettings", "Settings",
+    "SparkSettings", "TokenSettings", "load_settings", "settings_and_places", "unknown_parser",
 ]  # fmt: skip

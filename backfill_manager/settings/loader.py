@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from backfill_manager.errors import InvalidConfig, nearest
-from backfill_manager.settings.model import DEFAULT_POOLS, Settings
+from backfill_manager.settings.model import DEFAULT_POOLS, SECRET_PREFIX, Settings
 from backfill_manager.value_rules import CATALOG_SCHEMA, describe_error
 from backfill_manager.yaml_reader import Loc, YamlError, decode, read_documents
 
@@ -124,6 +124,8 @@ def _resolve_paths(values: dict[str, Any], folder: Path) -> None:
         resolve(values, "state")
     resolve(values, "warehouse")
     resolve(values, "snapshots")
+    if isinstance(secrets := values.get("secrets"), dict):
+        resolve(secrets, "files")
     bundles = values.get("bundles")
     for bundle in bundles if isinstance(bundles, list) else ():
         if not isinstance(bundle, dict):
@@ -150,7 +152,7 @@ def _complete_pools(raw: RawSettings) -> None:
 
 def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
     for variable in sorted(environ):
-        if not variable.startswith(_PREFIX):
+        if not variable.startswith(_PREFIX) or variable.startswith(SECRET_PREFIX):
             continue
         parts = variable.removeprefix(_PREFIX).lower().split("__")
         if len(parts) == 1 and parts[0] not in Settings.model_fields:

@@ -31,6 +31,7 @@ from backfill_manager.value_rules import (
     read_number,
 )
 
+SECRET_PREFIX: Final = "BFM_SECRET_"  # of variables that no process with code of a bundle is given
 PARSERS: Final = ("standard", "single_pass", "event")
 PARSER_GROUP: Final = "backfill_manager.bundle_parsers"  # entry points of installed packages
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
@@ -478,6 +479,33 @@ class NotificationSettings(_Section):
         return self
 
 
+class SecretSettings(_Section):
+    """Where `ctx.secret(name)` looks for a secret, in this order. The manager looks; what it finds is stored nowhere."""
+
+    env: Annotated[
+        Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", "the beginning of a variable's name such as `BFM_SECRET_`")]
+        | None,
+        _doc(
+            "Variables of the manager's environment that begin so: with `BFM_SECRET_` the secret `db-password` is "
+            "`BFM_SECRET_DB_PASSWORD`. null: none."
+        ),
+    ] = SECRET_PREFIX
+    files: Annotated[
+        NonEmpty | None,
+        _doc(
+            "A folder with a file for each secret, as Kubernetes, Docker and systemd mount them, such as `/run/secrets`."
+        ),
+    ] = None
+    databricks: Annotated[NonEmpty | None, _doc("A secret scope of Databricks, read through `dbutils`.")] = None
+    allow: Annotated[
+        dict[str, list[NonEmpty]] | None,
+        _doc(
+            "The secrets that each bundle may read: names, or patterns such as `sales_*`; a bundle that is not here may read "
+            "none. null: each may read all."
+        ),
+    ] = None
+
+
 class SparkSettings(_Section):
     master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
     conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
@@ -508,4 +536,5 @@ class Settings(_Section):
     api: ApiSettings = _DEFAULTS
     notifications: Annotated[list[NotificationSettings], _unique("name")] = []
     openlineage: Annotated[OpenLineageSettings | None, _doc("null: no events are sent.")] = None
+    secrets: SecretSettings = _DEFAULTS
     spark: SparkSettings = _DEFAULTS

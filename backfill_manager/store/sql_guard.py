@@ -1,4 +1,5 @@
-"""SQL as text: its statements, and whether it is one query and nothing else, as far as can be decided without an engine.
+"""SQL as text: its statements, whether it is one query and nothing else, as far as can be decided without an engine, and names
+and values quoted so that nothing from outside becomes code.
 
 `single_query` is the first of two checks: each engine then parses the text itself, as a query only, before it runs it.
 """
@@ -61,3 +62,18 @@ def tables_named(sql: str, known: list[str]) -> list[str]:
     """Those of the known tables whose name occurs in the text; the only ones an engine needs to look at."""
     words = {word.lower() for word in re.findall(r"\w+", sql)}
     return [name for name in known if name in words]
+
+
+def identifier(name: str) -> str:
+    """A name, quoted."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def string_literal(value: str) -> str:
+    """A string, quoted: all but letters, digits and a few other characters become escapes, quotes and backslashes too."""
+
+    def escaped(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+    return "'" + re.sub(r"[^A-Za-z0-9 _\-.:/]", escaped, value) + "'"

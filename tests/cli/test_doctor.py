@@ -84,6 +84,9 @@ def test_a_wrong_configuration_is_an_error_and_the_machine_is_checked_all_the_sa
         ),
         ({"notifications": [{"name": "ops", "url_env": "NO_SUCH"}]}, "notifications", "error", "no variable NO_SUCH"),
         ({"notifications": [{"name": "ops", "url": "json://127.0.0.1:9"}]}, "notifications", "ok", "ops"),
+        ({"secrets": {"files": "no-such"}}, "secrets", "error", "no-such can't be read: No such file"),
+        ({"secrets": {"files": "dags"}}, "secrets", "ok", "files in"),
+        ({"secrets": {"allow": {"shopp": ["a"]}}}, "secrets", "warning", "no bundle of this configuration: shopp"),
         ({"state": "manager.yaml/state"}, "state", "error", "manager.yaml: Not a directory"),
     ],
 )

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from support.bundle_folder import BundleFolder
 from support.own_process import OwnProcess
 
-from backfill_manager import dag, sql, task
+from backfill_manager import bash_task, dag, sql, task
 from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.bundles.files import may_make_dags
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -29,7 +29,14 @@ from backfill_manager.dags.yaml.text import documents_of
 from backfill_manager.errors import InvalidDag
 from backfill_manager.model.records import DagVersion
 from backfill_manager.model.states import TRIGGER_RULES
-from backfill_manager.schemas.dag_settings import KINDS, DagSettings, DefaultArgs, SqlSettings, settings_of
+from backfill_manager.schemas.dag_settings import (
+    KINDS,
+    BashSettings,
+    DagSettings,
+    DefaultArgs,
+    SqlSettings,
+    settings_of,
+)
 from backfill_manager.settings import LimitSettings
 
 UTC = timezone.utc
@@ -314,8 +321,8 @@ WRONG_TASK = {
     "no settings": ("t:", 1, "DAG 'd', task 't' must be the settings of a task, such as `sql: SELECT 1`, not None"),
     "id": ("a b: {sql: SELECT 1}", 1, "DAG 'd', task 'a b' has an id that must be 1 to 200 letters"),
     "two alike": ("t: {sql: S}\nt: {sql: S}", 2, "'t' is here twice"),
-    "nothing to run": ("t:\n  into: x", 1, "task 't' needs exactly one of sql, python, executor, and has none"),
-    "too much to run": ("t:\n  sql: S\n  python: a:b", 1, "exactly one of sql, python, executor, not sql and python"),
+    "nothing to run": ("t:\n  into: x", 1, "task 't' needs exactly one of sql, python, executor, bash, and has none"),
+    "too much to run": ("t:\n  sql: S\n  python: a:b", 1, "exactly one of sql, python, executor, bash, not sql and python"),
     "misspelt": ("t:\n  sq1: S", 2, "task 't' has no setting 'sq1'; did you mean 'sql'?"),
     "task_id": ("t:\n  sql: S\n  task_id: u", 3, "task 't' has no setting 'task_id'"),
     "value": ("t:\n  sql: S\n  retries: many", 3, "task 't': retries must be a whole number, not 'many'"),
@@ -454,7 +461,7 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     document_values = json_schema.schema()
     of_task = document_values["$defs"]["YamlTask"]["properties"]
     assert set(document_values["properties"]) == {*settings_of(DagSettings), "tasks"}
-    assert set(of_task) == {*settings_of(SqlSettings), *KINDS, "after"} - {"task_id"}
+    assert set(of_task) == {*settings_of(SqlSettings), *settings_of(BashSettings), *KINDS, "after"} - {"task_id"}
     assert set(document_values["$defs"]["YamlDefaultArgs"]["properties"]) == set(settings_of(DefaultArgs))
     message = {**document_values["properties"], **of_task, "default_args": document_values["$defs"]["YamlDefaultArgs"]}
     assert [name for name, entry in message.items() if not entry.get("description")] == []
@@ -465,6 +472,9 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
     unsaid = {
         "dag_id",
         "sql",
+        "bash",
+        "env",
+        "secrets",
         "checks",
         "reads",
         "writes",
@@ -480,7 +490,9 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
 
 def test_every_setting_is_a_field_of_its_spec() -> None:
     callbacks = {"on_success", "on_failure"}
-    assert {*settings_of(SqlSettings)} - callbacks <= {field.name for field in dataclasses.fields(TaskSpec)}
+    assert {*settings_of(SqlSettings), *settings_of(BashSettings)} - callbacks <= {
+        field.name for field in dataclasses.fields(TaskSpec)
+    }
     of_tasks = {"default_args", "depends_on_past", "wait_for_downstream", "waits_for"}
     assert {*settings_of(DagSettings)} - callbacks - of_tasks <= {f.name for f in dataclasses.fields(DagSpec)}
 
@@ -518,6 +530,13 @@ CHECKS = st.lists(
     unique_by=str,
 )
 OF_SQL = {"into": FILLED}
+VARIABLES = st.from_regex(r"[A-Z]{3}_[A-Z0-9]{0,5}", fullmatch=True).filter(lambda name: not name.startswith("BFM_"))
+OF_BASH: dict[str, st.SearchStrategy[Any]] = {
+    "env": st.dictionaries(VARIABLES, FILLED, max_size=3),
+    "secrets": st.dictionaries(VARIABLES, IDS, max_size=3),
+    "cwd": st.none() | st.just("scripts"),
+    "skip_exit_code": st.none() | st.integers(1, 255),
+}
 OF_DAG: dict[str, st.SearchStrategy[Any]] = {
     "schedule": st.sampled_from(["@daily", "0 6 * * MON-FRI", "*/5 * * * *", None, {"seconds": 60}]),
     "start_date": DATES,
@@ -547,8 +566,9 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     }
     for number, name in enumerate(names):
         kind = draw(st.sampled_from(KINDS))
-        runs = {kind: "SELECT 1" if kind == "sql" else "helpers:work"}
-        own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **(OF_SQL if kind == "sql" else {})}))
+        runs = {kind: {"sql": "SELECT 1", "bash": "echo 1"}.get(kind, "helpers:work")}
+        of_kind = {"sql": OF_SQL, "bash": OF_BASH}.get(kind, {})
+        own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **of_kind}))
         if kind == "python" or "into" in own:
             own |= draw(st.fixed_dictionaries({}, optional={"checks": CHECKS}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []
@@ -563,6 +583,8 @@ def in_python(document_values: dict[str, Any], work: Any) -> DagSpec:
             own = {key: value for key, value in chosen.items() if key not in {*KINDS, "after"}}
             if "sql" in chosen:
                 made[name] = sql(name, chosen["sql"], **own)
+            elif "bash" in chosen:
+                made[name] = bash_task(name, chosen["bash"], **own)
             else:
                 made[name] = (task if "python" in chosen else task.executor)(task_id=name, **own)(work)()
         for name, chosen in document_values["tasks"].items():

@@ -51,6 +51,31 @@ def test_names_and_texts_are_never_code(stage: Stage) -> None:
     assert row.asDict() == {"x`y; z": awkward}
 
 
+def test_macros_give_the_values_of_the_run_and_no_code(stage: Stage, table: str) -> None:
+    awkward = "it's \\ ${env:HOME} ${spark.app.name}; DROP TABLE x -- 😀"
+    text = """
+        CREATE TABLE IF NOT EXISTS {{ params.table | identifier }} 
+            (v STRING, n INT, at TIMESTAMP, day DATE, key STRING) USING delta;
+        INSERT INTO {{ params.table | identifier }}
+        SELECT {{ params.v }}, 1 -{{ params.n }}, {{ interval.start }}, {{ interval.start | date }}, :run_id -- {{ params.v }}
+        WHERE 2 IN ({{ params.ids | values }}) {% if params.v == 'none' %} AND false {% endif %}
+    """
+    params = {"table": table, "v": awkward, "n": -2, "ids": [1, 2]}
+    launch = a_launch(kind="sql", sql=text, params=params, timezone="America/New_York")
+    assert isinstance(stage.play(launch), Succeeded)
+    (row,) = stage.spark.table(table).collect()
+    assert (row.v, row.n, row.key) == (awkward, 3, launch.ti.run_id)
+    assert (row.at.timestamp(), str(row.day)) == (day(1).timestamp(), "2012-12-31"), "a day of the DAG's zone"
+    again = dataclasses.replace(launch, ti=dataclasses.replace(launch.ti, launch=2, try_number=2))
+    assert isinstance(stage.play(again), Succeeded)
+    assert stage.spark.table(table).count() == 1, "each try has the same text, so it lands once"
+    failed = stage.play(a_launch(kind="sql", sql="SELECT {{ interval.start }}", interval=None, partition="emea"))
+    assert failed == Failed(
+        "sql task 'work': 'interval' is undefined; this run has dag_id, params, partition_key, run_id, task_id",
+        retryable=False,
+    )
+
+
 def test_a_task_spec_with_an_output_goes_through_json() -> None:
     spec = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1", into="table", time_column="at"),))
     assert DagSpec.from_json(spec.to_json()) == spec

@@ -391,9 +391,12 @@ SparkSqlOperator(task_id="odd", sql="SELECT * FROM t_{{ ds_nodash }}")
     statement = " ".join((spec.task("totals").sql or "").split())
     assert statement == (
         "INSERT INTO IDENTIFIER(:target) SELECT * FROM orders WHERE day = date_format(:logical_date, 'yyyy-MM-dd') AND path = "
-        "concat('s3://in/', date_format(:logical_date, 'yyyyMMdd'), '/x') -- of {{ ds }} AND at < :interval_end AND n > :n"
+        "concat('s3://in/', date_format(:logical_date, 'yyyyMMdd'), '/x') -- of ds AND at < :interval_end AND n > :n"
     )
     assert spec.task("two").sql == "DELETE FROM a;\nDELETE FROM b" and spec.task("totals").retries == 1
+    assert spec.task("odd").sql == "{% raw %}SELECT * FROM t_{{ ds_nodash }}{% endraw %}", (
+        "Spark refuses it, as the remark says"
+    )
     assert made.remarks == [
         "SQLExecuteQueryOperator becomes Spark SQL", "PostgresOperator becomes Spark SQL", "`{{ ds_nodash }}` in a template"
     ]  # fmt: skip

@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 def with_function(launch: TaskLaunch, function: Callable[[Any], Any], folder: Path) -> TaskLaunch:
     """The launch, whose task runs this function. `folder`: where its snapshot is made."""
-    functions = {task.task_id: _of_another_task for task in launch.dag.tasks if task.kind != "sql"}
+    functions = {task.task_id: _of_another_task for task in launch.dag.tasks if task.kind in ("python", "executor")}
     functions[launch.task.task_id] = function
     snapshot = folder / f"snapshot {next(_numbers)}"
     snapshot.mkdir(parents=True)

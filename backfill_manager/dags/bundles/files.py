@@ -22,7 +22,7 @@ from typing import Final
 from backfill_manager.clock import Clock, SystemClock, micros
 from backfill_manager.errors import InvalidInput
 
-CODE: Final = frozenset({".py", ".sql"})
+CODE: Final = frozenset({".py", ".sql", ".sh"})
 DATA: Final = frozenset({".yaml", ".yml", ".json", ".txt", ".csv"})
 YAML_DAGS: Final = (".dag.yaml", ".dag.yml")
 MAX_DATA_FILE_SIZE: Final = 1 << 20  # bytes; a larger one is left out

@@ -40,7 +40,9 @@ def load_dag(version: DagVersion, snapshots: Path | None) -> Dag:
     if dag is None:
         raise InvalidDag(f"{who}: {version.file} makes no such DAG now; {OUTSIDE}")
     spec = DagSpec.from_json(version.definition_json)
-    lost = [task.task_id for task in spec.tasks if task.kind != "sql" and task.task_id not in dag.functions]
+    lost = [
+        task.task_id for task in spec.tasks if task.kind in ("python", "executor") and task.task_id not in dag.functions
+    ]
     if lost:
         raise InvalidDag(f"{who}: {version.file} makes it without {', '.join(lost)} now; {OUTSIDE}")
     return dataclasses.replace(dag, spec=spec)

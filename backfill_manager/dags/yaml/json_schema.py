@@ -46,7 +46,7 @@ def _add_defaults(properties: dict[str, Schema], spec: type[DagSpec] | type[Task
     defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(spec)}
     defaults |= {"on_success": None, "on_failure": None}
     for name, entry in properties.items():
-        if isinstance(defaults.get(name, ...), str | int | float | None) and name not in ("sql", "dag_id"):
+        if isinstance(defaults.get(name, ...), str | int | float | None) and name not in ("sql", "bash", "dag_id"):
             entry["default"] = defaults[name]
 
 

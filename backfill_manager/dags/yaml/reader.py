@@ -12,8 +12,9 @@
         time_column: day
         after: check
 
-Keys are the keywords of `@dag`, and below `tasks` those of `@task` and `sql`, declared in `schemas.dag_settings`. The DAG is
-then made by `authoring` itself, so a file gives the very DAG that Python would have given. What is wrong is raised at its line.
+Keys are the keywords of `@dag`, and below `tasks` those of `@task`, `sql` and `bash_task`, declared in `schemas.dag_settings`.
+The DAG is then made by `authoring` itself, so a file gives the very DAG that Python would have given. What is wrong is raised at
+its line.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from backfill_manager.dags import authoring
 from backfill_manager.dags.definition import CALLBACKS
 from backfill_manager.dags.yaml.text import T, at_line, documents_of, fail_at
 from backfill_manager.errors import InvalidDag, nearest
-from backfill_manager.schemas.dag_settings import KINDS, SqlSettings, TaskSettings, YamlDag, settings_of, validate
+from backfill_manager.schemas.dag_settings import (
+    KINDS,
+    BashSettings,
+    SqlSettings,
+    TaskSettings,
+    YamlDag,
+    settings_of,
+    validate,
+)
 from backfill_manager.yaml_reader import Document, Loc
 
 ImportModule = Callable[[str], ModuleType]
@@ -72,7 +81,7 @@ def find_function(reference: str, import_module: ImportModule, who: str = "") ->
 
 @dataclass(frozen=True)
 class _Task:
-    """An entry of `tasks`: what it runs (of `sql` the text, else the function), its settings, the ids it comes after."""
+    """An entry of `tasks`: what it runs (a text, or the function), its settings, the ids it comes after."""
 
     task_id: str
     kind: str
@@ -87,6 +96,8 @@ class _Task:
     def make(self) -> authoring.Task:
         if self.kind == "sql":
             return authoring.sql(self.task_id, self.runs, **self.settings)
+        if self.kind == "bash":
+            return authoring.bash_task(self.task_id, self.runs, **self.settings)
         decorator = authoring.task if self.kind == "python" else authoring.task.executor
         made: authoring.Task = decorator(task_id=self.task_id, **self.settings)(self.runs)()
         return made
@@ -154,11 +165,17 @@ class _Reader:
             self.wrong(place, f"{who} needs exactly one of {', '.join(KINDS)}, {given}")
         (kind,) = kinds
         settings = {name: each for name, each in value.items() if name not in {*KINDS, "after"}}
+        of_kinds = {"sql": SqlSettings, "bash": BashSettings}
         for name in settings:
-            if name not in settings_of(SqlSettings if kind == "sql" else TaskSettings):
-                self.wrong((*place, name), f"{who}: {name} is a setting of sql tasks; this one is {kind}")
+            if name not in settings_of(of_kinds.get(kind, TaskSettings)):
+                owners = [one for one in KINDS if name in settings_of(of_kinds.get(one, TaskSettings))]
+                self.wrong(
+                    (*place, name), f"{who}: {name} is a setting of {' and '.join(owners)} tasks; this one is {kind}"
+                )
         settings = self._with_callbacks(settings, place, who)
-        runs = value[kind] if kind == "sql" else self._function(value[kind], (*place, kind), f"{who}: {kind} ")
+        runs = (
+            value[kind] if kind in ("sql", "bash") else self._function(value[kind], (*place, kind), f"{who}: {kind} ")
+        )
         return _Task(task_id, kind, runs, settings, valid.get("after", []))
 
     def _check_order(self, tasks: list[_Task], who: str) -> None:

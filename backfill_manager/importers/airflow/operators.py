@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from backfill_manager.dags.definition import has_macros
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.airflow.settings import COMMON
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
@@ -177,7 +178,9 @@ def _sql(*arguments: str) -> Reader:
                 return missing(walk, node, name, f"sql(task_id, {text!r}), once the file is there", known)
             translated, problems = templates.as_sql(text.rstrip(";"))
             _report(walk, node, problems)
-            written.append(translated)
+            if "endraw" in translated:
+                return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
+            written.append(f"{{% raw %}}{translated}{{% endraw %}}" if has_macros(translated) else translated)
         if not any(written):
             return missing(walk, node, name, "Its statement is empty", known)
         return Made(sql=quoted(";\n".join(written)), known=known)

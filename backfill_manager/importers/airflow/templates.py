@@ -300,7 +300,9 @@ def _sql_inside(text: str, pieces: Sequence[Piece], problems: list[str]) -> str:
         return text
     found = [pieces[int(number)] for number in _MARK.findall(text)]
     if text.startswith(("--", "/*")) or any(_sql_of(piece) is None for piece in found) or text[0] == "`":
-        problems += [] if text.startswith(("--", "/*")) else [_problem(piece) for piece in found]
+        if text.startswith(("--", "/*")):  # braces would make it a macro
+            return _MARK.sub(lambda mark: re.sub(r"[{}%]", "", _as_it_was(pieces[int(mark[1])])).strip(), text)
+        problems += [_problem(piece) for piece in found]
         return _MARK.sub(lambda mark: _as_it_was(pieces[int(mark[1])]), text)
     quote, parts = text[0], []
     for n, part in enumerate(_MARK.split(text[1:-1])):

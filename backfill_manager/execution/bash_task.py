@@ -1,0 +1,202 @@
+"""A `bash` task: a command in a process of its own, within the process of the task.
+
+    values of the run ─► environment ─► bash -euo pipefail -c COMMAND ─► lines of the log, exit code ─► outcome
+
+Nothing of a run is ever part of the command: it comes as variables (`BFM_INTERVAL_START`, `BFM_PARAM_X`), which bash does not
+read as code. The last line that it prints is the task's result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import BackfillManagerError, InvalidInput, shorten
+from backfill_manager.execution.executor_runtime import TaskSkipped
+from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.masking import mask_text, secrets_in
+
+LINES_OF_ERROR: Final = 3  # the last ones of standard error
+MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
+MAX_LINE_OF_ERROR: Final = 150  # characters of each
+MAX_DRAIN: Final = 1024  # reads of what is left in a stream when the command has ended
+_BASH: Final = ("bash", "-euo", "pipefail", "-c")
+
+
+class BashFailed(BackfillManagerError):
+    """The command ended with an exit code that is not 0; one line, with the last of what it said."""
+
+
+def run_bash(
+    launch: TaskLaunch, log: Callable[[str, str], None], find_secret: Callable[[str], str], bundle: Path
+) -> str | None:
+    """Runs the command of the task to its end; returns the last line that it printed. `TaskSkipped` for its `skip_exit_code`,
+    `BashFailed` for any other but 0. `bundle`: the folder of its version's files."""
+    task = launch.task
+    environ = {**os.environ, **variables(launch, bundle), **dict(task.env)}
+    environ |= {name: find_secret(secret) for name, secret in task.secrets}
+    with tempfile.TemporaryDirectory(prefix="bfm-bash-") as scratch:
+        folder = Path(scratch) if task.cwd is None else bundle / task.cwd
+        if not folder.is_dir():
+            raise InvalidInput(f"cwd: {task.cwd} is no folder of the bundle, nor of this machine")
+        code, printed, said = _run(task.bash or "", folder, environ, log)
+    if code == 0:
+        return printed
+    if code == task.skip_exit_code:
+        raise TaskSkipped(f"ended with exit code {code}")
+    ending = f"exit code {code}" if code > 0 else f"signal {-code} ({_name_of_signal(-code)})"
+    known = secrets_in(launch.params)
+    last = " / ".join(
+        shorten(mask_text(line, known), MAX_LINE_OF_ERROR) for line in said
+    )  # whole: no part of one is left
+    raise BashFailed(f"ended with {ending}: {last}" if last else f"ended with {ending}")
+
+
+def variables(launch: TaskLaunch, bundle: Path) -> dict[str, str]:
+    """What the command knows of its run. Of a param that is no text, the JSON; of null, nothing. What the run has not, is not
+    set."""
+    run, ti = launch.run, launch.ti
+    start, end = launch.interval or (None, None)
+    values = {
+        "DAG_ID": ti.dag_id, "TASK_ID": ti.task_id, "RUN_ID": ti.run_id, "RUN_TYPE": run.run_type,
+        "TRY_NUMBER": str(ti.try_number), "LOGICAL_DATE": format_instant(run.logical_date),
+        "INTERVAL_START": format_instant(start), "INTERVAL_END": format_instant(end),
+        "PARTITION_KEY": run.partition_key, "TIMEZONE": launch.dag.timezone,
+        "BUNDLE": str(bundle),
+    }  # fmt: skip
+    found = {f"BFM_{name}": value for name, value in values.items() if value is not None}
+    params: dict[str, str] = {}
+    for name, value in launch.params.items():
+        variable = "BFM_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", name).upper()
+        if variable in params:
+            other = next(one for one in launch.params if re.sub(r"[^A-Za-z0-9_]", "_", one).upper() == variable[10:])
+            raise InvalidInput(f"params {other} and {name} are both {variable}; name one of them otherwise")
+        params[variable] = _text(value)
+    return found | params
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _run(
+    command: str, folder: Path, environ: Mapping[str, str], log: Callable[[str, str], None]
+) -> tuple[int, str | None, list[str]]:
+    """Its exit code, the last line on standard output, and the last ones on standard error."""
+    try:
+        process = subprocess.Popen(
+            [*_BASH, command], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise InvalidInput("there is no bash on this machine") from None
+    except ValueError as error:  # of a zero byte
+        raise InvalidInput(f"the command or a variable can't be handed to bash: {error}") from None
+    assert process.stdout is not None and process.stderr is not None
+    printed = _Lines(process.stdout, lambda line: log("INFO", line), 1)
+    said = _Lines(process.stderr, lambda line: log("WARNING", line), LINES_OF_ERROR)
+    try:
+        _read_until_ended(process, (printed, said))
+    except (
+        BaseException
+    ):  # it is stopped: the command may end well, until the manager kills this process and all below it
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        _read_until_ended(process, (printed, said))
+        raise
+    finally:
+        if not (printed.is_closed and said.is_closed):  # by what it has left behind
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+        process.stderr.close()
+    return process.returncode, next(iter(printed.last), None), list(said.last)
+
+
+def _read_until_ended(process: subprocess.Popen[bytes], streams: tuple[_Lines, ...]) -> None:
+    """Logs lines as they come. What the command has left behind may hold its streams open: it is not waited for."""
+    ended, end = os.pipe()
+
+    def wait() -> None:
+        process.wait()
+        os.close(end)
+
+    threading.Thread(target=wait, name="bfm bash", daemon=True).start()
+    has_ended = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(ended, selectors.EVENT_READ)
+            for stream in streams:
+                if not stream.is_closed:
+                    selector.register(stream.file, selectors.EVENT_READ, stream)
+            while not has_ended:
+                for key, _ in selector.select():
+                    if key.data is None:
+                        has_ended = True
+                        continue
+                    key.data.read()
+                    if key.data.is_closed:
+                        selector.unregister(key.fileobj)
+    finally:
+        os.close(ended)
+    for stream in streams:
+        stream.drain()
+
+
+class _Lines:
+    """The lines of a stream; the last ones that are not empty are kept."""
+
+    def __init__(self, file: IO[bytes], on_line: Callable[[str], None], keep: int) -> None:
+        self.file, self._on_line, self._begun = file, on_line, b""
+        self.last: deque[str] = deque(maxlen=keep)
+        self.is_closed = False
+        os.set_blocking(file.fileno(), False)
+
+    def read(self) -> bool:
+        """Takes what is there now; False when there is nothing, or never will be."""
+        try:
+            content = os.read(self.file.fileno(), MAX_LINE)
+        except BlockingIOError:
+            return False
+        if not content:
+            self.is_closed = True
+            return False
+        *lines, self._begun = (self._begun + content).split(b"\n")
+        if len(self._begun) > MAX_LINE:
+            lines.append(self._begun)
+            self._begun = b""
+        for line in lines:
+            self._take(line)
+        return True
+
+    def drain(self) -> None:
+        for _ in range(MAX_DRAIN):
+            if self.is_closed or not self.read():
+                break
+        if self._begun:
+            self._take(self._begun)
+            self._begun = b""
+
+    def _take(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        if text.strip():
+            self.last.append(text.strip())
+        self._on_line(text)
+
+
+def _name_of_signal(number: int) -> str:
+    return next((one.name for one in signal.Signals if one == number), "unknown")
