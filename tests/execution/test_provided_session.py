@@ -78,9 +78,12 @@ def test_a_session_that_is_there_is_found_and_never_stopped(spark: SparkSession)
     assert find_session() is not None
 
 
+@pytest.mark.parametrize("in_catalog", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_job_of_a_manager_uses_the_session_that_is_there_and_its_arguments(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    in_catalog: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """As a Databricks job has it, `in_catalog` with a state in the catalog, too."""
+    state = "spark_catalog.state_of_the_job" if in_catalog else str(tmp_path / "state")
     (tmp_path / "dags").mkdir()
     (tmp_path / "dags" / "nothing.py").write_text(
         "from backfill_manager import dag, sql\n@dag(schedule=None)\ndef nothing():\n    sql('one', 'SELECT 1')\n"
@@ -90,11 +93,11 @@ def test_the_job_of_a_manager_uses_the_session_that_is_there_and_its_arguments(
     monkeypatch.setenv("BFM_LEASE__SECONDS", "77")
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "19")
 
-    code = manager_job().main(["--conf", str(tmp_path / "manager.yaml"), "--state", str(tmp_path / "state"), "--until-idle"])
+    code = manager_job().main(["--conf", str(tmp_path / "manager.yaml"), "--state", state, "--until-idle"])
 
     assert code == 0, capsys.readouterr().err
     assert not (tmp_path / "not this one").exists()
-    store = open_store(str(tmp_path / "state"))
+    store = open_store(state, spark=spark if in_catalog else None)
     [row] = store.read(Manager)
     assert (row.state, row.lease_s, row.application_id) == ("stopped", 77, spark.sparkContext.applicationId)
     assert [dag.dag_id for dag in store.read(DagRow)] == ["nothing"]
