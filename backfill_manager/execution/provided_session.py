@@ -1,4 +1,4 @@
-"""A Spark session that somebody else has started: that of a Databricks job or of a notebook. It is used as it is, and left running.
+"""A Spark session that is there already: that of a Databricks job or of a notebook. It is used as it is, and left running.
 
 What a manager needs of it can't be set any more once Spark runs, so it is checked at the start, each in one line. The decisions
 are functions over plain values: Spark Connect's client, of which one of them speaks, is no dependency of this package.
@@ -52,8 +52,8 @@ def problem_of(time_zone: str) -> str | None:
     if time_zone in _UTC:
         return None
     return (
-        f"The Spark session that is there has the time zone {time_zone}, and intervals are in UTC: set `{TIME_ZONE} UTC` where this "
-        "Spark is configured (the cluster's Spark settings, spark-defaults.conf)."
+        f"The Spark session that is there has the time zone {time_zone}, and intervals are in UTC: set `{TIME_ZONE} UTC` where "
+        "this Spark is configured (the cluster's Spark settings, spark-defaults.conf)."
     )
 
 
@@ -71,7 +71,7 @@ def find_session() -> SparkSession | None:
     mode = session.sparkContext.getConf().get(SCHEDULER, "FIFO")
     if mode != "FAIR":
         log.warning(
-            f"pools share no cores: slots hold, weights and min_share do not; set `{SCHEDULER} FAIR` where this Spark is configured",
+            f"pools have slots, but no weights and no min_share: set `{SCHEDULER} FAIR` where this Spark is configured",
             mode=mode,
         )
     log.info("using the Spark session that is there", application_id=session.sparkContext.applicationId)

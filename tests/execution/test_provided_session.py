@@ -80,7 +80,11 @@ def test_a_session_that_is_there_is_found_and_never_stopped(spark: SparkSession)
 
 @pytest.mark.parametrize("in_catalog", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_job_of_a_manager_uses_the_session_that_is_there_and_its_arguments(
-    in_catalog: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    in_catalog: bool,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As a Databricks job has it, `in_catalog` with a state in the catalog, too."""
     state = "spark_catalog.state_of_the_job" if in_catalog else str(tmp_path / "state")
