@@ -1,4 +1,4 @@
-"""The files in conf/deploy/ are held against the program: its settings, commands, exit codes, ports, versions, and Spark's own names.
+"""The files in conf/deploy/ are held against the program: settings, commands, exit codes, ports, versions, names of Spark's settings.
 
 No cluster, daemon or cloud is needed. What a tool of the platform can tell without one is asked where the tool is installed.
 """
@@ -698,7 +698,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_for_databricks_brings_no_spark_and_all_files(wheel: Path) -> None:
     [library] = [library["whl"] for library in databricks_job()["tasks"][0]["libraries"] if "whl" in library]
-    assert library == "../dist/*.whl" and f"dist=${{1:-$here/dist}}" in text_of(DATABRICKS / "build.sh")
+    assert library == "../dist/*.whl" and "dist=${1:-$here/dist}" in text_of(DATABRICKS / "build.sh")
     assert wheel.name == f"backfill_manager-{backfill_manager.__version__}+databricks-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
