@@ -1,4 +1,4 @@
-"""The files in conf/deploy/ are held against the program: settings, commands, exit codes, ports, versions, names of Spark's settings.
+"""The files in conf/deploy/ are held against the program: settings, commands, exit codes, ports, versions, names in Spark.
 
 No cluster, daemon or cloud is needed. What a tool of the platform can tell without one is asked where the tool is installed.
 """
