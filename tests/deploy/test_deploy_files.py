@@ -388,6 +388,7 @@ def test_the_image_has_the_folders_that_are_written_and_no_root() -> None:
     for service in ("manager", "serve"):
         found = compose()["services"][service]
         assert found["read_only"] and found["cap_drop"] == ["ALL"]
+        assert "/tmp:exec,mode=1777" in found["tmpfs"]  # snappy's library is mapped from there
         for volume in found["volumes"]:
             name = volume.partition(":")[0]
             assert (DOCKER / name).exists() if name.startswith(".") else name in compose()["volumes"]
