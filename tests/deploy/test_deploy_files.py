@@ -6,7 +6,6 @@ No cluster, daemon or cloud is needed. What a tool of the platform can tell with
 from __future__ import annotations
 
 import configparser
-import importlib.util
 import json
 import os
 import re
@@ -33,7 +32,7 @@ from backfill_manager.cli.app import _app, run
 from backfill_manager.cli.context import CliContext
 from backfill_manager.dags.bundles.environment import FOLDER as ENVIRONMENTS
 from backfill_manager.errors import InvalidConfig, ServiceFailed, SparkGone
-from backfill_manager.execution.jars import MIN_JAVA
+from backfill_manager.execution.jars import MIN_JAVA, java
 from backfill_manager.execution.provided_session import SCHEDULER, TIME_ZONE, problem_of
 from backfill_manager.execution.session import BASE_CONF
 from backfill_manager.manager.manager import DRAIN_S
@@ -713,15 +712,17 @@ def test_the_wheel_for_databricks_brings_no_spark_and_all_files(wheel: Path) -> 
     assert {name for name in tracked if (REPOSITORY / name).exists()} - inside == set()
 
 
-def test_the_wheel_alone_makes_a_project(wheel: Path, tmp_path: Path) -> None:
-    """`pip install`, `bfm init`, and the project's configuration and DAG are right, with nothing of the repository beside."""
+@pytest.mark.parametrize("started", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_wheel_alone_makes_a_project(started: bool, wheel: Path, tmp_path: Path) -> None:
+    """`pip install`, `bfm init`, `bfm manager start` in an empty folder, with nothing of the repository beside."""
     installed, project = tmp_path / "installed", tmp_path / "project"
     project.mkdir()
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
+    environ = {name: value for name, value in os.environ.items() if name == "BFM_CACHE" or not name.startswith("BFM_")}
+    environ["PYTHONPATH"] = str(installed)
 
     def bfm(*words: str) -> str:
-        environ = {**{n: v for n, v in os.environ.items() if not n.startswith("BFM_")}, "PYTHONPATH": str(installed)}
         code = f"import sys, backfill_manager as b; assert b.__file__.startswith({str(installed)!r}), b.__file__\n"
         code += "from backfill_manager.cli import main; sys.exit(main(sys.argv[1:]))"
         command = [sys.executable, "-c", code, *words]
@@ -732,4 +733,7 @@ def test_the_wheel_alone_makes_a_project(wheel: Path, tmp_path: Path) -> None:
     bfm("init")
     bfm("config", "check")
     assert "sales" in bfm("bundles", "parse", "main", "--dry-run")
-    assert importlib.util.find_spec("backfill_manager") is not None
+    if started:
+        bfm("manager", "start", "--until-idle")
+        [made] = json.loads(bfm("runs", "list", "--output", "json"))
+        assert (made["dag_id"], made["state"]) == ("sales", "success")
