@@ -352,8 +352,8 @@ def test_versions_agree() -> None:
     dockerfile = text_of(DOCKER / "Dockerfile")
     [python] = re.findall(r"^ARG PYTHON=(.*)$", dockerfile, re.MULTILINE)
     assert f"Programming Language :: Python :: {python}" in setup["metadata"]["classifiers"]
-    [java] = re.findall(r"openjdk-(\d+)-jre-headless", dockerfile)
-    assert int(java) >= MIN_JAVA
+    [of_image] = re.findall(r"openjdk-(\d+)-jre-headless", dockerfile)
+    assert int(of_image) >= MIN_JAVA
     assert set(re.findall(r"backfill-manager:[\d.]+", dockerfile + text_of(DOCKER / "compose.yaml"))) == {IMAGE}
     [image] = read_yaml(KUBERNETES / "kustomization.yaml")["images"]
     assert (image["name"], str(image["newTag"])) == tuple(IMAGE.split(":"))
