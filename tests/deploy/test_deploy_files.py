@@ -634,7 +634,7 @@ def test_spark_submit_takes_the_options_of_the_yarn_script(mode: str, tmp_path: 
     else:
         assert not in_cluster and "--files" not in given
     launcher = [
-        "java",
+        java(),
         "-cp",
         f"{SPARK}/jars/*",
         "org.apache.spark.launcher.Main",
