@@ -21,6 +21,7 @@ from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.connectors import connector_conf, spark_jars
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.jars import java
+from backfill_manager.execution.provided_session import find_session, refuse_remote
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings
@@ -117,14 +118,17 @@ def is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 class SparkProvider:
-    """The session of a manager: one that was given, which is left running, or one that is built when it is first needed and
-    stopped by `stop`."""
+    """The session of a manager: one that was given, or that this process has already (a Databricks job's), which is left running;
+    or one that is built when it is first needed and stopped by `stop`. `InvalidConfig` where there is only Spark Connect."""
 
     def __init__(self, settings: Settings, given: SparkSession | None = None) -> None:
+        refuse_remote(os.environ, settings.spark.conf, given and type(given))
         self._settings, self._given, self._session = settings, given, given
 
     def get(self, pools: Iterable[Pool] = ()) -> SparkSession:
         """`pools` are those of the state; without any, those of the configuration."""
+        if self._session is None:
+            self._session = self._given = find_session()
         if self._session is None:
             configured = [Pool(p.name, p.slots, p.weight, p.min_share) for p in self._settings.pools]
             warehouse = self._settings.warehouse
@@ -164,5 +168,5 @@ def lower_jvm_thread_priority(spark: SparkSession) -> None:
     threads = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
     if threads.is_dir():
         for thread in threads.iterdir():  # those that they start later take after them
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended; it is another user's
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
