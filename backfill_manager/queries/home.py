@@ -23,11 +23,11 @@ from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.queries.dags import all_dags, current_dags
 from backfill_manager.queries.failures import alike
 from backfill_manager.queries.runs import NOT_LISTED
+from backfill_manager.queries.tasks import NO_RESULTS
 from backfill_manager.store.base import Condition, Store, matching
 
 MAX_FAILED: Final = 500  # runs whose errors are read, the newest
 MAX_DEADLINES: Final = 50  # of one DAG, the newest
-_RESULTS: Final = ("result_json", "result_shown_json")
 _NO_ERROR: Final = "no error was recorded"
 
 
@@ -60,7 +60,7 @@ def failed_since(store: Store, since: datetime) -> Failures:
     runs = store.read(DagRun, where, ("-ended_at", "-run_seq"), MAX_FAILED, NOT_LISTED)
     errors: dict[int, list[TaskInstance]] = {}
     of_runs = matching(run_seq=tuple(run.run_seq for run in runs), state=states.FAILED)
-    for ti in store.read(TaskInstance, of_runs, ("run_seq", "task_id"), without=_RESULTS):
+    for ti in store.read(TaskInstance, of_runs, ("run_seq", "task_id"), without=NO_RESULTS):
         errors.setdefault(ti.run_seq, []).append(ti)
     groups: dict[tuple[str, str], Failure] = {}
     for run in runs:

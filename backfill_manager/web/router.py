@@ -22,6 +22,7 @@ from backfill_manager.web.pages import (
     manager,
     pools,
     reverts,
+    run_lists,
     runs,
     tables,
 )
@@ -46,7 +47,21 @@ async def static_file(digest: str, name: str) -> Response:
     return response
 
 
-for _pages in (home, backfill_forms, backfills, login, dags, dag, data_gaps, runs, reverts, tables, pools, manager):
+for _pages in (
+    home,
+    backfill_forms,
+    backfills,
+    login,
+    dags,
+    dag,
+    data_gaps,
+    run_lists,
+    runs,
+    reverts,
+    tables,
+    pools,
+    manager,
+):
     router.include_router(_pages.router)
 
 

@@ -51,6 +51,8 @@ PAGES = {
     "backfill-revert": "/backfills/{shop}/revert",
     "backfill-new": "/backfills/new",
     "backfill-new-of-a-dag": "/backfills/new?dag=shop",
+    "runs": "/runs",
+    "tasks": "/tasks?sort=-duration",
     "run": RUN,
     "run-revert": f"{RUN}/revert",
     "run-at-work": "/dags/wide/runs/latest",
