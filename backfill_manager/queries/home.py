@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import shorten
 from backfill_manager.masking import mask_text
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
@@ -28,6 +29,7 @@ from backfill_manager.store.base import Condition, Store, matching
 
 MAX_FAILED: Final = 500  # runs whose errors are read, the newest
 MAX_DEADLINES: Final = 50  # of one DAG, the newest
+MAX_ERROR_CHARS: Final = 500
 _NO_ERROR: Final = "no error was recorded"
 
 
@@ -124,4 +126,4 @@ def late_dags(
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), _NO_ERROR)
+    return shorten(next((line.strip() for line in text.splitlines() if line.strip()), _NO_ERROR), MAX_ERROR_CHARS)

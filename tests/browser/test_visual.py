@@ -204,6 +204,8 @@ LINES_OF_TEXT = """(element) => {
   return range.getClientRects().length;
 }"""
 EMPTY = {
+    "/": "bfm manager start",
+    "/runs": "bfm dags trigger",
     "/dags": "bfm manager start",
     "/backfills": "bfm backfill create",
     "/backfills/new": "bfm manager start",
