@@ -63,7 +63,7 @@ def test_pages_of_task_instances_hold_each_once(
 
 
 def test_other_orders_of_task_instances_say_where_they_end(busy: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_lists, "MOST_IN_OTHER_ORDERS", 5)
+    monkeypatch.setattr(run_lists, "MAX_WITHOUT_PAGES", 5)
     text = busy.get("/tasks?sort=-duration").text
     assert text.count('<a class="name"') == 5 and "The first 5 in this order." in text and 'rel="next"' not in text
 

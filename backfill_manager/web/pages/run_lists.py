@@ -22,7 +22,7 @@ from backfill_manager.web.page import PageContext, ViewerContext, page_router
 
 router: Final = page_router()
 PER_PAGE: Final = 50
-MOST_IN_OTHER_ORDERS: Final = 200  # task instances; only by run they can be read page by page
+MAX_WITHOUT_PAGES: Final = 200  # task instances; only by run they can be read page by page
 Text = Annotated[str, Query(max_length=250)]
 Day = Annotated[str, Query(max_length=40)]
 States = Annotated[list[str] | None, Query(max_length=20)]
@@ -82,7 +82,7 @@ def tasks(
     in_states = check_states("task", dict.fromkeys(one for one in state or () if one), TASK_STATES)
     since, until = _between(context, first, last)
     has_pages = sort in ("run", "-run")
-    paging = Paging(PER_PAGE if has_pages else MOST_IN_OTHER_ORDERS, after if has_pages else None, sort)
+    paging = Paging(PER_PAGE if has_pages else MAX_WITHOUT_PAGES, after if has_pages else None, sort)
     order = _TASK_ORDERS[sort]
     place = paging.after(TaskInstance, order)
 
@@ -99,7 +99,7 @@ def tasks(
     chosen = {"dag": dag, "task": task, "state": in_states, "from": first, "to": last, "sort": sort}
     return context.page(
         "tasks.html", **found, **_frame(context, chosen, "-run"), states=TASK_STATES, after=after,
-        most=MOST_IN_OTHER_ORDERS,
+        most=MAX_WITHOUT_PAGES,
     )  # fmt: skip
 
 

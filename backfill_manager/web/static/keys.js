@@ -117,6 +117,7 @@ function onKey(event) {
 if (palette) {
   document.addEventListener("keydown", onKey);
   document.getElementById("palette-open").addEventListener("click", openPalette);
+  document.getElementById("shortcuts-close").addEventListener("click", () => shortcuts.close());
   query.addEventListener("input", show);
   query.addEventListener("keydown", (event) => {
     const places = { ArrowDown: current + 1, ArrowUp: current - 1, PageDown: current + 10, PageUp: current - 10 };
