@@ -3,19 +3,18 @@
 A message is a row that is committed with what it tells, before it: a crash between the two makes it twice rather than never.
 `notification_sender` sends it then. Runs of a backfill send nothing, their backfill tells how they have ended.
 
-`expected_by` of a DAG is how long after its interval's end a scheduled run must have succeeded. Each deadline is looked at once,
-when it passes; those that passed while no manager led, when the next one begins.
+What is late: `planning/lateness.py`. Each deadline is looked at once, when it passes; those that passed while no manager led,
+when the next one begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal, cast
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.humanise import duration, plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -23,7 +22,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, Notification
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.timeline import timeline_key
+from backfill_manager.planning.lateness import first_deadline, following_deadline, has_succeeded, run_of_interval
 
 Happened = Literal["failed", "late", "deadlocked", "done"]
 
@@ -85,14 +84,13 @@ def find_late_runs(tick: Tick) -> None:
     """Makes messages of the deadlines that have passed."""
     for dag, spec, start, deadline in _deadlines(tick.state, tick.now):
         while deadline <= tick.now:
-            if not _has_succeeded(tick.state, dag.dag_id, start):
+            if not has_succeeded(tick.state.recent[dag.dag_id], start):
                 _tell_late(tick, spec, start)
-            following = timetable_of(spec).next_after(start)
-            end = following and timetable_of(spec).next_after(following)
-            if following is None or end is None or (spec.end_date is not None and following > spec.end_date):
+            following = following_deadline(spec, start)
+            if following is None:
                 tick.state.expected.pop(dag.dag_id)
                 break
-            start, deadline = following, end + timedelta(seconds=spec.expected_by or 0)
+            start, deadline = following
             tick.state.expected[dag.dag_id] = (dag.current_version, start, deadline)
     tick.state.not_led_since = None
 
@@ -114,40 +112,15 @@ def _deadlines(state: ManagerState, now: datetime) -> Iterator[tuple[DagRow, Dag
             continue
         known = state.expected.get(dag.dag_id)
         if known is None or known[0] != dag.current_version:
-            found = _first_deadline(spec, (state.not_led_since or now) if known is None else now)
+            found = first_deadline(spec, (state.not_led_since or now) if known is None else now)
             if found is None:
                 continue
             known = state.expected[dag.dag_id] = (dag.current_version, *found)
         yield dag, spec, known[1], known[2]
 
 
-def _first_deadline(spec: DagSpec, after: datetime) -> tuple[datetime, datetime] | None:
-    """The interval whose deadline is the first one after this instant, as its start and the deadline."""
-    timetable, allowed = timetable_of(spec), timedelta(seconds=spec.expected_by or 0)
-    if not timetable.repeats:
-        return None
-    end = timetable.next_after(after - allowed)
-    start = end and timetable.last_before(end)
-    if spec.start_date is not None and (start is None or start < spec.start_date):
-        start = timetable.first_at_or_after(spec.start_date)
-        end = start and timetable.next_after(start)
-    if start is None or end is None or (spec.end_date is not None and start > spec.end_date):
-        return None
-    return start, end + allowed
-
-
-def _has_succeeded(state: ManagerState, dag_id: str, start: datetime) -> bool:
-    """Also true of what is older than the part of the timeline that is in memory: newer runs have begun since."""
-    recent = state.recent[dag_id]
-    current = recent.current_at(timeline_key(start, None)) or recent.covering(start)
-    if current is None:
-        return recent.floor is not None and start <= recent.floor
-    return current.state == s.SUCCESS
-
-
 def _tell_late(tick: Tick, spec: DagSpec, start: datetime) -> None:
-    recent = tick.state.recent[spec.dag_id]
-    current = recent.current_at(timeline_key(start, None)) or recent.covering(start)
+    current = run_of_interval(tick.state.recent[spec.dag_id], start)
     now = "there is no run of it yet" if current is None else f"run {current.run_id} is {current.state}"
     if current is not None and current.reason:
         now += f": {current.reason}"

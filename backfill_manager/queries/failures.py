@@ -30,6 +30,11 @@ class ErrorGroup:
     first_run_id: str  # where it is found
 
 
+def alike(error: str) -> str:
+    """The same text for errors that differ in nothing but instants, numbers and ids."""
+    return _VARIES.sub("#", error)
+
+
 def group_errors(store: Store, dag_id: str, backfill_id: str) -> list[ErrorGroup]:
     """The most frequent first; only of what has failed and was not run again since."""
     failed = matching(backfill_id=backfill_id, state=s.FAILED)
@@ -41,9 +46,7 @@ def group_errors(store: Store, dag_id: str, backfill_id: str) -> list[ErrorGroup
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for ti in store.read(TaskInstance, where, order_by=["run_id", "task_id"]):
         error = mask_text(ti.error or "no error was recorded")
-        group = found.setdefault(
-            (ti.task_id, _VARIES.sub("#", error)), {"error": error, "count": 0, "run_id": ti.run_id}
-        )
+        group = found.setdefault((ti.task_id, alike(error)), {"error": error, "count": 0, "run_id": ti.run_id})
         group["count"] += 1
     groups = [ErrorGroup(task_id, one["error"], one["count"], one["run_id"]) for (task_id, _), one in found.items()]
     return sorted(groups, key=lambda group: -group.count)

@@ -6,7 +6,7 @@ A place in a list is the value of its last row in the column that orders it, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +41,15 @@ class Order:
     def place(self, row: object) -> Place:
         return getattr(row, self.column), getattr(row, self.tie)
 
+    def arranged(self, rows: Iterable[R]) -> list[R]:
+        """The same order for rows that have been read in several parts."""
+        listed = list(rows)
+        valued = [row for row in listed if getattr(row, self.column) is not None]
+        others = [row for row in listed if getattr(row, self.column) is None]
+        valued.sort(key=self.place, reverse=self.descending)
+        others.sort(key=lambda row: getattr(row, self.tie), reverse=self.descending)
+        return valued + others
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -63,6 +72,16 @@ class Slice:
         if self.limit is None or len(rows) <= self.limit:
             return rows, None
         return rows[: self.limit], self.order.place(rows[self.limit - 1])
+
+    def read_any(
+        self, store: Store, record: type[R], either: Iterable[Sequence[Condition]], without: Sequence[str] = ()
+    ) -> tuple[list[R], Place | None]:
+        """`read` of the rows that fit one of several filters, of which no row fits two."""
+        parts = [self.read(store, record, where, without) for where in either]
+        rows = self.order.arranged(row for part, _ in parts for row in part)
+        more = any(place is not None for _, place in parts) or (self.limit is not None and len(rows) > self.limit)
+        rows = rows[: self.limit]
+        return rows, self.order.place(rows[-1]) if more and rows else None
 
     def page(
         self, store: Store, record: type[R], where: Sequence[Condition], view: Callable[[R], dict[str, Any]],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,23 +16,78 @@ from typing import Any, Final
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
 from backfill_manager.masking import mask_values
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRow, DagRun
+from backfill_manager.model.records import Backfill, DagRow, DagRun, Request
 from backfill_manager.planning.timeline import is_current, timeline_of
 from backfill_manager.queries.documents import document, rounded, seconds_between
-from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice
+from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice
 from backfill_manager.schemas import resources
+from backfill_manager.schemas.kinds import DAG_TRIGGER, TASK_RUN
 from backfill_manager.store.base import Condition, Store, matching
 
 NOT_LISTED: Final = ("conf_json",)
+RUN_MAKING: Final = (DAG_TRIGGER, TASK_RUN)  # requests that make one run each
 NEWEST_FIRST: Final = Order("run_seq", "run_seq", descending=True)  # by creation
 
 
 def list_runs(
     store: Store, *, dag_id: str | None = None, backfill_id: str | None = None, run_type: str | None = None,
-    in_states: Sequence[str] = (), order: Order = NEWEST_FIRST, limit: int | None = None, after: Place | None = None,
+    in_states: Sequence[str] = (), since: datetime | None = None, until: datetime | None = None,
+    created_by: str | None = None, order: Order = NEWEST_FIRST, limit: int | None = None, after: Place | None = None,
 ) -> Page:  # fmt: skip
-    where = matching(dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, state=tuple(in_states))
-    return Slice(order, limit, after).page(store, DagRun, where, run_view, NOT_LISTED)
+    """`since`, `until`: when they were created. `created_by`: the person who triggered them, or
+    created the backfill that they belong to."""
+    where = [
+        *matching(dag_id=dag_id, backfill_id=backfill_id, run_type=run_type, state=tuple(in_states)),
+        *within("created_at", since, until),
+    ]
+    part = Slice(order, limit, after)
+    if created_by is None:
+        return part.page(store, DagRun, where, run_view, NOT_LISTED)
+    either = [[*where, *one] for one in _created_by(store, created_by)]
+    rows, last = part.read_any(store, DagRun, either, NOT_LISTED)
+    return Page([run_view(row) for row in rows], last)
+
+
+def within(column: str, since: datetime | None, until: datetime | None) -> list[Condition]:
+    """From `since` to `until`, where they are given."""
+    return [
+        *([] if since is None else [Condition(column, ">=", since)]),
+        *([] if until is None else [Condition(column, "<=", until)]),
+    ]
+
+
+def _created_by(store: Store, person: str) -> Iterator[list[Condition]]:
+    """Filters of a person's runs: by each request that makes one run, and each backfill; the newest thousand of either."""
+    of_kinds = matching(requested_by=person, kind=RUN_MAKING)
+    requests = store.read(Request, of_kinds, ("-requested_at",), MAX_LISTED_IDS, without=("payload_json",))
+    yield [Condition("request_id", "in", [row.request_id for row in requests]), Condition("backfill_id", "is_null")]
+    backfills = store.read(Backfill, matching(created_by=person), ("-created_at",), MAX_LISTED_IDS)
+    yield [Condition("backfill_id", "in", [row.backfill_id for row in backfills])]
+
+
+def creators_of(store: Store, runs: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """Who made these runs (documents of a page of a list), by DAG and run id; of the schedule's, nobody."""
+    backfill_ids = sorted({run["backfill_id"] for run in runs if run["backfill_id"]})
+    backfills = store.read(Backfill, matching(backfill_id=backfill_ids)) if backfill_ids else []
+    by_backfill = {row.backfill_id: row.created_by for row in backfills}
+    requested = [run["run_id"] for run in runs if run["run_type"] in (states.MANUAL_RUN, states.EXTERNAL_RUN)]
+    rows = store.read(DagRun, matching(run_id=requested), without=NOT_LISTED) if requested else []
+    request_of = {(row.dag_id, row.run_id): row.request_id for row in rows if row.request_id}
+    ids = sorted(set(request_of.values()))
+    requests = store.read(Request, matching(request_id=ids), without=("payload_json",)) if ids else []
+    by_request = {row.request_id: row.requested_by for row in requests}
+    keys = {(run["dag_id"], run["run_id"]): run["backfill_id"] for run in runs}
+    found = {
+        key: by_backfill.get(backfill_id) or by_request.get(request_of.get(key, ""))
+        for key, backfill_id in keys.items()
+    }
+    return {key: name for key, name in found.items() if name}
+
+
+def people(store: Store) -> list[str]:
+    """Everyone who has triggered a run or created a backfill."""
+    triggered = store.count("request", ("requested_by",), matching(kind=RUN_MAKING))
+    return sorted({name for (name,) in (*triggered, *store.count("backfill", ("created_by",))) if name})
 
 
 def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> DagRun:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Request
@@ -43,6 +43,7 @@ from backfill_manager.web.static_files import static
 
 REFRESH_HEADER: Final = "X-Live"
 ZONE_COOKIE: Final = "bfm-zone"  # written by `zone.js`
+FAVOURITES_COOKIE: Final = "bfm-favourites"  # written by `favourites.js`
 RESPONSE_TIMEOUT_S: Final = 3.0  # for the manager's response, before the page is shown without it
 _AGO: Final = re.compile(r'(<time [^<>]*class="(?:ago|elapsed)">)[^<]*')
 TITLES: Final = {
@@ -118,6 +119,12 @@ class PageContext:
     @property
     def chosen_zone(self) -> str | None:
         return self.zone_choice[1]
+
+    @cached_property
+    def favourites(self) -> frozenset[str]:
+        """Ids of the DAGs that the user has starred in this browser; there need not be such DAGs."""
+        listed = self.request.cookies.get(FAVOURITES_COOKIE, "")
+        return frozenset(unquote(one) for one in listed.split(",") if one)
 
     @property
     def is_refresh(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from backfill_manager.api.errors import PAGE_PATHS
 from backfill_manager.web.page import ViewerContext, page_router
@@ -17,10 +17,12 @@ from backfill_manager.web.pages import (
     dag,
     dags,
     data_gaps,
+    home,
     login,
     manager,
     pools,
     reverts,
+    run_lists,
     runs,
     tables,
 )
@@ -38,11 +40,6 @@ register_url_convertor("page_path", _PagePath())
 router: Final = page_router()
 
 
-@router.get("/")
-def home() -> Response:
-    return RedirectResponse("/dags", status_code=307)
-
-
 @router.get("/static/{digest}/{name:path}")
 async def static_file(digest: str, name: str) -> Response:
     if (response := static_response(digest, name)) is None:
@@ -50,7 +47,21 @@ async def static_file(digest: str, name: str) -> Response:
     return response
 
 
-for _pages in (backfill_forms, backfills, login, dags, dag, data_gaps, runs, reverts, tables, pools, manager):
+for _pages in (
+    home,
+    backfill_forms,
+    backfills,
+    login,
+    dags,
+    dag,
+    data_gaps,
+    run_lists,
+    runs,
+    reverts,
+    tables,
+    pools,
+    manager,
+):
     router.include_router(_pages.router)
 
 

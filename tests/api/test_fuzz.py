@@ -79,6 +79,7 @@ def call() -> Caller:
 
 
 PAGES = (
+    "/runs", "/tasks", "/fragments/palette",
     "/dags", "/dags/{dag_id}", "/dags/{dag_id}/graph", "/dags/{dag_id}/timeline", "/dags/{dag_id}/calendar",
     "/dags/{dag_id}/day/{day}", "/dags/{dag_id}/code", "/dags/{dag_id}/versions", "/dags/{dag_id}/clear",
     "/dags/{dag_id}/trigger", "/dags/{dag_id}/pause", "/dags/{dag_id}/unpause", "/backfills", "/backfills/new",

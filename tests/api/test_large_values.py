@@ -127,6 +127,8 @@ def test_no_list_repeats_what_may_be_large(old_state: ApiFixture, browser: Calle
         "/backfills",
         "/requests",
         "/",
+        "/runs",
+        "/tasks",
     ):
         response = browser("GET", f"http://localhost:8099{path}")
         assert (response.status_code in (200, 307), MARK in response.text) == (True, False), path

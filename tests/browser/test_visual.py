@@ -25,6 +25,7 @@ Somebody = Callable[..., User]
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # {shop}: the newest backfill of that DAG; {request}: the newest request.
 PAGES = {
+    "home": "/",
     "dags": "/dags",
     "dag-grid": "/dags/shop",
     "dag-grid-wide": "/dags/wide",
@@ -50,6 +51,8 @@ PAGES = {
     "backfill-revert": "/backfills/{shop}/revert",
     "backfill-new": "/backfills/new",
     "backfill-new-of-a-dag": "/backfills/new?dag=shop",
+    "runs": "/runs",
+    "tasks": "/tasks?sort=-duration",
     "run": RUN,
     "run-revert": f"{RUN}/revert",
     "run-at-work": "/dags/wide/runs/latest",
@@ -67,7 +70,7 @@ PAGES = {
 NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
-    "/", "/login", "/logout", "/static/{digest}/{name:path}", "/fragments/status_bar",
+    "/login", "/logout", "/static/{digest}/{name:path}", "/fragments/status_bar", "/fragments/palette",
     "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
@@ -201,6 +204,8 @@ LINES_OF_TEXT = """(element) => {
   return range.getClientRects().length;
 }"""
 EMPTY = {
+    "/": "bfm manager start",
+    "/runs": "bfm dags trigger",
     "/dags": "bfm manager start",
     "/backfills": "bfm backfill create",
     "/backfills/new": "bfm manager start",

@@ -78,7 +78,9 @@ def test_what_a_page_can_not_do_is_told_as_a_page(busy: TestClient, method: str,
     page = Page(answer.text)
     assert (answer.status_code, answer.headers["allow"], wrongs(page)) == (405, allowed, [])
     assert f"{method} is not possible here; {allowed} is." in page.root.whole_text
-    assert [one.whole_text for one in page.root.find("a") if one.attributes["href"] == "/dags"][-1] == "Back to DAGs"
+    assert [one.whole_text for one in page.root.find("main")[0].find("a") if one.attributes["href"] == "/dags"][
+        -1
+    ] == "Back to DAGs"
 
 
 @pytest.mark.parametrize("address", ["/api/v1/backfills/abc", "/metrics", "/openapi.json"])

@@ -14,6 +14,7 @@ from backfill_manager.testing import InMemoryManager
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # Address -> what a person must find there, on the busy system.
 PAGES = {
+    "/": ["Failed since yesterday", "Running now", "Backfills under way", "1 file", "running"],
     "/dags": ["shop", "every day at 06:00 (Europe/Berlin)", "1 file with import errors", "sales"],
     "/dags?q=REG": ["regions", "1 DAG of 4"],
     "/dags?tag=sales": ["regions", "shop"],
@@ -49,6 +50,11 @@ PAGES = {
     f"{RUN}/tasks/clean?try=1": ["of attempt 1"],
     "/dags/regions/runs/backfill__south~2Fwest": ["south/west"],
     f"{RUN}/revert": ["Revert", "Show the plan"],
+    "/runs": ["shop", "scheduled__2024-01-30T05:00:00Z", "manual trigger"],
+    "/runs?state=failed&dag=shop&sort=date": ["backfill__2024-01-12T00:00:00Z", "Clear filters"],
+    "/tasks": ["join_customers", "Task instances", "Next"],
+    "/tasks?task=clean&state=failed": ["No matching task instances"],
+    "/tasks?sort=-duration&dag=shop": ["check_quality"],
     "/pools": ["backfill", "16 of 16"],
     "/tables": ["bronze.orders", "shop.extract", "s3a://lake/silver/orders"],
     "/tables/one?table=bronze.orders": ["shop.extract", "shop.clean", "1,234", "56,789", "square: table"],
@@ -61,7 +67,10 @@ PAGES = {
 }  # fmt: skip
 # The same without anything: what to do first.
 EMPTY = {
+    "/": "bfm manager start",
     "/dags": "bfm manager start",
+    "/runs": "bfm dags trigger",
+    "/tasks": "bfm dags trigger",
     "/pools": "bfm manager start",
     "/tables": "bfm dags trigger",
     "/import-errors": "bfm bundles parse",
@@ -116,10 +125,6 @@ def test_head_tells_what_get_would_without_its_body(busy: TestClient, address: s
     names = ("content-type", "etag", "location", "cache-control", "content-security-policy")
     assert (shown.status_code, shown.content) == (submitted.status_code, b"")
     assert [shown.headers.get(name) for name in names] == [submitted.headers.get(name) for name in names]
-
-
-def test_the_home_page_is_the_list_of_dags(busy: TestClient) -> None:
-    assert busy.get("/").headers["location"] == "/dags"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def outcome(launch: TaskLaunch) -> Outcome | None:
 def ground() -> InMemoryManager:
     """120 DAGs: every tenth has run, 007 and 107 have failed, 110 to 119 are inactive."""
     ground = InMemoryManager(
-        *(dag_spec(name, "load", description=f"what {name} has", schedule=None) for name in NAMES),
+        *(dag_spec(name, "load", description=f"what {name} has", schedule=None, owner="ben" if n >= 50 else "ada")
+          for n, name in enumerate(NAMES)),
         script=outcome,
     )  # fmt: skip
     for name in (*NAMES[::10], "team_007", "team_107"):
@@ -102,6 +103,8 @@ def test_every_dag_is_on_one_page_and_the_links_lead_through_all_of_them(
         ("show=inactive", NAMES[110:]),
         ("show=all&q=team_11", NAMES[110:]),
         ("show=unpaused&q=team_003", []),
+        ("owner=ada", NAMES[:50]),
+        ("owner=ben&q=team_10", NAMES[100:110]),
     ],
 )
 def test_search_filters_and_order_look_at_all_dags_not_at_one_page(
@@ -278,3 +281,15 @@ def test_a_page_is_what_gzip_makes_of_it(browser: TestClient) -> None:
     with browser.stream("GET", "/dags", headers={**LIVE, "accept-encoding": "gzip"}) as answer:
         packed = b"".join(answer.iter_raw())
     assert gzip.decompress(packed).decode() == browser.get("/dags", headers=LIVE).text
+
+
+def test_favourites_come_first_and_can_be_shown_alone(browser: TestClient, listed: Callable[[str], list[str]]) -> None:
+    browser.cookies.set("bfm-favourites", "team_105,team_007,no%2Csuch%20dag,team_115")
+    assert listed("/dags")[:3] == ["team_007", "team_105", "team_000"]
+    assert listed("/dags?sort=-name")[0] == "team_109", "only where the order is that of names"
+    assert listed("/dags?show=favourites&sort=-name") == ["team_115", "team_105", "team_007"]
+
+
+def test_the_palette_knows_every_active_dag(browser: TestClient) -> None:
+    found = browser.get("/fragments/palette").json()
+    assert found == [[name, f"/dags/{name}"] for name in NAMES[:110]]

@@ -76,7 +76,7 @@ def backfills(
         for one in BACKFILL_STATES
     }
     return context.page(
-        "backfills/list.html", backfills=[_details(context, row) for row in page["items"]],
+        "backfills/list.html", backfills=[backfill_details(context, row) for row in page["items"]],
         dags=sorted({dag_id for dag_id, _ in counts} | ({dag} - {""})), dag=dag, states=in_states, by_state=by_state,
         after=after, following=page["next_cursor"], is_filtered=bool(dag or in_states), rate=rate,
     )  # fmt: skip
@@ -90,7 +90,7 @@ def _list(store: Store, dag: str, in_states: tuple[str, ...], after: str | None)
     return paging.page(*list_backfills(store, chosen, limit=BACKFILLS_PER_PAGE, after=place))
 
 
-def _details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]:
+def backfill_details(context: PageContext, counted: Mapping[str, Any]) -> dict[str, Any]:
     """The backfill, whose items are counted, with all that pages show of it."""
     one = with_time_left(context.app, dict(counted))
     zone, dag = _zone_of(context, one["dag_id"]), _dags(context).get(one["dag_id"])
@@ -140,7 +140,7 @@ def backfill(
     begins, ends = _range(first, last, planned)
     of_items = context.app.versions(["backfill_item"])  # read once, so that map and list agree
     shown = _items_shown(context, of_items, row, _zone_of(context, row["dag_id"]), begins, ends) if planned else None
-    details = _details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))})
+    details = backfill_details(context, {**row, **(shown["by_state"] if shown else dict.fromkeys(ITEM_STATES, 0))})
     children = context.app.cached_by_version(["backfill"], "ui:children", lambda: children_of_each(context.store))
     page: dict[str, Any] = {"first": begins, "last": ends, "in_states": in_states, "after": after, "before": before}
     items = context.app.at_versions(

@@ -1,0 +1,23 @@
+// Favourite DAGs: a star beside each name, kept in a cookie of this browser, which the server reads to list them first.
+const NAME = "bfm-favourites";
+const MAX_LENGTH = 3500; // browsers keep 4096 bytes of a cookie
+
+const read = () => document.cookie.split("; ").find((one) => one.startsWith(`${NAME}=`))?.slice(NAME.length + 1) ?? "";
+
+function toggle(id) {
+  const wanted = encodeURIComponent(id);
+  const listed = read().split(",").filter(Boolean);
+  const chosen = listed.includes(wanted) ? listed.filter((one) => one !== wanted) : [...listed, wanted];
+  const value = chosen.join(",");
+  if (value.length > MAX_LENGTH) return window.alert("There are too many favourites. Remove one first.");
+  const secure = location.protocol === "https:" ? "; secure" : "";
+  document.cookie = `${NAME}=${value}; path=/; max-age=${value ? 31536000 : 0}; samesite=lax${secure}`;
+}
+
+document.addEventListener("click", (event) => {
+  const star = event.target.closest("[data-star]");
+  if (!star) return;
+  toggle(star.dataset.star);
+  const kept = read().split(",").includes(encodeURIComponent(star.dataset.star)); // not where cookies are disabled
+  star.setAttribute("aria-pressed", String(kept));
+});

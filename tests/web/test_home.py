@@ -1,0 +1,165 @@
+"""The home page: what has failed since yesterday, what is late, what runs, and backfills under way."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from support.busy_state import put
+from support.page_checks import Page, wrongs
+from support.page_client import browser_of
+from support.scenarios import accepted
+
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.model.records import DagRun
+from backfill_manager.planning.lateness import first_deadline, following_deadline, passed_deadlines
+from backfill_manager.queries.home import expected_dags, failed_since, late_dags
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+DAY = timedelta(days=1)
+
+
+def at(day: int, hour: int = 0) -> datetime:
+    return datetime(2024, 1, day, hour, tzinfo=timezone.utc)
+
+
+def shown(ground: InMemoryManager, part: str | None = None, address: str = "/") -> str:
+    """What a person reads on the page, or in one part of it."""
+    answer = browser_of(ground.store, ground.clock).get(address)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    whole = page.root
+    if part is not None:
+        (whole,) = [one for one in page.root.all() if one.attributes.get("id") == part]
+    return whole.whole_text
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def fails_by_day(launch: TaskLaunch) -> Outcome | None:
+    day = launch.run.logical_date.day if launch.run.logical_date else 0
+    if launch.run.dag_id == "good" or launch.ti.task_id == "load":
+        return Succeeded()
+    text = "AnalysisException: no such table" if day == 9 else f"ValueError: {day} rows without a key\n  in line {day}"
+    return Failed(text, retryable=False)
+
+
+def failing() -> InMemoryManager:
+    ground = InMemoryManager(
+        dag_spec("bad", "load", "clean", upstream={"clean": ["load"]}, schedule="@daily"), dag_spec("good", "only"),
+        script=fails_by_day, clock=FakeClock(at(20)),
+    )  # fmt: skip
+    ground.backfill("bad", days("2024-01-05", 5))
+    ground.backfill("good", days("2024-01-05", 2))
+    ground.drain()
+    return ground
+
+
+def test_failures_are_grouped_by_dag_and_error_and_lead_to_a_log() -> None:
+    ground = failing()
+    found = failed_since(ground.store, ground.clock.now() - DAY)
+    assert found.runs == 5
+    assert {(one.dag_id, one.task_id, one.error.partition(" ")[0], one.runs) for one in found.groups} == {
+        ("bad", "clean", "AnalysisException:", 1), ("bad", "clean", "ValueError:", 4),
+    }  # fmt: skip
+    text = shown(ground, "home-failed")
+    assert "5 runs, by DAG and error" in text and "rows without a key" in text and "in line" not in text
+    (group,) = [one for one in found.groups if one.runs == 4]
+    page = browser_of(ground.store, ground.clock).get("/").text
+    assert f"/dags/bad/runs/{group.run_id}/tasks/clean" in page
+
+
+def test_what_failed_earlier_and_what_was_run_again_since_is_left_out() -> None:
+    ground = failing()
+    (first, *_) = ground.store.read(DagRun, order_by=("run_seq",))
+    accepted(ground, "run.mark", dag_id="bad", run_id=first.run_id, state="success")
+    assert failed_since(ground.store, ground.clock.now() - DAY).runs == 4
+    ground.clock.advance(seconds=90_000)
+    assert failed_since(ground.store, ground.clock.now() - DAY).runs == 0
+    assert "No run has failed since yesterday." in shown(ground, "home-failed")
+
+
+def test_a_secret_in_an_error_is_masked() -> None:
+    ground = InMemoryManager(
+        dag_spec("bad", "clean"), script=lambda _: Failed("ValueError: password=hunter22", retryable=False),
+        clock=FakeClock(at(20)),
+    )  # fmt: skip
+    ground.backfill("bad", days("2024-01-05", 1))
+    ground.drain()
+    assert "hunter22" not in shown(ground) and "ValueError" in shown(ground, "home-failed")
+
+
+# -- late -------------------------------------------------------------------------------------------------------------
+
+
+def expecting(**more: Any) -> InMemoryManager:
+    """A daily DAG, expected two hours after its interval's end, whose runs do not end by themselves."""
+    spec = dag_spec("flights", "clean", expected_by=7200.0, **more)
+    ground = InMemoryManager(spec, script=lambda _: None, scheduled=True, clock=FakeClock(at(2)))
+    ground.drain()
+    return ground
+
+
+def late(ground: InMemoryManager) -> list[dict[str, Any]]:
+    now = ground.clock.now()
+    return late_dags(ground.store, expected_dags(ground.store), now - DAY, now)
+
+
+def test_a_dag_is_late_from_its_deadline_until_it_has_succeeded() -> None:
+    ground = expecting()
+    ground.clock.advance(seconds=7199)
+    assert late(ground) == [] and "No DAG is late." in shown(ground, "home-late")
+    ground.clock.advance(seconds=1)
+    (one,) = late(ground)
+    assert (one["interval_start"], one["expected_at"], one["intervals"], one["state"]) == (
+        "2024-01-01T00:00:00Z", "2024-01-02T02:00:00Z", 1, "running",
+    )  # fmt: skip
+    assert "flights 2024-01-01" in shown(ground, "home-late")
+    for key in list(ground.running):
+        ground.finish(key, Succeeded())
+    ground.drain()
+    assert late(ground) == []
+
+
+def test_an_interval_without_a_run_is_late_unless_nobody_expected_it() -> None:
+    ground = InMemoryManager(dag_spec("flights", "clean", expected_by=7200.0), clock=FakeClock(at(2, 12)))
+    ground.drain()
+    row = ground.state.catalog.dags["flights"]
+    put(ground, row.evolve(is_paused=False, updated_at=at(2, 12)))
+    assert late(ground) == [], "its deadline was before the DAG was there"
+    put(ground, row.evolve(is_paused=False, updated_at=at(1)))
+    assert [(one["interval_start"], one["run_id"]) for one in late(ground)] == [("2024-01-01T00:00:00Z", None)]
+    put(ground, row.evolve(is_paused=True, updated_at=at(1)))
+    assert late(ground) == [] and expected_dags(ground.store) == {}
+
+
+def test_passed_deadlines_are_those_that_follow_one_another() -> None:
+    for settings in (
+        {"schedule": "@hourly"}, {"schedule": "0 5 * * *", "timezone": "Europe/Berlin"},
+        {"schedule": "@hourly", "start_date": at(10, 3), "end_date": at(11, 4)},
+    ):  # fmt: skip
+        spec = dag_spec("flights", "clean", expected_by=5400.0, **settings)
+        since, until = at(8), at(13)
+        following, deadline = [], first_deadline(spec, since)
+        while deadline is not None and deadline.at <= until:
+            following.append(deadline)
+            deadline = following_deadline(spec, deadline.start)
+        assert following and passed_deadlines(spec, since, until, 1000) == following[::-1]
+        assert passed_deadlines(spec, since, until, 3) == following[::-1][:3]
+
+
+# -- what runs, and what to do first --------------------------------------------------------------------------------------
+
+
+def test_runs_at_work_come_with_their_time_so_far() -> None:
+    ground = expecting()
+    ground.clock.advance(seconds=95)
+    assert "Running for flights scheduled__2024-01-01T00:00:00Z scheduled 1 min 35 s" in shown(ground, "home-running")
+
+
+def test_a_new_project_is_shown_what_to_do_first() -> None:
+    ground = InMemoryManager(dag_spec("flights", "clean"), clock=FakeClock(at(2)))
+    ground.drain()
+    text = shown(ground)
+    assert "Nothing has run yet" in text and "bfm backfill create" in text and "Failed since yesterday" not in text
