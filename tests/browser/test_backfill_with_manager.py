@@ -107,7 +107,7 @@ def bfm(settings: Settings, capfd: pytest.CaptureFixture[str]) -> Callable[..., 
 
 def test_the_whole_story_of_a_backfill_by_clicking(somebody: Somebody, url: str) -> None:
     ada = somebody(url)
-    page = ada.goes("/")
+    page = ada.goes("/dags")
     page.get_by_role("link", name="readings", exact=True).click()
     page.get_by_role("link", name="New backfill").click()
     page.get_by_label("From", exact=True).fill("2024-03-29")

@@ -64,7 +64,7 @@ def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Livin
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
 
     page.get_by_role("link", name="manual__2013-02-05T00:00:00Z: success", exact=True).click()
-    expect(page.locator("dl")).to_contain_text('"full": true')
+    expect(page.get_by_role("main").locator("dl")).to_contain_text('"full": true')
     expect(page.get_by_role("heading", name="2 tasks")).to_be_visible()
 
 
