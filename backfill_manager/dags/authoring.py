@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from backfill_manager.schemas.dag_settings import BashSettings, DagSettings, SqlSettings, TaskSettings
 
 Function = Callable[..., Any]
+MAX_ID: Final = 200  # characters, as of every name
 MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
@@ -95,8 +96,33 @@ class _DagBuilder:
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
     decorated: list[str] = field(default_factory=list)
     callbacks: list[TaskSpec] = field(default_factory=list)
+    mapped: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # ids of the mapped tasks, by what they are mapped from
 
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
+        """`over` makes a task of each of its values, beside each other."""
+        over = settings.get("over")
+        if over is None:
+            if task_id in self.mapped:
+                twice = f"a task with the id {task_id!r} and mapped tasks {task_id}.<key>"
+                raise InvalidDag(f"DAG {self.dag_id!r} has {twice}; give one of them another with task_id=...")
+            self._add(kind, task_id, settings, function)
+            return Task(self, task_id)
+        if task_id in self.tasks or task_id in self.mapped:
+            twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
+            raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
+        self.mapped[task_id] = ids = tuple(f"{task_id}.{key}" for key in over)
+        if too_long := next((id_ for id_ in ids if len(id_) > MAX_ID), None):
+            raise InvalidDag(
+                f"{_who(task_id)}: over makes the id {too_long!r}, which has more than {MAX_ID} characters"
+            )
+        common = {name: value for name, value in settings.items() if name != "over"}
+        for id_, value in zip(ids, over.values(), strict=True):
+            self._add(kind, id_, {**common, "mapped_from": task_id, "mapped_json": value}, function)
+        return Task(self, task_id, ids)
+
+    def _add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None) -> None:
         if task_id in self.tasks:
             twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
             raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
@@ -110,7 +136,6 @@ class _DagBuilder:
         self.upstream[task_id] = {}
         if function is not None:
             self.functions[task_id] = function
-        return Task(self, task_id)
 
     def add_callbacks(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
         """Each function becomes a task with the priority of what it `watches` (None: the whole run), but no other setting."""
@@ -161,10 +186,11 @@ def collecting(root: Path, file: Path, *, is_for_task: bool = False) -> Iterator
 
 
 class Task:
-    """A task in the DAG that is being made, to be put in order with `>>` and `<<`."""
+    """A task in the DAG that is being made, to be put in order with `>>` and `<<`. With `over` it stands for all of its mapped
+    tasks, `task_ids`."""
 
-    def __init__(self, building: _DagBuilder, task_id: str) -> None:
-        self._building, self.task_id = building, task_id
+    def __init__(self, building: _DagBuilder, task_id: str, task_ids: tuple[str, ...] = ()) -> None:
+        self._building, self.task_id, self.task_ids = building, task_id, task_ids or (task_id,)
 
     def __rshift__(self, after: Any) -> Any:
         self._order([self], self._tasks(after))
@@ -197,9 +223,9 @@ class Task:
         raise InvalidDag(f"{self!r} can be put in order with tasks and lists of tasks, not with {other!r}")
 
     def _order(self, before: Iterable[Task], after: Iterable[Task]) -> None:
-        first = [task.task_id for task in before]
-        for task in after:
-            self._building.upstream[task.task_id].update(dict.fromkeys(first))
+        first = [task_id for task in before for task_id in task.task_ids]
+        for task_id in [task_id for task in after for task_id in task.task_ids]:
+            self._building.upstream[task_id].update(dict.fromkeys(first))
 
 
 class TaskFunction:
@@ -225,6 +251,12 @@ class TaskFunction:
         """The same function as another task, with settings of its own: `copy.override(task_id="copy_eu")()`."""
         checked = check_settings("TaskSettings", settings, _who(self.task_id))
         return TaskFunction(self.function, self.kind, {**self.settings, **checked})
+
+    def expand(self, over: list[str | int] | tuple[str | int, ...] | Mapping[str, Any]) -> Task:
+        """A task for each value: `load.expand(over=["de", "fr"])` makes `load.de` and `load.fr`, each with its own state and
+        tries, and its value in `ctx.mapped_value`. Text and integers end the ids, too; other JSON values are given by key."""
+        made: Task = self.override(over=over)()
+        return made
 
     def not_called(self, *_: Any) -> None:
         raise InvalidDag(f"{_who(self.task_id)} is put in order before it is made; call it: {self.function.__name__}()")

@@ -70,6 +70,10 @@ class TaskSpec:
     secrets: tuple[tuple[str, str], ...] = ()  # of `bash`: variables, each with the name of the secret that it gets
     cwd: str | None = None  # of `bash`: its folder, absolute or in the bundle; None: one of its own, which is empty
     skip_exit_code: int | None = 99  # of `bash`: skips the task
+    mapped_from: str | None = (
+        None  # of a mapped task (`over=`): the id that its id begins with, which all of them share
+    )
+    mapped_json: str | None = None  # ... and the value that this one is for
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
@@ -85,6 +89,16 @@ class TaskSpec:
     @property
     def is_callback(self) -> bool:
         return self.calls_back is not None
+
+    @property
+    def mapped_value(self) -> Any:
+        """The value that a mapped task is for; None for every other task."""
+        return None if self.mapped_json is None else json.loads(self.mapped_json)
+
+    @property
+    def limited_as(self) -> str:
+        """What `max_active_tis` counts: all tasks that are mapped from one are one task there."""
+        return self.mapped_from or self.task_id
 
     def delay_before(self, failures: int) -> float:
         """Seconds to wait after the `failures`-th failed try."""
@@ -170,6 +184,15 @@ class DagSpec:
     @cached_property
     def by_id(self) -> dict[str, TaskSpec]:
         return {task.task_id: task for task in self.tasks}
+
+    @cached_property
+    def mapped(self) -> dict[str, dict[str, str]]:
+        """Of tasks with `over`, by the id that they were declared with: the ids of the mapped tasks, by their keys."""
+        found: dict[str, dict[str, str]] = {}
+        for task in self.work:
+            if task.mapped_from is not None:
+                found.setdefault(task.mapped_from, {})[task.task_id[len(task.mapped_from) + 1 :]] = task.task_id
+        return found
 
     def downstream(self, task_id: str) -> tuple[str, ...]:
         return tuple(task.task_id for task in self.tasks if task_id in task.upstream)
@@ -271,6 +294,8 @@ class DagSpec:
                     del task[name]
             if not task["checks"]:
                 del task["checks"]
+            if task["mapped_from"] is None:
+                del task["mapped_from"], task["mapped_json"]
             if task["kind"] != "bash":
                 del task["bash"], task["env"], task["secrets"], task["cwd"], task["skip_exit_code"]
         for name in ("declared_params", "expected_by", "notify"):

@@ -1,8 +1,8 @@
 """Settings of a DAG and its tasks that one backfill sets for its own runs: `retries=3`, `clean.timeout=600`.
 
-A name alone is a setting of the DAG, or of every one of its tasks; `task.setting` is that task's, and a callback is set by
-its own id only: `clean.on_failure.retries=2`. Values are what `@dag` and `@task` would take, as JSON. Which settings may be
-overridden is declared with them, in `schemas.dag_settings`.
+A name alone is a setting of the DAG, or of every one of its tasks; `task.setting` is that task's, of one with `over` all of its
+mapped tasks'. A callback is set by its own id only: `clean.on_failure.retries=2`. Values are what `@dag` and `@task` would take,
+as JSON. Which settings may be overridden is declared with them, in `schemas.dag_settings`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
     settings_of_callback = declared.overridable(declared.TaskSettings, of_callbacks=True)
     of_dag: dict[str, Any] = {}
     of_tasks: dict[str, dict[str, Any]] = {task.task_id: {} for task in spec.tasks}
-    for name in sorted(overrides, key=lambda name: "." in name):  # one task's own come after every task's
+    # one task's own come after every task's, those of a mapped task after those of all that are mapped with it
+    for name in sorted(overrides, key=lambda name: name.count(".")):
         value = overrides[name]
         if name in settings_of_dag:
             of_dag |= _checked(declared.DagSettings, name, name, value)
@@ -40,13 +41,14 @@ def with_overrides(spec: DagSpec, overrides: Mapping[str, Any]) -> DagSpec:
             if setting in errors.OVERRIDE_HAS_A_FIELD:
                 raise errors.OVERRIDE_HAS_A_FIELD[setting](**about)
             raise errors.UNKNOWN_OVERRIDE(**about, nearest=_ended(nearest(setting, known)))
-        if dot and task_id not in of_tasks:
+        if dot and task_id not in of_tasks and task_id not in spec.mapped:
             about = {"dag_id": spec.dag_id, "task_id": task_id, "known": ", ".join(of_tasks)}
             raise errors.OVERRIDE_UNKNOWN_TASK(name=name, nearest=_ended(nearest(task_id, of_tasks)), **about)
         if dot and spec.is_callback(task_id) and setting not in settings_of_callback:
             raise errors.OVERRIDE_OF_CALLBACK(name=name, setting=setting)
         checked = _checked(declared.TaskSettings, name, setting, value)
-        for chosen in [task_id] if task_id else [task.task_id for task in spec.work]:
+        of_all = [task.task_id for task in spec.work]
+        for chosen in spec.mapped.get(task_id, {task_id: task_id}).values() if task_id else of_all:
             of_tasks[chosen] |= checked
     tasks = tuple(dataclasses.replace(task, **of_tasks[task.task_id]) for task in spec.tasks)
     return dataclasses.replace(spec, tasks=tasks, **of_dag)

@@ -31,7 +31,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, nearest
 from backfill_manager.store.sql_guard import identifier, string_literal
 
-NAMES: Final = ("dag_id", "interval", "logical_date", "params", "partition_key", "run_id", "task_id")
+NAMES: Final = ("dag_id", "interval", "logical_date", "mapped_value", "params", "partition_key", "run_id", "task_id")
 MAX_CHARS: Final = 1_000_000  # of a text with its values
 _MARK: Final = "__bfm_value_"
 _MARKS: Final = re.compile(rf"{_MARK}(\d+)__")

@@ -74,7 +74,7 @@ def variables(launch: TaskLaunch, bundle: Path) -> dict[str, str]:
         "TRY_NUMBER": str(ti.try_number), "LOGICAL_DATE": format_instant(run.logical_date),
         "INTERVAL_START": format_instant(start), "INTERVAL_END": format_instant(end),
         "PARTITION_KEY": run.partition_key, "TIMEZONE": launch.dag.timezone,
-        "BUNDLE": str(bundle),
+        "BUNDLE": str(bundle), "MAPPED_VALUE": _text(mapped) if (mapped := launch.task.mapped_value) is not None else None,
     }  # fmt: skip
     found = {f"BFM_{name}": value for name, value in values.items() if value is not None}
     params: dict[str, str] = {}

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 
 def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
-    """Every task upstream of this one; of a callback, also the tasks that it watches."""
+    """Every task upstream of this one; of a callback, also the tasks that it watches. Where all tasks that are mapped from one
+    are among them, so is that one."""
     task = dag.task(task_id)
-    if not task.is_callback:
-        return tuple(sorted(dag.all_upstream([task_id])))
-    watched = {other.task_id for other in dag.work if task.watches in (None, other.task_id)}
-    return tuple(sorted(watched | dag.all_upstream(watched)))
+    watched = (
+        {other.task_id for other in dag.work if task.watches in (None, other.task_id)} if task.is_callback else set()
+    )
+    found = watched | dag.all_upstream(watched if task.is_callback else [task_id])
+    return tuple(sorted(found | {name for name, mapped in dag.mapped.items() if found.issuperset(mapped.values())}))
 
 
 class TaskContext:
@@ -43,6 +45,9 @@ class TaskContext:
         self.logical_date: datetime | None = launch.run.logical_date
         self.partition_key: str | None = launch.run.partition_key
         self.params: dict[str, Any] = dict(launch.params)
+        self.mapped_value: Any = (
+            launch.task.mapped_value
+        )  # of a mapped task (`over`): the value that it is for; else None
         self.try_number: int = launch.ti.try_number
         self.ended: Ended | None = launch.ended  # in a callback: what it reports (task_id, state, error)
         self.log = this.log
@@ -127,8 +132,8 @@ class TaskContext:
         return self._this.find_secret(name)
 
     def result(self, task_id: str) -> Any:
-        """What an upstream task returned; None if it returned nothing or was skipped. A callback may also read the tasks that it
-        watches."""
+        """What an upstream task returned; None if it returned nothing or was skipped. Of a task with `over`: the results of all
+        its mapped tasks, by key. A callback may also read the tasks that it watches."""
         above = all_upstream(self._launch.dag, self.task_id)
         if task_id not in above:
             raise InvalidInput(
@@ -147,5 +152,5 @@ def executor_task_context(launch: TaskLaunch) -> ExecutorTaskContext:
         dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, run_id=launch.ti.run_id, run_type=launch.run.run_type,
         logical_date=launch.run.logical_date, interval=launch.interval, partition_key=launch.run.partition_key,
         params=dict(launch.params), try_number=launch.ti.try_number, results=dict(launch.results),
-        upstream=all_upstream(launch.dag, launch.ti.task_id),
+        upstream=all_upstream(launch.dag, launch.ti.task_id), mapped_value=launch.task.mapped_value,
     )  # fmt: skip

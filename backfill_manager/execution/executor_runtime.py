@@ -43,6 +43,7 @@ class ExecutorTaskContext:
     try_number: int
     results: dict[str, Any] = field(default_factory=dict)
     upstream: tuple[str, ...] = ()  # all upstream tasks
+    mapped_value: Any = None  # of a mapped task
     ended: None = None  # only callbacks have it, and they run in the driver
     log: Any = None  # a logging.Logger, made where the function runs: loggers can't be pickled
 

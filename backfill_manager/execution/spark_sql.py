@@ -1,8 +1,8 @@
 """A `sql` task: Spark SQL statements with the run's values as named parameters.
 
 Parameters: `:interval_start`, `:interval_end`, `:logical_date` (TIMESTAMP), `:run_id`, `:partition_key`, and every
-entry of the run's params whose name is an identifier. A run without interval has no `:interval_start`; using it is an
-error. A text with `{{ ... }}` or `{% ... %}` has macros, too (dags/sql_macros.py).
+entry of the run's params whose name is an identifier; `:mapped_value` in a mapped task. A run without interval has no
+`:interval_start`; using it is an error. A text with `{{ ... }}` or `{% ... %}` has macros, too (dags/sql_macros.py).
 
 Two ways to write, both exactly once:
 - `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
@@ -86,7 +86,7 @@ def _text(launch: TaskLaunch) -> str:
 def parameters(launch: TaskLaunch) -> dict[str, Any]:
     """Name -> value, as Spark takes them."""
     run = launch.run
-    values = sql_values(launch.params, run.run_id, run.logical_date, launch.interval, run.partition_key)
+    values = sql_values(launch.params, run.run_id, run.logical_date, launch.interval, run.partition_key, launch.task)
     return {name: _value(value) for name, value in values.items()}
 
 

@@ -48,7 +48,7 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             scheduled_waits = True
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
-            of_task[ti.dag_id, ti.task_id] += 1
+            of_task[ti.dag_id, _limited_as(run, ti)] += 1
         elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
             kind = int(not run.is_for_schedule)
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
@@ -67,11 +67,11 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
                 continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue
-        if task.max_active_tis is not None and of_task[ti.dag_id, ti.task_id] >= task.max_active_tis:
+        if task.max_active_tis is not None and of_task[ti.dag_id, task.limited_as] >= task.max_active_tis:
             continue
         available[pool] = available.get(pool, 0) - weight
         of_dag[ti.dag_id, run.row.backfill_id] += 1
-        of_task[ti.dag_id, ti.task_id] += 1
+        of_task[ti.dag_id, task.limited_as] += 1
         taken = c.queued(ti, tick.now, pool)
         state.put(taken)
         if run.row.started_at is None and not task.is_callback:
@@ -83,9 +83,17 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             return  # the others wait: it runs alone
 
 
+def _limited_as(run: ActiveRun, ti: TaskInstance) -> str:
+    """A run that moved to another version may still have a task that this does not know."""
+    task = run.spec.by_id.get(ti.task_id)
+    return ti.task_id if task is None else task.limited_as
+
+
 def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
     ended = (other for other in run.tasks.values() if other.result_json is not None)
     results = {other.task_id: json.loads(other.result_json or "") for other in ended}
+    for mapped_from, mapped in run.spec.mapped.items():
+        results[mapped_from] = {key: results.get(task_id) for key, task_id in mapped.items()}
     limits = state.pools.get(pool)
     return TaskLaunch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],

@@ -34,9 +34,9 @@ class PlannedRun:
 
 def sql_values(
     params: Mapping[str, Any], run_id: str, logical_date: datetime | None, interval: Interval | None,
-    partition_key: str | None,
+    partition_key: str | None, task: TaskSpec | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The named parameters of SQL. Ours come after the run's params, and win."""
+    """The named parameters of SQL. Ours come after the run's params, and win. `task`: the mapped task whose value is wanted."""
     values: dict[str, Any] = {name: value for name, value in params.items() if name.isidentifier()}
     values["run_id"] = run_id
     if partition_key is not None:
@@ -45,6 +45,8 @@ def sql_values(
         values["logical_date"] = logical_date
     if interval is not None:
         values["interval_start"], values["interval_end"] = interval
+    if task is not None and task.mapped_from is not None:
+        values["mapped_value"] = task.mapped_value
     return values
 
 
@@ -60,6 +62,7 @@ def sql_text(
     values = {
         "dag_id": dag.dag_id, "task_id": task.task_id, "run_id": run_id, "params": dict(params), "logical_date": logical_date,
         "interval": None if interval is None else MacroInterval(*interval), "partition_key": partition_key,
+        "mapped_value": task.mapped_value,
     }  # fmt: skip
     given = {name: value for name, value in values.items() if value is not None}
     try:
@@ -90,7 +93,10 @@ def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str]) -> dict[str
         "partition_key": run.partition_key, "params": mask_values(params),
         "sql_parameters": {name: MASK if is_secret(name) else literal(mask_values(value)) for name, value in values.items()},
         "tasks": [
-            {"task_id": task.task_id, "kind": task.kind, "sql": _shown_sql(task, dag, run, params), "into": task.into}
+            {
+                "task_id": task.task_id, "kind": task.kind, "sql": _shown_sql(task, dag, run, params), "into": task.into,
+                "mapped_value": mask_values(task.mapped_value),
+            }
             for task in dag.in_order
             if task.task_id in task_ids
         ],

@@ -32,8 +32,9 @@ _DETAILS: Final = (
     "expected_by_s", "notify",
 )  # fmt: skip
 _TASK_FIELDS: Final = (
-    "task_id", "kind", "upstream", "downstream", "calls_back", "watches", "trigger_rule", "retries", "retry_delay_s",
-    "timeout_s", "depends_on_past", "wait_for_downstream", "waits_for", "pool", "priority", "weight", "max_active_tis",
+    "task_id", "kind", "upstream", "downstream", "mapped_from", "mapped_value", "calls_back", "watches", "trigger_rule",
+    "retries", "retry_delay_s", "timeout_s", "depends_on_past", "wait_for_downstream", "waits_for",
+    "pool", "priority", "weight", "max_active_tis",
 )  # fmt: skip
 NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles."
 
@@ -115,6 +116,7 @@ def list_tasks(spec: DagSpec) -> list[dict[str, Any]]:
             _TASK_FIELDS, task, upstream=list(task.upstream), downstream=list(spec.downstream(task.task_id)),
             trigger_rule=None if task.is_callback else task.trigger_rule, retry_delay_s=task.retry_delay,
             timeout_s=task.timeout, waits_for=[label(wait) for wait in task.waits_for],
+            mapped_value=mask_values(task.mapped_value),
         )
         for task in spec.in_order
     ]  # fmt: skip

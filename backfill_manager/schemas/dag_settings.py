@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ from backfill_manager.value_rules import (
 )
 
 MAX_INT: Final = 2**31 - 1  # what is larger doesn't fit into a column
+MAX_MAPPED: Final = 1000  # tasks of one `over`
 MAX_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
 
 Callback = Callable[[Any], object]  # def notify(ctx)
@@ -149,6 +151,37 @@ def _as_variables(value: Any) -> tuple[tuple[str, str], ...]:
         if isinstance(one, bool) or not isinstance(one, str | int | float):
             raise ValueError(f"must have text for {name}, not {one!r}")
     return tuple((name, str(one)) for name, one in value.items())
+
+
+def _as_over(value: Any) -> dict[str, str]:
+    """Key -> value as JSON text, in their order."""
+    rule = (
+        "text or integers that name each task, such as ['de', 'fr'], or any values by such names, such as {'de': ...}"
+    )
+    if isinstance(value, list | tuple):
+        if wrong := [one for one in value if isinstance(one, bool) or not isinstance(one, str | int)]:
+            raise ValueError(f"must be {rule}; {wrong[0]!r} has no name")
+        keys, values = [str(one) for one in value], list(value)
+    elif isinstance(value, Mapping):
+        keys, values = list(value), list(value.values())
+    else:
+        raise ValueError(f"must be {rule}, not {value!r}")
+    if not 1 <= len(keys) <= MAX_MAPPED:
+        raise ValueError(f"must have 1 to {MAX_MAPPED:,} values, not {len(keys):,}")
+    for key in keys:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise ValueError(f"must be {rule}; a name has 1 to 100 letters, digits, `_` or `-`, unlike {key!r}")
+        if keys.count(key) > 1:
+            raise ValueError(f"must have each name once, not {key!r} twice")
+    made: dict[str, str] = {}
+    for key, one in zip(keys, values, strict=True):
+        try:
+            made[key] = json.dumps(one, allow_nan=False, ensure_ascii=False, sort_keys=True)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"must have JSON values (text, numbers, booleans, null, lists, maps); {key!r} has {one!r}"
+            ) from None
+    return made
 
 
 def _as_names(value: Any) -> Any:
@@ -282,6 +315,18 @@ Variables = Annotated[
 ]  # fmt: skip
 SecretVariables = Annotated[dict[str, str], PlainValidator(_as_variables), WithJsonSchema(_VARIABLES)]
 ExitCode = Annotated[int, Field(ge=1, le=255)]
+_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")  # of a mapped task: what follows the dot in its id
+_OVER: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "array", "minItems": 1, "maxItems": MAX_MAPPED, "uniqueItems": True, "items": {
+            "anyOf": [{"type": "string", "pattern": f"^{_KEY.pattern}$"}, {"type": "integer"}]}},
+        {"type": "object", "minProperties": 1, "maxProperties": MAX_MAPPED, "propertyNames": {"pattern": f"^{_KEY.pattern}$"}},
+    ],
+    "examples": [["de", "fr"], {"de": {"currency": "EUR"}, "ch": {"currency": "CHF"}}],
+}  # fmt: skip
+Over = Annotated[
+    list[str | int] | tuple[str | int, ...] | Mapping[str, Any], PlainValidator(_as_over), WithJsonSchema(_OVER)
+]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
@@ -303,6 +348,10 @@ _CHECKS_HELP: Final = (
 _WAITS_HELP: Final = (
     "What must be there for the run's interval before it starts: tables that tasks write (for a partition, too), rows of "
     "anyone's Delta table, a file, a query that says true."
+)
+_OVER_HELP: Final = (
+    "Makes a task of each value, `<task>.<key>`, all beside each other, with the value in `ctx.mapped_value`, `:mapped_value`, "
+    "`{{ mapped_value }}` or `$BFM_MAPPED_VALUE`. Text and integers are their own keys; other values are given by key."
 )
 _PARAMS_HELP: Final = (
     "Parameters of its runs: each a default value, or declared with type, default, choices and description (Param). A run may "
@@ -342,12 +391,16 @@ class DefaultArgs(_OfTask, total=False):
     on_failure: Function
 
 
+class _OfMapping(TypedDict, total=False):
+    over: Annotated[Over, _help(_OVER_HELP)]
+
+
 class _OfOutput(TypedDict, total=False):
     checks: Annotated[Checks, _help(_CHECKS_HELP)]
 
 
 @with_config(_CONFIG)
-class TaskSettings(DefaultArgs, _OfOutput, total=False):
+class TaskSettings(DefaultArgs, _OfMapping, _OfOutput, total=False):
     task_id: Name
 
 
@@ -388,7 +441,7 @@ class _OfBash(TypedDict, total=False):
 
 
 @with_config(_CONFIG)
-class BashSettings(DefaultArgs, _OfBash, total=False):
+class BashSettings(DefaultArgs, _OfMapping, _OfBash, total=False):
     task_id: Name
 
 
@@ -473,7 +526,7 @@ _TASK_RULES: Final[dict[str, Any]] = {
 
 
 @with_config(ConfigDict(**_CONFIG, json_schema_extra=_TASK_RULES))
-class YamlTask(YamlDefaultArgs, _OfOutput, _OfSql, _OfBash, total=False):
+class YamlTask(YamlDefaultArgs, _OfMapping, _OfOutput, _OfSql, _OfBash, total=False):
     """A task: what it runs (exactly one of sql, python, executor and bash), what it comes after, its settings."""
 
     sql: Annotated[Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it.")]

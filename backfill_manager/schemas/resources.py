@@ -358,6 +358,8 @@ class DagTask(Resource):
     kind: str = Field(description="What runs: `python`, `executor`, `sql` or `bash`.")
     upstream: tuple[str, ...] = Field(description="Ids of the tasks that it waits for.")
     downstream: tuple[str, ...] = Field(description="Ids of the tasks that wait for it.")
+    mapped_from: str | None = Field(description="Of a mapped task: the id that its `over` was declared with.")
+    mapped_value: Any = Field(description="Of a mapped task: the value that it is for.")
     trigger_rule: str | None = Field(description="When it starts, by the states of those upstream; null of a callback.")
     calls_back: str | None = Field(description="Of a callback: on what.")
     watches: str | None = Field(description="Of a callback: the task whose ends it tells of; null: the whole run's.")
@@ -588,6 +590,7 @@ class RenderedTask(Resource):
     kind: str = Field(description="`sql`, `python`, `executor` or `bash`.")
     sql: str | None = Field(description="Of a `sql` task: its statements.")
     into: str | None = Field(description="The table that the last statement's rows go to.")
+    mapped_value: Any = Field(description="Of a mapped task: the value that it is for.")
 
 
 class RenderedRun(Resource):

@@ -320,6 +320,9 @@ WRONG_DAG = {
 WRONG_TASK = {
     "no settings": ("t:", 1, "DAG 'd', task 't' must be the settings of a task, such as `sql: SELECT 1`, not None"),
     "id": ("a b: {sql: SELECT 1}", 1, "DAG 'd', task 'a b' has an id that must be 1 to 200 letters"),
+    "nothing to map": ("t:\n  sql: S\n  over: []", 3, "task 't': over must have 1 to 1,000 values, not 0"),
+    "mapped twice": ("t:\n  sql: S\n  over: [a, a]", 3, "task 't': over must have each name once, not 'a' twice"),
+    "no key": ("t:\n  sql: S\n  over: [{a: 1}]", 3, "task 't': over must be text or integers that name each task"),
     "two alike": ("t: {sql: S}\nt: {sql: S}", 2, "'t' is here twice"),
     "nothing to run": ("t:\n  into: x", 1, "task 't' needs exactly one of sql, python, executor, bash, and has none"),
     "too much to run": ("t:\n  sql: S\n  python: a:b", 1, "exactly one of sql, python, executor, bash, not sql and python"),
@@ -484,13 +487,14 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
         "tasks",
         "waits_for",
         "notify",
+        "over",
     }
     assert set(wrong) <= unsaid
 
 
 def test_every_setting_is_a_field_of_its_spec() -> None:
     callbacks = {"on_success", "on_failure"}
-    assert {*settings_of(SqlSettings), *settings_of(BashSettings)} - callbacks <= {
+    assert {*settings_of(SqlSettings), *settings_of(BashSettings)} - callbacks - {"over"} <= {
         field.name for field in dataclasses.fields(TaskSpec)
     }
     of_tasks = {"default_args", "depends_on_past", "wait_for_downstream", "waits_for"}
@@ -529,6 +533,11 @@ CHECKS = st.lists(
     max_size=3,
     unique_by=str,
 )
+KEYS = st.from_regex(r"\Akey[0-9a-z_-]{1,5}\Z")
+OF_MAPPING = {
+    "over": st.lists(KEYS, min_size=1, max_size=3, unique=True)
+    | st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3)
+}
 OF_SQL = {"into": FILLED}
 VARIABLES = st.from_regex(r"[A-Z]{3}_[A-Z0-9]{0,5}", fullmatch=True).filter(lambda name: not name.startswith("BFM_"))
 OF_BASH: dict[str, st.SearchStrategy[Any]] = {
@@ -568,7 +577,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         kind = draw(st.sampled_from(KINDS))
         runs = {kind: {"sql": "SELECT 1", "bash": "echo 1"}.get(kind, "helpers:work")}
         of_kind = {"sql": OF_SQL, "bash": OF_BASH}.get(kind, {})
-        own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **of_kind}))
+        own = draw(st.fixed_dictionaries({}, optional={**OF_TASK, **OF_MAPPING, **of_kind}))
         if kind == "python" or "into" in own:
             own |= draw(st.fixed_dictionaries({}, optional={"checks": CHECKS}))
         after = draw(st.lists(st.sampled_from(names[:number]), unique=True, max_size=3)) if number else []

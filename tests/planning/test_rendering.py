@@ -37,8 +37,8 @@ def test_a_run_is_rendered() -> None:
             "interval_end": "TIMESTAMP '2013-01-02T00:00:00Z'",
         },
         "tasks": [
-            {"task_id": "rows", "kind": "sql", "sql": "SELECT :region", "into": "copied"},
-            {"task_id": "tell", "kind": "python", "sql": None, "into": None},
+            {"task_id": "rows", "kind": "sql", "sql": "SELECT :region", "into": "copied", "mapped_value": None},
+            {"task_id": "tell", "kind": "python", "sql": None, "into": None, "mapped_value": None},
         ],
     }  # fmt: skip
 
