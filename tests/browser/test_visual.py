@@ -71,7 +71,7 @@ NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
     "/login", "/logout", "/static/{digest}/{name:path}", "/fragments/status_bar", "/fragments/palette",
-    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
+    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log.txt",
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
