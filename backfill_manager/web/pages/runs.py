@@ -109,7 +109,8 @@ def task(
     return context.page(
         "task.html", run=run_view(row), task=task_view(instance, row), zone=spec.timezone if spec else "UTC", number=number,
         tries=tries, attempts=attempts, max_attempts=MAX_ATTEMPTS, all=all,
-        spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
+        spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),
+        is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
         lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
         **_checks(list_check_results(context.store, row, task_id)),
     )  # fmt: skip
