@@ -196,6 +196,12 @@ def test_a_running_task_has_the_time_so_far(somebody: Somebody, busy: str) -> No
     assert times.count() > 0
     before = times.first.inner_text()
     expect(times.first).not_to_have_text(before)  # it goes on
+    page.locator("#run-tasks tr, #run-tasks li", has=page.locator("time.elapsed")).first.get_by_role(
+        "link"
+    ).first.click()
+    of_task = page.locator("#task-head time.elapsed")
+    before = of_task.inner_text()
+    expect(of_task).not_to_have_text(before)
 
 
 LINES_OF_TEXT = """(element) => {

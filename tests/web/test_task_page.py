@@ -49,3 +49,17 @@ def test_each_line_has_its_own_address(busy: TestClient, busy_ground_of_module: 
     assert {f"#{one.attributes['id']}" for one in page.root.all() if one.attributes.get("id")} >= {
         one.attributes["href"] for one in numbers
     }
+
+
+def test_the_durations_of_the_last_runs_lead_to_them(busy: TestClient) -> None:
+    page = Page(busy.get(f"{RUN}/tasks/clean").text)
+    (card,) = (one for one in page.root.all() if one.attributes.get("id") == "task-durations")
+    (picture,) = card.find("svg")[:1]
+    bars = picture.find("a")
+    assert 1 < len(bars) <= runs.MAX_DURATIONS
+    links = [str(bar.attributes["href"]) for bar in bars]
+    assert [row.find("a")[0].attributes["href"] for row in card.find("tbody")[0].find("tr")] == links[::-1]
+    (here,) = (bar for bar in bars if bar.attributes.get("aria-current"))
+    assert here.attributes["href"] == f"{RUN}/tasks/clean"
+    assert str(here.attributes["aria-label"]).startswith("backfill__2024-01-13T00:00:00Z: success, ")
+    assert {busy.get(link).status_code for link in links[:3]} == {200}

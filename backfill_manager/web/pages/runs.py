@@ -18,6 +18,7 @@ from backfill_manager.queries.managers import spark_pages
 from backfill_manager.queries.runs import find_run, run_details, run_view
 from backfill_manager.queries.tasks import (
     find_task_instance,
+    list_all_task_instances,
     list_check_results,
     list_log_lines,
     list_task_instances,
@@ -30,6 +31,7 @@ from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
+from backfill_manager.web.svg.durations import durations
 from backfill_manager.web.svg.gantt import gantt
 
 router: Final = page_router()
@@ -37,6 +39,7 @@ TASKS_PER_PAGE: Final = 200
 LOG_LINES: Final = 1000  # shown at first, and fetched at once
 MAX_DOWNLOAD: Final = 200_000  # lines; a try stores some ten thousand
 MAX_ATTEMPTS: Final = 20  # to choose from; the newest
+MAX_DURATIONS: Final = 30  # of the task's newest runs
 MAX_SPARK_JOBS: Final = 5  # shown per attempt
 MAX_CHECKS: Final = 100  # shown
 Back = Annotated[str, Form()]
@@ -105,10 +108,12 @@ def task(
     spec = spec_of_run(context.store, row)
     lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
     lease, tries = context.store.lease(), list_tries(context.store, row, task_id)
+    newest = list_all_task_instances(context.store, dag_id=row.dag_id, task_id=task_id, limit=MAX_DURATIONS).items
     attempts = max([instance.try_number, *(one["try_number"] for one in tries)])
     return context.page(
         "task.html", run=run_view(row), task=task_view(instance, row), zone=spec.timezone if spec else "UTC", number=number,
         tries=tries, attempts=attempts, max_attempts=MAX_ATTEMPTS, all=all,
+        lasted=durations(newest, context.now),
         spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),
         is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
         lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
