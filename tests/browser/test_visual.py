@@ -57,6 +57,7 @@ PAGES = {
     "run-revert": f"{RUN}/revert",
     "run-at-work": "/dags/wide/runs/latest",
     "task": f"{RUN}/tasks/clean",
+    "task-with-result": f"{RUN}/tasks/publish",
     "task-failed": "/dags/shop/runs/backfill__2024-01-19T00:00:00Z/tasks/aggregate",
     "tables": "/tables",
     "table": "/tables/one?table=bronze.orders",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Form, Query
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
+from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.managers import spark_pages
@@ -29,6 +33,7 @@ from backfill_manager.queries.tasks import (
 from backfill_manager.requests.validation import cancelled_run, marked_run, marked_task
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Store
+from backfill_manager.web.json_tree import json_tree
 from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
 from backfill_manager.web.svg.durations import durations
@@ -110,13 +115,14 @@ def task(
     lease, tries = context.store.lease(), list_tries(context.store, row, task_id)
     newest = list_all_task_instances(context.store, dag_id=row.dag_id, task_id=task_id, limit=MAX_DURATIONS).items
     attempts = max([instance.try_number, *(one["try_number"] for one in tries)])
+    shown = task_view(instance, row)
     return context.page(
-        "task.html", run=run_view(row), task=task_view(instance, row), zone=spec.timezone if spec else "UTC", number=number,
-        tries=tries, attempts=attempts, max_attempts=MAX_ATTEMPTS, all=all,
-        lasted=durations(newest, context.now),
+        "task.html", run=run_view(row), task=shown, result=json_tree(mask_values(shown["result"])), number=number,
+        rendered=_sql_of(row, spec, task_id), zone=spec.timezone if spec else "UTC", tries=tries, attempts=attempts,
+        max_attempts=MAX_ATTEMPTS, all=all, lasted=durations(newest, context.now),
         spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),
-        is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
-        lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
+        is_live=instance.state not in states.TASK_FINISHED | {states.NONE}, lease=lease,
+        spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
         **_checks(list_check_results(context.store, row, task_id)),
     )  # fmt: skip
 
@@ -197,6 +203,15 @@ def _checks(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
     counts = Counter(one["outcome"] for one in results)
     return {"checks": first[:MAX_CHECKS], "check_counts": counts, "with_warning": warned}
+
+
+def _sql_of(run: DagRun, spec: DagSpec | None, task_id: str) -> dict[str, Any] | None:
+    """What a SQL task of this run sees, by the version that the run has; None of other tasks."""
+    if spec is None or task_id not in spec.by_id or spec.by_id[task_id].kind != "sql":
+        return None
+    interval = (run.interval_start, run.interval_end) if run.interval_start and run.interval_end else None
+    planned = PlannedRun(run.run_id, interval, run.partition_key, json.loads(run.conf_json))
+    return render(spec, planned, [task_id])
 
 
 def _position(lines: list[dict[str, Any]]) -> str:
