@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.browser_server import PassingClock, living, put, served
-from support.web_user import PHONE, User, expect
+from support.web_user import PHONE, User, expect, screenshots
 
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
@@ -66,7 +66,10 @@ def test_a_search_marks_counts_and_steps_and_its_address_can_be_shared(somebody:
         page.keyboard.press(key)
         expect(count).to_have_text(shown)
     expect(page.locator("#log mark.current")).to_have_count(1)
-    assert ada.barriers() == []
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.screenshot(path=screenshots() / f"log-searched-{theme}.png", full_page=True)
+        assert (theme, ada.barriers()) == (theme, [])
     field.fill("(a.b)")  # as it is written: no pattern
     expect(marks.first).to_have_text("(a.b)")
     assert page.locator("#L2\\.1 .text").inner_text() == "Part 1 of start 2 (a.b)"
