@@ -116,6 +116,11 @@ def test_a_line_has_an_address_also_above_those_that_are_shown_first_and_before_
     expect(page.locator("#log .pointed")).to_contain_text("Part 9 of start 1")
     assert page.url.endswith("#L9")
 
+    page = ada.goes(f"{TASK}?q=boom")
+    page.get_by_role("link", name="Show more").click()
+    expect(page).to_have_url(f"{url}{TASK}?q=boom&all=true#log-card")
+    expect(page.locator("#L7")).to_have_count(1)
+
     page = ada.goes(f"{TASK}?try=2&q=part#L2.5")
     expect(page.locator("#log .pointed")).to_have_count(0)
     ada.stays()

@@ -65,6 +65,11 @@ function keepInAddress() {
     else address.searchParams.delete(name);
   }
   if (address.href !== location.href) history.replaceState(history.state, "", address);
+  const more = document.getElementById("log-more");
+  if (!more) return;
+  address.searchParams.set("all", "true");
+  address.hash = "log-card";
+  more.href = address;
 }
 
 // Marks the matches in a line's text, which holds no other elements.
@@ -149,7 +154,7 @@ function pointToLine() {
     pointed.scrollIntoView({ block: "center" });
   } else if (isBeforeFirst(id)) {
     const more = document.getElementById("log-more");
-    if (more) location.replace(`${more.href.split("#")[0]}#${id}`);
+    if (more) location.replace(`${more.href.split("#")[0]}#${id}`); // with search and level
   }
 }
 
