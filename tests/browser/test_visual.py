@@ -57,6 +57,7 @@ PAGES = {
     "run-revert": f"{RUN}/revert",
     "run-at-work": "/dags/wide/runs/latest",
     "task": f"{RUN}/tasks/clean",
+    "task-with-result": f"{RUN}/tasks/publish",
     "task-failed": "/dags/shop/runs/backfill__2024-01-19T00:00:00Z/tasks/aggregate",
     "tables": "/tables",
     "table": "/tables/one?table=bronze.orders",
@@ -71,7 +72,7 @@ NOT_FOUND = {"nothing-there"}
 # Not pages of their own: parts, files and what only leads on.
 PARTS = {
     "/login", "/logout", "/static/{digest}/{name:path}", "/fragments/status_bar", "/fragments/palette",
-    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log",
+    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log.txt",
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
 }  # fmt: skip
@@ -196,6 +197,12 @@ def test_a_running_task_has_the_time_so_far(somebody: Somebody, busy: str) -> No
     assert times.count() > 0
     before = times.first.inner_text()
     expect(times.first).not_to_have_text(before)  # it goes on
+    page.locator("#run-tasks tr, #run-tasks li", has=page.locator("time.elapsed")).first.get_by_role(
+        "link"
+    ).first.click()
+    of_task = page.locator("#task-head time.elapsed")
+    before = of_task.inner_text()
+    expect(of_task).not_to_have_text(before)
 
 
 LINES_OF_TEXT = """(element) => {

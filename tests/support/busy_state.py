@@ -26,6 +26,9 @@ SHOP_SPEC = dag_spec(
     description="Orders of a day, from the raw files to what the shop's people look at", params={"full": False},
     start_date=datetime(2024, 1, 1, tzinfo=UTC), timezone="Europe/Berlin", each={"clean": {"retries": 1, "retry_delay": 1.0}},
 )  # fmt: skip
+RESULT = json.dumps(
+    {"rows": 1234, "by_country": {"DE": 700, "AT": 534}, "files": [f"part-{n}" for n in range(250)], "note": "<b>"}
+)
 LONG = "a_task_with_a_name_that_is_much_longer_than_any_box_can_hold"
 
 
@@ -47,7 +50,7 @@ class Script:
             return Failed("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] customers", retryable=False)
         if launch.ti.task_id == "join_customers" and day == 15:
             return Skipped("no customers on that day")
-        return Succeeded('{"rows": 1234}' if launch.ti.task_id == "publish" else None)
+        return Succeeded(RESULT if launch.ti.task_id == "publish" else None)
 
 
 def busy_ground() -> InMemoryManager:

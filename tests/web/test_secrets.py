@@ -163,7 +163,12 @@ def test_log_lines_that_an_older_release_stored_are_masked_when_they_are_read(
     rows, said = Changes(), "password=old-secret of conf-secret"
     rows.put(TaskLog("flights", run.run_id, "clean", 1, 1, 1, ground.clock.now(), "INFO", said, run.run_seq))
     ground.leader.commit(rows)
-    for address in (f"/api/v1{RUN}/tasks/clean/logs", f"{RUN}/tasks/clean", f"{RUN}/tasks/clean/log"):
+    for address in (
+        f"/api/v1{RUN}/tasks/clean/logs",
+        f"{RUN}/tasks/clean",
+        f"{RUN}/tasks/clean/log",
+        f"{RUN}/tasks/clean/log.txt",
+    ):
         text = browser.get(address).text
         assert "password=*** of ***" in text and "-secret" not in text
 

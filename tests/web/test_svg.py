@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC, format_instant
 from backfill_manager.web.svg.calendar import SHADES, quantiles, shade_of, year_of_days
+from backfill_manager.web.svg.durations import HEIGHT, TOP, durations
 from backfill_manager.web.svg.gantt import MAX_TICKS, MIN_WIDTH, gantt, ticks
 from backfill_manager.web.svg.graph import MAX_LABEL_LENGTH, Node, layered
 
@@ -139,3 +140,34 @@ def test_a_day_shows_what_was_found_of_it() -> None:
     found = {"state": "failed", "states": {"failed": 1}, "runs": 1, "duration_s": None}
     (square,) = (one for one in year_of_days(2024, {"2024-02-29": found}).squares if one.summary)
     assert (square.day, square.shade) == ("2024-02-29", None)
+
+
+def lasted(*rows: tuple[str, float | None]) -> list[dict[str, Any]]:
+    """Rows of a task, newest first, from those that are given oldest first."""
+    return [
+        {
+            "run_id": f"r{n}", "state": state, "duration_s": seconds,
+            "started_at": None if state == "none" else format_instant(NOON),
+        }
+        for n, (state, seconds) in reversed(list(enumerate(rows)))
+    ]  # fmt: skip
+
+
+def test_durations_stand_oldest_first_with_the_time_so_far_and_the_median_of_those_that_succeeded() -> None:
+    rows = lasted(("success", 10.0), ("failed", 100.0), ("none", None), ("success", 30.0), ("running", None))
+    drawn = durations(rows, NOON + timedelta(seconds=50))
+    assert [(bar.row["run_id"], bar.duration_s) for bar in drawn.bars] == [
+        ("r0", 10.0), ("r1", 100.0), ("r3", 30.0), ("r4", 50.0)
+    ]  # fmt: skip
+    assert (drawn.median_s, drawn.longest_s) == (20.0, 100.0)
+    assert [bar.height for bar in drawn.bars] == [7.2, 72.0, 21.6, 36.0]
+    assert durations(lasted(("none", None)), NOON).bars == ()
+    assert durations(lasted(("failed", 0.0)), NOON).median_s is None
+
+
+@given(st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=30))
+def test_bars_of_durations_stand_apart_inside_the_picture(seconds: list[float]) -> None:
+    bars = durations(lasted(*(("success", one) for one in seconds)), NOON).bars
+    assert all(one.x + one.width <= other.x for one, other in pairwise(bars))
+    assert bars[0].x >= 0 and bars[-1].x + bars[-1].width <= 100
+    assert all(bar.y >= TOP and bar.y + bar.height <= TOP + HEIGHT + 0.2 and bar.height >= 2 for bar in bars)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Form, Query
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.masking import mask_values
 from backfill_manager.model import states
+from backfill_manager.model.records import DagRun
+from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.managers import spark_pages
 from backfill_manager.queries.runs import find_run, run_details, run_view
 from backfill_manager.queries.tasks import (
     find_task_instance,
+    list_all_task_instances,
     list_check_results,
     list_log_lines,
     list_task_instances,
@@ -24,13 +32,19 @@ from backfill_manager.queries.tasks import (
 )
 from backfill_manager.requests.validation import cancelled_run, marked_run, marked_task
 from backfill_manager.schemas import kinds
+from backfill_manager.store.base import Store
+from backfill_manager.web.json_tree import json_tree
 from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
+from backfill_manager.web.svg.durations import durations
 from backfill_manager.web.svg.gantt import gantt
 
 router: Final = page_router()
 TASKS_PER_PAGE: Final = 200
 LOG_LINES: Final = 1000  # shown at first, and fetched at once
+MAX_DOWNLOAD: Final = 200_000  # lines; a try stores some ten thousand
+MAX_ATTEMPTS: Final = 20  # to choose from; the newest
+MAX_DURATIONS: Final = 30  # of the task's newest runs
 MAX_SPARK_JOBS: Final = 5  # shown per attempt
 MAX_CHECKS: Final = 100  # shown
 Back = Annotated[str, Form()]
@@ -98,12 +112,17 @@ def task(
         return redirect(to_run(row.dag_id, row.run_id, "tasks", task_id))
     spec = spec_of_run(context.store, row)
     lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
-    lease = context.store.lease()
+    lease, tries = context.store.lease(), list_tries(context.store, row, task_id)
+    newest = list_all_task_instances(context.store, dag_id=row.dag_id, task_id=task_id, limit=MAX_DURATIONS).items
+    attempts = max([instance.try_number, *(one["try_number"] for one in tries)])
+    shown = task_view(instance, row)
     return context.page(
-        "task.html", run=run_view(row), task=task_view(instance, row), zone=spec.timezone if spec else "UTC", number=number,
-        tries=list_tries(context.store, row, task_id), spec=spec.by_id.get(task_id) if spec else None, lines=lines,
-        more=more, position=_position(lines), is_live=instance.state not in states.TASK_FINISHED | {states.NONE},
-        lease=lease, spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
+        "task.html", run=run_view(row), task=shown, result=json_tree(mask_values(shown["result"])), number=number,
+        rendered=_sql_of(row, spec, task_id), zone=spec.timezone if spec else "UTC", tries=tries, attempts=attempts,
+        max_attempts=MAX_ATTEMPTS, all=all, lasted=durations(newest, context.now),
+        spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),
+        is_live=instance.state not in states.TASK_FINISHED | {states.NONE}, lease=lease,
+        spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
         **_checks(list_check_results(context.store, row, task_id)),
     )  # fmt: skip
 
@@ -133,6 +152,37 @@ def log(
     return response
 
 
+@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log.txt")
+def download_log(
+    context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId, number: TryNumber = None
+) -> Response:
+    """The log as a text file; read, and sent, in pieces."""
+    row = find_run(context.store, run_id, dag_id=dag_id)
+    find_task_instance(context.store, row, task_id)  # raises when there is none
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{row.dag_id}-{row.run_id}-{task_id}")[:150]
+    suffix = f"-try-{number}" if number else ""
+    return StreamingResponse(
+        _log_as_text(context.store, row, task_id, number), media_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}{suffix}.log"', "Cache-Control": "no-store"},
+    )  # fmt: skip
+
+
+def _log_as_text(store: Store, run: DagRun, task_id: str, number: int | None) -> Iterator[str]:
+    after, sent, attempt = (0, -1), 0, 0
+    while lines := list_log_lines(store, run, task_id, try_number=number, after=after, limit=LOG_LINES):
+        text = []
+        for line in lines:
+            if line["launch"] != attempt:
+                attempt = line["launch"]
+                text.append(f"--- attempt {line['try_number']}, start {attempt} ---\n")
+            text.append(f"{line['at']} {line['level']:<8} {line['message']}\n")
+        yield "".join(text)
+        after, sent = (attempt, lines[-1]["line"]), sent + len(lines)
+        if sent >= MAX_DOWNLOAD:
+            yield f"--- cut after {sent:,} lines; download single attempts ---\n"
+            return
+
+
 @router.post("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/mark")
 async def mark_task(
     context: OperatorContext, dag_id: PathId, run_id: PathId, task_id: PathId,
@@ -153,6 +203,15 @@ def _checks(results: list[dict[str, Any]]) -> dict[str, Any]:
     }
     counts = Counter(one["outcome"] for one in results)
     return {"checks": first[:MAX_CHECKS], "check_counts": counts, "with_warning": warned}
+
+
+def _sql_of(run: DagRun, spec: DagSpec | None, task_id: str) -> dict[str, Any] | None:
+    """What a SQL task of this run sees, by the version that the run has; None of other tasks."""
+    if spec is None or task_id not in spec.by_id or spec.by_id[task_id].kind != "sql":
+        return None
+    interval = (run.interval_start, run.interval_end) if run.interval_start and run.interval_end else None
+    planned = PlannedRun(run.run_id, interval, run.partition_key, json.loads(run.conf_json))
+    return render(spec, planned, [task_id])
 
 
 def _position(lines: list[dict[str, Any]]) -> str:
