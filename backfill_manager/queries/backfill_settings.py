@@ -65,6 +65,22 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     return SettingsNow(values, version, request_details(last, None) if last else None, details)
 
 
+def options_to_copy(store: Store, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that it was created with and that can't be changed, those of `BackfillInput` that are no settings; of one that
+    came with its parent (`downstream`) they are its own. `found`: the backfill as `queries.backfills` tells it."""
+    request = store.first(Request, matching(request_id=found["request_id"]))
+    ask = parse_payload(request.kind, request.payload_json)["ask"] if request else {}
+    if ask.get("dag_id") != found["dag_id"]:
+        ask = {}  # its parent's, or no longer kept
+    has_children = found["backfill_id"] in children_of_each(store)
+    config = {name: value for name, value in found["config"].items() if name not in ("type", "total")}
+    return {
+        **config, "kind": found["config"]["type"], "reprocess": found["reprocess"], "mark_success": found["mark_success"],
+        "ignore_first_depends_on_past": found["ignore_first_depends_on_past"],
+        "downstream": ask.get("downstream", has_children), "preview": ask.get("preview", found["preview_id"] is not None),
+    }  # fmt: skip
+
+
 def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
     """For each backfill the downstream backfills that wait for it: `backfill_id`, `dag_id`, `state`."""
     found = store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id"))

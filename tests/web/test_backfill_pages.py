@@ -35,7 +35,7 @@ from backfill_manager.model.records import (
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.requests import submit
-from backfill_manager.schemas.commands import UPDATABLE_FIELDS
+from backfill_manager.schemas.commands import UPDATABLE_FIELDS, CreateBackfill
 from backfill_manager.schemas.errors import KIND_IMPLIES_REPROCESS
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
@@ -929,6 +929,64 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
         "preview": False,
         "allow_future": True, "ignore_first_depends_on_past": False, "with_upstream": True, "with_downstream": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        {
+            "start_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
+            "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
+            "mark_success": "on", "downstream": "on", "overrides": "retries=3", "conf": '{"a": 1, "password": "s3cr3t"}',
+            "allow_future": "on", "with_downstream": "on", "notify": "ops", "batch_target": "300",
+        },
+        {"kind": "single", "end_time": "06:00", "preview": "on", "ignore_first_depends_on_past": "on"},
+        {"kind": "single", "start_date": "2013-11-03", "start_time": "06:30Z", "end_date": "2013-11-05"},
+        {"kind": "missing", "by": "data", "with_upstream": "on", "tasks": "clean"},
+        {"kind": "dates", "dates": "2013-01-05, 2013-02-07\n2013-03-01T06:00"},
+    ],
+)  # fmt: skip
+def test_a_copy_has_every_option_and_setting_of_the_backfill(
+    ground: InMemoryManager, browser: TestClient, typed: dict[str, str]
+) -> None:
+    followed(browser, "/backfills/new", **{**FORM, **typed}, do="create")
+    first = queued_request(ground)[1]
+    page = page_of(browser, f"/backfills/new?copy={first['backfill_id']}")
+    assert f"A copy of {first['backfill_id']}" in page.root.whole_text
+    assert "s3cr3t" not in browser.get(f"/backfills/new?copy={first['backfill_id']}").text
+    followed(browser, "/backfills/new", **fields_of(page, "create-form"), do="create")
+    second = queued_request(ground)[1]
+    assert second["backfill_id"] != first["backfill_id"]
+    assert second["ask"] == first["ask"]
+    assert set(first["ask"]) == {*CreateBackfill.model_fields}, "an option that came later would be in it"
+
+
+def test_a_planned_backfill_is_copied_with_the_range_that_it_had(ground: InMemoryManager, browser: TestClient) -> None:
+    config = {"type": "schedule", "start_date": "2013-02-01T05:00:00Z", "end_date": "2013-02-03T05:00:00Z"}
+    made = ground.backfill("flights", days("2013-02-01", 3), priority=4, config_json=json.dumps(config))
+    ground.drain()
+    row = ground.row(made)
+    link = to_copy(page_of(browser, f"/backfills/{row.backfill_id}"))
+    assert link == f"/backfills/new?copy={row.backfill_id}"
+    followed(browser, "/backfills/new", **fields_of(page_of(browser, link), "create-form"), do="create")
+    ask = queued_request(ground)[1]["ask"]
+    assert (ask["start_date"], ask["end_date"]) == (config["start_date"], config["end_date"])
+    assert (ask["dag_id"], ask["kind"], ask["priority"]) == (row.dag_id, config["type"], row.priority)
+
+
+def test_a_secret_is_copied_to_no_other_dag(ground: InMemoryManager, browser: TestClient) -> None:
+    conf = {"full": {"password": "s3cr3t"}}
+    followed(browser, "/backfills/new", **{**FORM, "conf": json.dumps(conf)}, do="create")
+    copied = {"conf": '{"full": {"password": "***"}}', "copied": queued_request(ground)[1]["backfill_id"], "once": "b"}
+    followed(browser, "/backfills/new", **{**FORM, **copied}, do="create")
+    assert queued_request(ground)[1]["ask"]["conf"] == conf
+    followed(browser, "/backfills/new", **{**REGION, "sent": "1", **copied}, do="create")
+    assert queued_request(ground)[1]["ask"]["conf"] == {"full": {"password": "***"}}
+
+
+def to_copy(page: Page) -> str:
+    (link,) = (one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Copy")
+    return str(link)
 
 
 @pytest.mark.parametrize(

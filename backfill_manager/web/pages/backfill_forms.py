@@ -30,7 +30,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.planning.backfill_range import with_defaults
-from backfill_manager.queries.backfill_settings import SettingsNow, settings_now
+from backfill_manager.queries.backfill_settings import SettingsNow, options_to_copy, settings_now
 from backfill_manager.queries.dags import current_dag, current_dags, params_of
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.plan_preview import plan_shown
@@ -64,7 +64,16 @@ class SubmittedForm:
 
 
 @router.get("/backfills/new")
-def new_backfill_form(context: ViewerContext, dag: Annotated[str, Query(max_length=250)] = "") -> Response:
+def new_backfill_form(
+    context: ViewerContext, dag: Annotated[str, Query(max_length=250)] = "",
+    copy: Annotated[str, Query(max_length=250)] = "",
+) -> Response:  # fmt: skip
+    """`copy`: the backfill whose options and settings it begins with."""
+    if copy:
+        found, current = _backfill_and_settings(context, copy)
+        copied = current_dag(context.store, found["dag_id"])[1]
+        typed = f.typed_of_copy(options_to_copy(context.store, found), current.shown, copied)
+        return _page(context, copied, typed, copied=found["backfill_id"])
     spec = current_dag(context.store, dag)[1] if dag else None
     return _page(context, spec, f.typed_of(context.request.query_params, spec))
 
@@ -73,14 +82,15 @@ def new_backfill_form(context: ViewerContext, dag: Annotated[str, Query(max_leng
 async def submit_form(context: OperatorContext) -> Response:
     form = await f.form_of(context.request)
     submitted = await run_in_threadpool(_read, context, form)
+    copied = form.get("copied", "")
     if form.get("do") == "create" and submitted.payload is not None:
-        return await _create(context, submitted, submitted.payload["ask"], once=form.get("once", ""))
+        return await _create(context, submitted, submitted.payload["ask"], once=form.get("once", ""), copied=copied)
     plan = None
     if form.get("do") != "create" and submitted.payload and not form.get("quick"):
         plan = await _plan(context, submitted)
     status = 422 if submitted.errors and form.get("do") in ("create", "preview") else 200
     return await run_in_threadpool(
-        _page, context, submitted.dag, submitted.typed, errors=submitted.errors, plan=plan, status=status
+        _page, context, submitted.dag, submitted.typed, errors=submitted.errors, plan=plan, status=status, copied=copied
     )
 
 
@@ -104,6 +114,10 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
     command = f.read_form(submitted.typed, dag, submitted.errors)
     if command is None:
         return submitted
+    if copied := form.get("copied"):
+        found, current = _backfill_and_settings(context, copied)
+        if found["dag_id"] == dag.dag_id:  # secrets stay with their DAG
+            command = command.evolve(conf=current.unmasked({"conf": command.conf})["conf"])
     app, clock = context.app, context.app.clock
     try:
         submitted.payload = new_backfill(
@@ -117,7 +131,9 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
     return submitted
 
 
-async def _create(context: PageContext, submitted: SubmittedForm, ask: Mapping[str, Any], *, once: str) -> Response:
+async def _create(
+    context: PageContext, submitted: SubmittedForm, ask: Mapping[str, Any], *, once: str, copied: str
+) -> Response:
     """Submitted twice, the same form creates one backfill: `once` is unique per form."""
     digest = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
     sent = await context.request_change(
@@ -126,7 +142,9 @@ async def _create(context: PageContext, submitted: SubmittedForm, ask: Mapping[s
     )  # fmt: skip
     if sent.refusal:
         errors = {"": message_of(sent.refusal)}
-        return await run_in_threadpool(_page, context, submitted.dag, submitted.typed, errors=errors, status=409)
+        return await run_in_threadpool(
+            _page, context, submitted.dag, submitted.typed, errors=errors, status=409, copied=copied
+        )
     request_id = sent.request.request_id
     return redirect(to("backfills", id_from(request_id), request_id=request_id))
 
@@ -162,8 +180,9 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
 
 def _page(
     context: PageContext, dag: DagSpec | None, typed: f.Typed, *, errors: f.Errors | None = None,
-    plan: Mapping[str, Any] | None = None, status: int = 200,
+    plan: Mapping[str, Any] | None = None, status: int = 200, copied: str = "",
 ) -> Response:  # fmt: skip
+    """`copied`: the backfill that the form began with. Its secrets are masked in the form, and taken from it when it is sent."""
     dags = context.app.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(context.store))
     errors = errors or {}
     params = params_of(dag) if dag else {"params": {}, "declared_params": {}}
@@ -175,7 +194,7 @@ def _page(
         dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed, errors=errors, plan=plan, kinds=f.KINDS,
         reprocess=f.REPROCESS, by=f.BY, checkboxes=f.CHECKBOXES, fields=f.FORM_FIELDS, pools=_pool_choices(context.store),
         quick=f.quick_ranges(dag, context.now) if dag else [], zone=dag.timezone if dag else "UTC", inputs=f.INPUTS,
-        once=secrets.token_hex(8), is_plain_day=f.PLAIN_DAY.fullmatch,
+        once=secrets.token_hex(8), is_plain_day=f.PLAIN_DAY.fullmatch, copied=copied,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import Request
 
+from backfill_manager.clock import parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import ONCE, parse_date, parse_start, timetable_of
 from backfill_manager.errors import BackfillManagerError, InvalidInput
@@ -174,6 +175,38 @@ def typed_of(form: Mapping[str, str], dag: DagSpec | None) -> Typed:
     if slash and PLAIN_DAY.fullmatch(first) and PLAIN_DAY.fullmatch(last):
         typed |= {"start_date": first, "start_time": "", "end_date": last, "end_time": ""}
     return typed
+
+
+def typed_of_copy(options: Mapping[str, Any], settings: Mapping[str, Any], dag: DagSpec) -> Typed:
+    """The form as it would be typed for another backfill like this one: `options` as of `options_to_copy`, `settings` as
+    shown. Its range stays the same, whatever the clock says by now."""
+    typed = {name: "" for name in INPUTS} | {name: as_typed(name, value) for name, value in settings.items()}
+    typed |= {name: as_typed(name, options.get(name, False)) for name in CHECKBOXES}
+    kind, zone = options["kind"], ZoneInfo(dag.timezone)
+    typed |= {"kind": kind, "by": options.get("by", "runs"), "reprocess": options["reprocess"]}
+    typed["partitions"] = "\n".join(options.get("partitions", ()))
+    dates = [parse_instant(text) for text in options.get("dates", ())]
+    read_day = partial(parse_date, timezone=dag.timezone, name="dates")
+    typed["dates"] = "\n".join("T".join(filter(None, _moment_typed(at, zone, read_day))) for at in dates)
+    start, end = (parse_instant(at) if (at := options.get(f"{name}_date")) else None for name in ("start", "end"))
+    if start is not None:
+        read = partial(parse_start, timezone=dag.timezone, name="start_date")
+        typed["start_date"], typed["start_time"] = _moment_typed(start, zone, read)
+    if end is not None:
+        typed["end_date"], typed["end_time"] = _moment_typed(end, zone, lambda text: read_end(dag, kind, text, start))
+    return typed
+
+
+def _moment_typed(at: datetime, zone: ZoneInfo, read: Callable[[str], datetime]) -> tuple[str, str]:
+    """Day and time of the zone, in the shortest form that reads as this instant."""
+    here = at.astimezone(zone)
+    for text in (f"{here:%Y-%m-%d}", f"{here:%Y-%m-%dT%H:%M}", here.replace(tzinfo=None).isoformat()):
+        if read(text) == at:
+            break
+    else:  # the hour that the clock shows twice
+        text = at.isoformat()
+    day, _, time = text.partition("T")
+    return day, time
 
 
 def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | None:
