@@ -55,7 +55,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
             {"web"},
             {"importers"},
             {"cli"},
-            {"__main__"},
+            {"notebook", "__main__"},
         ),
     )
 )
@@ -69,7 +69,8 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "deltalake": frozenset({"store"}),
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
-    "rich": frozenset({"cli"}),
+    "rich": frozenset({"cli", "notebook"}),
+    "IPython": frozenset({"notebook"}),
     "structlog": frozenset({"logging"}),
     "croniter": frozenset({"dags"}),
     "pendulum": frozenset(),  # why not: docs/architecture.md, "Dates and periods"

@@ -40,7 +40,8 @@ def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: boo
     """Until it has ended; returns the exit code: 0 for success, else 1. `end_when_stuck`: also when the backfill has
     paused itself after failures and needs a person, who may not be there (`create --wait` in a script)."""
     try:
-        backfill = _follow(context, backfill_id, end_when_stuck)
+        with _screen(context) as (draw, print_line):
+            backfill = follow(context, backfill_id, end_when_stuck=end_when_stuck, draw=draw, print_line=print_line)
     except KeyboardInterrupt:
         context.out.note(
             f"The backfill keeps running. Watch it again: `bfm backfill watch {backfill_id}`; "
@@ -55,35 +56,35 @@ def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: boo
     return 0 if backfill["state"] == states.SUCCESS else 1
 
 
-def _follow(context: CliContext, backfill_id: str, end_when_stuck: bool) -> Document:
+def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw: Draw, print_line: Print) -> Document:
+    """Draws the backfill until it has ended, and returns it; each new failure is a line of its own."""
     backend, clock = context.backend, context.clock
     pace = ObservedPace()
     printed_failures: set[int] = set()
     last_slow_poll = float("-inf")
     eta: Document = {}
-    with _screen(context) as (draw, print_line):
-        while True:
-            backfill = backend.backfill(backfill_id)
-            has_ended = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _is_stuck(backfill))
-            at = clock.monotonic()
-            if backfill["planned"]:
-                pace.observe(at, items_ended(backfill))
-            if backfill["failed"] > len(printed_failures):
-                for line in _new_failures(context, backfill, printed_failures):
-                    print_line(line)
-            shown = context.out.in_zone(backfill)
-            if has_ended:
-                draw(shown, [], pace)
-                return backfill
-            if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
-                if last_slow_poll == float("-inf") and not backend.has_active_manager():
-                    nobody = f"No manager is running; the backfill waits for one: {HINTS['start_manager']}."
-                    print_line(Text(nobody, style="yellow"))
-                last_slow_poll = at
-                latest = backend.backfill(backfill_id, with_eta=True)
-                eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}
-            draw({**shown, **eta}, backend.running_tasks(backfill), pace)
-            context.pause(POLL_INTERVAL_S)
+    while True:
+        backfill = backend.backfill(backfill_id)
+        has_ended = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _is_stuck(backfill))
+        at = clock.monotonic()
+        if backfill["planned"]:
+            pace.observe(at, items_ended(backfill))
+        if backfill["failed"] > len(printed_failures):
+            for line in _new_failures(context, backfill, printed_failures):
+                print_line(line)
+        shown = context.out.in_zone(backfill)
+        if has_ended:
+            draw(shown, [], pace)
+            return backfill
+        if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
+            if last_slow_poll == float("-inf") and not backend.has_active_manager():
+                nobody = f"No manager is running; the backfill waits for one: {HINTS['start_manager']}."
+                print_line(Text(nobody, style="yellow"))
+            last_slow_poll = at
+            latest = backend.backfill(backfill_id, with_eta=True)
+            eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}
+        draw({**shown, **eta}, backend.running_tasks(backfill), pace)
+        context.pause(POLL_INTERVAL_S)
 
 
 def _new_failures(context: CliContext, backfill: Document, printed: set[int]) -> Iterator[Text]:
