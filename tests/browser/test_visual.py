@@ -66,6 +66,7 @@ PAGES = {
     "requests": "/requests",
     "request": "/requests/{request}",
     "manager": "/manager",
+    "rest-api": "/rest-api",
     "nothing-there": "/nothing/at/this/address",
 }  # fmt: skip
 NOT_FOUND = {"nothing-there"}

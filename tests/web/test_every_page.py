@@ -63,6 +63,7 @@ PAGES = {
     "/requests": ["dag.trigger", "refused", "waiting"],
     "/requests?kind=dag.trigger": ["All kinds"],
     "/manager": ["Term 1", "Recent requests"],
+    "/rest-api": ["REST API", "/openapi.json"],
     "/fragments/status_bar": ["Manager running"],
 }  # fmt: skip
 # The same without anything: what to do first.

@@ -28,6 +28,12 @@ def manager(context: ViewerContext) -> Response:
     )  # fmt: skip
 
 
+@router.get("/rest-api")
+def rest_api(context: ViewerContext) -> Response:
+    """Swagger UI."""
+    return context.page("rest_api.html")
+
+
 @router.get("/fragments/status_bar")
 def status_bar(context: ViewerContext) -> Response:
     """The manager's status, the banner and the number of import errors: polled, as a manager that dies changes no table."""

@@ -14,10 +14,16 @@ function toggle(id) {
   document.cookie = `${NAME}=${value}; path=/; max-age=${value ? 31536000 : 0}; samesite=lax${secure}`;
 }
 
+function show(star) {
+  const kept = read().split(",").includes(encodeURIComponent(star.dataset.star)); // not where cookies are disabled
+  star.setAttribute("aria-pressed", String(kept));
+}
+
 document.addEventListener("click", (event) => {
   const star = event.target.closest("[data-star]");
   if (!star) return;
   toggle(star.dataset.star);
-  const kept = read().split(",").includes(encodeURIComponent(star.dataset.star)); // not where cookies are disabled
-  star.setAttribute("aria-pressed", String(kept));
+  show(star);
 });
+// What was fetched before a click may arrive after it.
+document.addEventListener("bfm:morphed", () => document.querySelectorAll("[data-star]").forEach(show));
