@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     monkeypatch.delenv("BFM_SERVER", raising=False)
     monkeypatch.delenv("BFM_STATE", raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # a shell puts one of its own there
     config = Config()
     config.HistoryManager.enabled = False
     shell = InteractiveShell.instance(config=config)
