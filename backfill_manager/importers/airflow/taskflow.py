@@ -26,7 +26,8 @@ OTHER_ENVIRONMENTS: Final = (
 
 
 _ONE_BY_ONE: Final = (
-    "Here one task does all of them, one after another; a partition or a param per run gives each a state of its own"
+    "Here one task does all of them, one after another; `.expand(over=[...])` with `ctx.mapped_value` gives each a state of its "
+    "own where the values are known when the file is read, a partition per run elsewhere"
 )
 
 
