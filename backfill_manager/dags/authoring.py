@@ -96,9 +96,7 @@ class _DagBuilder:
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
     decorated: list[str] = field(default_factory=list)
     callbacks: list[TaskSpec] = field(default_factory=list)
-    mapped: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # ids of the mapped tasks, by what they are mapped from
+    mapped: dict[str, tuple[str, ...]] = field(default_factory=dict)  # ids of mapped tasks, by the declared id
 
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
         """`over` makes a task of each of its values, beside each other."""

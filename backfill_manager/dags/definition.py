@@ -70,9 +70,7 @@ class TaskSpec:
     secrets: tuple[tuple[str, str], ...] = ()  # of `bash`: variables, each with the name of the secret that it gets
     cwd: str | None = None  # of `bash`: its folder, absolute or in the bundle; None: one of its own, which is empty
     skip_exit_code: int | None = 99  # of `bash`: skips the task
-    mapped_from: str | None = (
-        None  # of a mapped task (`over=`): the id that its id begins with, which all of them share
-    )
+    mapped_from: str | None = None  # of a mapped task (`over=`): the declared id, with which its own begins
     mapped_json: str | None = None  # ... and the value that this one is for
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run

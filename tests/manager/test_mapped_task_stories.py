@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -63,10 +62,10 @@ def test_max_active_tis_counts_all_that_are_mapped_from_one_over_all_runs() -> N
             ground.finish(key, Succeeded())
         ground.drain()
     assert done == 9
-    without = dataclasses.replace(
-        mapped_spec(), tasks=tuple(dataclasses.replace(task, max_active_tis=2) for task in dag_spec("d", *KEYS).tasks)
+    apart = InMemoryManager(
+        dag_spec("d", *KEYS, each={key: {"max_active_tis": 2} for key in KEYS}, max_active_tasks=100),
+        script=lambda _: None,
     )
-    apart = InMemoryManager(dataclasses.replace(without, max_active_tasks=100), script=lambda _: None)
     apart.backfill("d", days("2024-01-01", 3), max_active_runs=3)
     apart.drain()
     assert len(apart.running) == 6, "tasks that are not mapped have the limit each"
