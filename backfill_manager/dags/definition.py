@@ -58,6 +58,7 @@ class TaskSpec:
     max_active_tis: int | None = None  # of this task, over all runs
     memory: int | None = None  # MB that its process may take; None: as its pool says
     nice: int | None = None  # added to the manager's; None: as its pool says
+    reuse_process: bool = False  # its process may serve other tries of the version that say the same
     sql: str | None = None  # of a sql task: statements parted by `;`, with named parameters (execution/spark_sql.py)
     into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
     time_column: str | None = None  # of `into`: tells which rows are the interval's
@@ -280,6 +281,7 @@ class DagSpec:
             later = (
                 "memory",
                 "nice",
+                "reuse_process",
                 "wait_for_downstream",
                 "mode",
                 "schema",

@@ -110,8 +110,16 @@ class _Client(JavaClient):  # type: ignore[misc]
 
 
 class _Gateway(ClientServer):  # type: ignore[misc]
+    finalizer: FinalizerWorker | None = None  # the thread that has the JVM forget what Python has forgotten
+
     def _create_gateway_client(self) -> _Client:
         return _Client(self.java_parameters, self.python_parameters, finalizer_deque=self._create_finalizer_worker())
+
+    def _create_finalizer_worker(self) -> Any:
+        before = set(threading.enumerate())
+        deque = super()._create_finalizer_worker()
+        self.finalizer = next((one for one in threading.enumerate() if one not in before), None)
+        return deque
 
 
 class TaskSparkContext(SparkContext):  # type: ignore[misc]
@@ -174,6 +182,8 @@ class TaskSpark:
         self._streams: list[StreamingQuery] = []
         self._task: Mapping[str, str] | None = None
         self._lock, self._is_attaching, self._is_attached = threading.RLock(), False, False
+        self._has_left = False  # the last try, and has not been attached again
+        self._attached_ways: list[Any] = []  # what `_WAYS_TO_A_SESSION` are when it is attached
         self._watch_ways()
 
     @property
@@ -187,9 +197,12 @@ class TaskSpark:
                 return
             if os.getpid() != self._process:
                 raise InvalidInput("Spark can't be used in a fork of a task's process; threads of the task can")
-            self._is_attaching = True
+            self._is_attaching, self._has_left = True, False
             try:
-                self._attach(**self._request())
+                if self._gateway is None:
+                    self._attach(**self._request())
+                else:
+                    self._attach_again()
                 if self._task is not None:
                     self._enter(self._task)
                 self._is_attached = True
@@ -231,6 +244,16 @@ class TaskSpark:
         DataStreamWriter._sq = started
         SparkSession._instantiatedSession = self._session
         SparkSession._activeSession = self._session
+        self._attached_ways = [vars(owner)[name] for owner, name in _WAYS_TO_A_SESSION]
+
+    def _attach_again(self) -> None:
+        """A session for the next try of this process, over the same way into the JVM."""
+        for (owner, name), value in zip(_WAYS_TO_A_SESSION, self._attached_ways, strict=True):
+            setattr(owner, name, value)
+        self._session = _session(self.context, self._kept[1].newSession())
+        self.context._pickled_broadcast_vars = BroadcastPickleRegistry()
+        SparkSession._instantiatedSession = self._session
+        SparkSession._activeSession = self._session
 
     def enter(self, **task: str) -> None:
         """From here on this process works for one try: all its Spark jobs carry its pool, group, tag and description."""
@@ -253,6 +276,23 @@ class TaskSpark:
         client.of_task = (self._java_context, properties)
         client.has_more_connections = threading.current_thread() is not threading.main_thread()
 
+    def leave(self) -> None:
+        """The try is over, and left nothing that goes on. The next one gets a session of its own when it first needs Spark."""
+        with self._lock:
+            self._task, self._is_attached, self._has_left = None, False, True
+            self._streams.clear()
+            self._watch_ways()
+
+    @property
+    def is_attached(self) -> bool:
+        return self._is_attached
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Those of this process that are py4j's, however many tries it serves."""
+        finalizer = None if self._gateway is None else self._gateway.finalizer
+        return [] if finalizer is None else [finalizer]
+
     def stop_streams(self, log: Callable[[str, str], None]) -> None:
         """The function has returned, and the process that runs their `foreachBatch` ends now. Nothing is asked of the JVM when no
         stream was started."""
@@ -266,7 +306,9 @@ class TaskSpark:
     def jobs_may_run(self) -> bool:
         """When the task is over: other threads than its main one have called Spark, too, and may still wait for it, or the main
         one was interrupted while it did."""
-        return self._gateway is not None and not (self._is_attached and self._gateway._gateway_client.is_at_rest)
+        if self._gateway is None or self._has_left:
+            return False
+        return not (self._is_attached and self._gateway._gateway_client.is_at_rest)
 
     def drop_connection(self) -> None:
         """The current thread takes a new one for its next call: an exception may be raised while it waits for the answer to the

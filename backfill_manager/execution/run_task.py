@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
 from backfill_manager.masking import mask_text, masked_json
+from backfill_manager.model.records import DagVersion
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
 if TYPE_CHECKING:
@@ -58,8 +60,9 @@ def run_python_task(
     launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
     refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
     check_results: CheckResults, rows_before: RowsBefore, find_secret: Callable[[str], str] = no_secret,
+    on_loaded: Callable[[], None] = lambda: None,
 ) -> Outcome:  # fmt: skip
-    """Load the code of its version into this process and run it, or run its command."""
+    """Load the code of its version into this process, call `on_loaded`, and run it, or run its command."""
 
     def run() -> Succeeded:
         if launch.task.kind == "bash":
@@ -67,6 +70,7 @@ def run_python_task(
             result = to_result_json(launch.task.task_id, printed)
             return Succeeded(result, None, masked_json(result))
         function = _function(launch, snapshots)
+        on_loaded()
         if launch.task.kind == "executor":
             return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
         this = WriteContext(
@@ -117,13 +121,19 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
 
 
 def _function(launch: TaskLaunch, snapshots: Path | None) -> Callable[..., Any]:
-    functions = load_dag(launch.version, snapshots).functions
+    functions = _functions(launch.version, snapshots)
     if launch.task.task_id not in functions:
         raise InvalidInput(
             f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "
             f"for task {launch.task.task_id!r}"
         )
     return functions[launch.task.task_id]
+
+
+@functools.lru_cache(maxsize=1)
+def _functions(version: DagVersion, snapshots: Path | None) -> Mapping[str, Callable[..., Any]]:
+    """Of the version's tasks. Kept, as all tries of a process are of one version."""
+    return load_dag(version, snapshots).functions
 
 
 def to_result_json(task_id: str, value: Any) -> str | None:

@@ -100,14 +100,16 @@ def plain_name(name: str) -> str:
 
 
 def record_reads(accesses: TableAccesses) -> None:
-    """From here on this process adds what its queries read. Only in a task process: it changes PySpark's classes."""
+    """From here on this process adds what its queries read, here and nowhere else. Only in a task process: it changes PySpark's
+    classes."""
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrameReader, SparkSession
 
     readers = ("load", "table", "parquet", "orc", "csv", "json", "text")
     for owner, names in ((SparkSession, ("table", "sql")), (DataFrameReader, readers), (DeltaTable, ("toDF",))):
         for name in names:
-            setattr(owner, name, _recorded(getattr(owner, name), accesses))
+            method = getattr(owner, name)
+            setattr(owner, name, _recorded(getattr(method, "not_recorded", method), accesses))
 
 
 def _recorded(method: Callable[..., DataFrame], accesses: TableAccesses) -> Callable[..., DataFrame]:
@@ -117,6 +119,7 @@ def _recorded(method: Callable[..., DataFrame], accesses: TableAccesses) -> Call
         accesses.read_by(df)
         return df
 
+    record.not_recorded = method  # type: ignore[attr-defined]  # for the next try of this process
     return record
 
 

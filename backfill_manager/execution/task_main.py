@@ -7,6 +7,9 @@ Before its task has come, one that waits attaches itself to the JVM; else this h
 It serves one try, so whatever a task does to its process ends with it: modules, environment, folder, signal handlers, threads. It
 ends by `os._exit`: nothing that the task has left behind (threads, exit handlers) can hold it up. A stop comes as SIGTERM, which
 raises `TaskStopped` where the task is, so that its `finally` runs; after a while comes SIGKILL.
+
+With `reuse_process` it waits for another try of the same version instead, if the last one succeeded and left the process as it
+had found it, see `processes.process_state`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +36,7 @@ from py4j.protocol import Py4JError
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
 from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
-from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.messages import Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.secrets import NoSecret, check_secret_name
@@ -45,8 +48,10 @@ from backfill_manager.masking import hide, mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
+from backfill_manager.processes.process_state import first_difference, process_state
 
 ATTACH_AFTER_S: Final = 0.2  # of waiting for a task
+MAX_TRIES: Final = 200  # of one process with `reuse_process`; what they leave in memory ends with it
 _exit = os._exit  # as it is before the task may put something else in its place
 
 
@@ -68,6 +73,19 @@ class TaskOrder:
     commits_together: bool = False  # its writes may share a commit with those of others
     with_columns: bool = False  # what the columns of its writes are computed from is recorded
 
+    @property
+    def reuse_key(self) -> Hashable | None:
+        """Tries with the same one may follow each other in a process; None: this one has a process of its own."""
+        launch = self.launch
+        is_alone = launch.task.kind not in ("python", "executor") or launch.memory_mb is not None or launch.preview_id
+        if is_alone or not launch.task.reuse_process:
+            return None
+        return (launch.version, launch.nice)
+
+    @property
+    def may_wait(self) -> bool:
+        return self.reuse_key is not None
+
 
 def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     """The entry of the process. Descriptors: channel, standard output and error."""
@@ -81,29 +99,41 @@ def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     order = manager.receive_order(spark)
     if order is None:
         _exit(0)
-    _serve(order, spark, manager)
-
-
-def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
-    own = os.getpid()
     faulthandler.enable(file=2)  # a crash in C code leaves the lines of Python that led there in the log
     logging.getLogger().addHandler(_LinesOfLogging(manager))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
+    apply_in_child(order.launch.memory_mb, order.launch.nice)
+    tries = 1
+    while _serve(order, spark, manager, may_wait=order.may_wait and tries < MAX_TRIES):
+        order, tries = manager.receive_order(spark), tries + 1
+        if order is None:
+            break
+    _exit(0)
+
+
+def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: bool) -> bool:
+    """Whether the process waits for another try now, and has said so. `may_wait`: it does if nothing speaks against it."""
+    own = os.getpid()
 
     def stop(_number: int, _frame: object) -> NoReturn:
         spark.drop_connection()
         raise TaskStopped("this try is stopped")
 
     signal.signal(signal.SIGTERM, stop)
-    apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
+    before: dict[str, Any] = {}  # as the version's code left it when it was loaded
+
+    def remember_state() -> None:
+        if may_wait:
+            before.update(_state(spark, manager))
+
     manager.send({"begun": True})
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
         commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,
         state=order.state, snapshots=order.snapshots, accesses=accesses, check_results=check_results,
-        rows_before=manager.rows_before, find_secret=manager.secret,
+        rows_before=manager.rows_before, find_secret=manager.secret, on_loaded=remember_state,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getpid() != own:
@@ -114,13 +144,24 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
         with suppress(Exception):  # the task has closed it, or put whatever it likes in its place
             stream.flush()
     loaded = [name for name in HEAVY if name in sys.modules]
+    waits = may_wait and isinstance(outcome, Succeeded | Skipped) and not spark.jobs_may_run
+    if waits and (changed := first_difference(before, _state(spark, manager))):
+        manager.log("INFO", f"its process is not reused: it has changed {changed}")
+        waits = False
     about = {
-        "outcome": type(outcome).__name__, "jobs_may_run": spark.jobs_may_run, "libraries": loaded,
+        "outcome": type(outcome).__name__, "jobs_may_run": spark.jobs_may_run, "libraries": loaded, "waits": waits,
+        "used_spark": spark.is_attached,
         "tables": [dataclasses.asdict(one) for one in accesses.all()],
         "checks": [dataclasses.asdict(one) for one in check_results.all()],
     }  # fmt: skip
+    if waits:
+        spark.leave()
     manager.send({**about, **dataclasses.asdict(outcome)})
-    _exit(0)
+    return waits
+
+
+def _state(spark: TaskSpark, manager: _Manager) -> dict[str, Any]:
+    return process_state((*spark.threads, *manager.threads))
 
 
 class _Manager:
@@ -130,9 +171,10 @@ class _Manager:
         self._channel = channel
         self._numbers = itertools.count(1)
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        self._order: TaskOrder | None = None
+        self._orders: queue.SimpleQueue[TaskOrder] = queue.SimpleQueue()
         self._has_begun = False  # from then on a thread receives, if anything is asked
-        self._lock, self._is_listening = threading.Lock(), False
+        self._lock = threading.Lock()
+        self.threads: list[threading.Thread] = []  # that one, and no other
         self.turns = RemoteTurns(self)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -143,14 +185,14 @@ class _Manager:
 
     def receive_order(self, spark: TaskSpark) -> TaskOrder | None:
         """None when the manager needs this process no more. One that has to wait attaches itself to the JVM meanwhile."""
-        if not self._channel.wait(ATTACH_AFTER_S):
+        if not self._has_begun and not self._channel.wait(ATTACH_AFTER_S):
             with suppress(NoSpark, Py4JError, OSError):  # the task tries again, if it needs Spark
                 spark.attach()
-        while self._order is None:
+        while not self.threads and self._orders.empty():
             if not self._receive():
                 return None
         self._has_begun = True
-        return self._order
+        return self._orders.get()
 
     def request_gateway(self) -> dict[str, Any]:
         """What `TaskSpark` needs to come into the JVM."""
@@ -210,9 +252,9 @@ class _Manager:
 
     def _start_listening(self) -> None:
         with self._lock:
-            if not self._is_listening:
-                threading.Thread(target=self._listen, name="bfm replies", daemon=True).start()
-                self._is_listening = True
+            if not self.threads:
+                self.threads.append(threading.Thread(target=self._listen, name="bfm replies", daemon=True))
+                self.threads[0].start()
 
     def _listen(self) -> None:
         while self._receive():
@@ -228,7 +270,7 @@ class _Manager:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         if "order" in message:
-            self._order = pickle.loads(self._channel.receive_attachment())
+            self._orders.put(pickle.loads(self._channel.receive_attachment()))
         elif (waiting := self._replies.get(message["number"])) is not None:
             waiting.put(message | {"descriptors": descriptors})
         return True

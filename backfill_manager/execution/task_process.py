@@ -2,8 +2,11 @@
 
     start(order, listener) ─► a warm process, or a new one ─► lines, turns at tables, outcome ─► it has ended
 
+A process whose task allows it (`reuse_process`) waits for another try of the same version when one has succeeded.
+
 Two threads. The starter makes calls to the JVM (a gateway for each process), hands out orders and reports ends; the reader reads
-what processes send and print. The end of a try is the end of its process, and of all that the process had started.
+what processes send and print. The end of a try is the end of its process, and of all that the process had started, unless that
+waits for another one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import signal
 import socket
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -107,12 +110,15 @@ class RunningTask:
     tables: tuple[AccessedTable, ...] = ()  # read and written, as its process reports them
     checks: tuple[CheckedWrite, ...] = ()  # likewise
     jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
+    used_spark: bool | None = None  # as its process reports it
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
     cgroup: MemoryCgroup | None = None  # for its memory, where it has a limit and cgroups can be made
 
     @property
     def has_used_spark(self) -> bool:
         """It may have Spark jobs."""
+        if self.used_spark is not None:
+            return self.used_spark
         return self.process is not None and self.process.gateway is not None
 
     def stop(self) -> None:
@@ -133,7 +139,9 @@ class RunningTask:
 
     def _signal(self, number: int) -> None:
         if self.process is not None:
-            self.process.signal(number)
+            with self.process.lock:
+                if self.process.task is self:  # else it serves another try
+                    self.process.signal(number)
 
 
 class _Process:
@@ -146,7 +154,9 @@ class _Process:
         self.outputs = [_Output(end, level) for end, level in zip(outputs, ("INFO", "WARNING"), strict=True)]
         self.messages = MessageBuffer()
         self.task: RunningTask | None = None
+        self.lock = threading.Lock()  # guards the change from one task to another, for those who would signal it
         self.has_ended = False
+        self.was_used = True  # since `_end_idle`
         self.problem = ""  # why it could not take an order; what it sent that is no message
 
     def signal(self, number: int = signal.SIGKILL) -> None:
@@ -212,6 +222,7 @@ class TaskProcesses:
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
+        self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
         self._libraries: dict[str | None, frozenset[str]] = defaultdict(
             frozenset
         )  # that tasks have imported, by interpreter
@@ -288,8 +299,7 @@ class TaskProcesses:
             python = interpreter_of_version(task.order.launch.version)
             self._used.add(python)
             while not (task.is_stopped or self._is_closed):
-                warm = self._warm[python]
-                process = warm.pop(0) if warm else self._new(python)
+                process = self._waiting_for(task) or self._warm_or_new(python)
                 with self._lock:
                     if process.has_ended:
                         continue
@@ -312,6 +322,25 @@ class TaskProcesses:
             process.signal()
         with suppress(OSError):  # it has ended: the reader learns how
             process.channel.send({"order": True}, attachment=pickle.dumps(task.order))
+
+    def _waiting_for(self, task: RunningTask) -> _Process | None:
+        """A process that has served a try like this one; the one that did so last, as others may end then."""
+        waiting = self._waiting.get(task.order.reuse_key, [])
+        return waiting.pop() if waiting else None
+
+    def _warm_or_new(self, python: str | None) -> _Process:
+        warm = self._warm[python]
+        return warm.pop(0) if warm else self._new(python)
+
+    def _keep_waiting(self, process: _Process, key: Hashable) -> None:
+        """It waits for another try; of all that do, no more than tasks run or may be kept warm."""
+        process.was_used = True
+        self._waiting.setdefault(key, []).append(process)
+        number = sum(map(len, self._waiting.values()))
+        for others in list(self._waiting.values()) if number > max(MAX_WARM, sum(self._running().values()) + 1) else ():
+            if others and number > 1:
+                others.pop(0).signal()
+                break
 
     def _limit_memory(self, task: RunningTask, process: _Process) -> None:
         """Of the process and all that it starts. Without a cgroup it limits itself."""
@@ -398,6 +427,14 @@ class TaskProcesses:
                 del self._warm[python]
                 self._servers.end(python)
         self._used.clear()
+        for key, waiting in list(self._waiting.items()):
+            for process in waiting:
+                if not process.was_used:
+                    process.signal()
+                process.was_used = False
+            self._waiting[key] = [process for process in waiting if not process.has_ended]
+            if not self._waiting[key]:
+                del self._waiting[key]
 
     # -- the reader's thread: everything else ----------------------------------------------------------------------------
     def _post(self, event: Callable[[], None]) -> None:
@@ -479,7 +516,29 @@ class TaskProcesses:
             self._libraries[process.python] |= set(HEAVY).intersection(message.pop("libraries"))
             task.tables = _TABLES.validate_python(message.pop("tables"))
             task.checks = _CHECKS.validate_python(message.pop("checks"))
+            waits, task.used_spark = bool(message.pop("waits")), bool(message.pop("used_spark"))
             task.outcome = _OUTCOMES[kind].validate_python(message)
+            if waits:
+                self._end_try(process, task)
+
+    def _end_try(self, process: _Process, task: RunningTask) -> None:
+        """The try has ended, and its process waits for another one."""
+        self._drain(process)
+        with process.lock:
+            if task.is_stopped:  # a signal may be on its way
+                process.signal()
+                return
+            process.task = None
+        task.turns.release_all()
+        self._jvm_work.put(partial(self._keep_waiting, process, task.order.reuse_key))
+        assert task.outcome is not None
+        self._jvm_work.put(partial(_report_end, task, task.outcome))
+
+    def _drain(self, process: _Process) -> None:
+        """What it has printed, and what is left of its last line."""
+        for output in process.outputs:
+            for line in output.drain():
+                process.line(output.level, line)
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
         number = int(request["number"])
@@ -550,9 +609,8 @@ class TaskProcesses:
             process.has_ended = True
             self._processes.discard(process)
             task = process.task
+        self._drain(process)
         for output in process.outputs:
-            for line in output.drain():
-                process.line(output.level, line)
             os.close(output.end)
         process.channel.close()
         ended_by_itself = process.forked is not None and process.forked.code == 0

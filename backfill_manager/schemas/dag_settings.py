@@ -335,6 +335,11 @@ _MEMORY_HELP: Final = (
     "Of the driver's machine, that its process and those it starts may take: MB, or text such as `2 GB`; null: its pool's. "
     "SQL has no process: without effect there."
 )
+_REUSE_HELP: Final = (
+    "Tries of this task, and of others of the same version that say so, may follow each other in one process, as Spark's Python "
+    "workers do: less to pay for each, but what one changes in modules and global values the next one finds. Without effect on "
+    "SQL and Bash, and beside a memory limit."
+)
 _NICE_HELP: Final = (
     "How far its process stands back when cores are short, 0 to 19; null: its pool's, else 5, and 10 in a backfill. Without "
     "effect on SQL."
@@ -381,6 +386,7 @@ class _OfTask(TypedDict, total=False):
     max_active_tis: Annotated[Positive | None, _help("Of this task at once, over all runs."), _SET]
     memory: Annotated[Memory | None, _help(_MEMORY_HELP), _SET]
     nice: Annotated[Nice | None, _help(_NICE_HELP), _SET]
+    reuse_process: Annotated[bool, _help(_REUSE_HELP), _SET]
 
 
 @with_config(_CONFIG)

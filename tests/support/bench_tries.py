@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WIDTH: Final = 16
-KINDS: Final = ("nothing", "a line of log", "a Spark job", "on an executor")
+REUSED: Final = ", in reused processes"
+KINDS: Final = (
+    "nothing", "a line of log", "a Spark job", "on an executor", f"nothing{REUSED}", f"a line of log{REUSED}",
+    f"a Spark job{REUSED}",
+)  # fmt: skip
 FUNCTIONS: Final = """
 from backfill_manager import dag, task
 
@@ -53,7 +57,7 @@ def measure_tries(
             for kind in kinds:
                 one = _tries(kind, tries, Path(scratch), spark)
                 found.setdefault(kind, []).extend([one] * (number >= 0))
-            if "a Spark job" in kinds:
+            if any(kind.startswith("a Spark job") for kind in kinds):
                 found.setdefault("bare", []).extend([_bare(tries, spark)] * (number >= 0))
     return {kind: {key: _median(key, ones) for key in ones[0]} for kind, ones in found.items()}
 
@@ -64,13 +68,18 @@ def _median(key: str, ones: list[dict[str, float]]) -> float:
 
 def launch_of(kind: str, folder: Path, number: int) -> TaskLaunch:
     is_executor = kind == "on an executor"
+    kind, reuse_process = kind.removesuffix(REUSED), kind.endswith(REUSED)
     snapshot = folder / kind.replace(" ", "-")
     if not snapshot.exists():
         snapshot.mkdir()
         text = FUNCTIONS.format(kind=".executor" if is_executor else "", body=_BODIES[kind])
         (snapshot / "stage.py").write_text(text)
     how = {"kind": "executor"} if is_executor else {}
-    return of_snapshot(a_launch("work", run_id=f"run {number} {time.monotonic_ns()}", **how), snapshot, "stage.py")
+    return of_snapshot(
+        a_launch("work", run_id=f"run {number} {time.monotonic_ns()}", reuse_process=reuse_process, **how),
+        snapshot,
+        "stage.py",
+    )
 
 
 def _tries(kind: str, tries: int, folder: Path, spark: SparkSession) -> dict[str, float]:

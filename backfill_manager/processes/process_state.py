@@ -1,0 +1,85 @@
+"""What a process has beside its modules and objects, so that one can see whether a task has left it as it found it.
+
+A process serves another try (`reuse_process`) only if nothing of this differs. What Python code keeps in modules and globals
+is not looked at: to show that nothing of it was changed costs as much as a new process.
+"""
+
+from __future__ import annotations
+
+import decimal
+import gc
+import locale
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+# without that of a stop, which each try gets anew
+_SIGNALS: Final = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM}))
+_OF_SPARK: Final = "PYSPARK_PYTHON"  # set when the process is attached to Spark, whenever that is
+_LIMITS: Final = tuple(
+    getattr(resource, name) for name in sorted(vars(resource)) if name.startswith("RLIMIT_") and name != "RLIMIT_CORE"
+)
+
+
+def process_state(own_threads: Collection[threading.Thread] = ()) -> dict[str, Any]:
+    """By name, values that are equal as long as nobody has changed them. Linux and macOS; threads of C libraries and child
+    processes are seen on Linux only. `own_threads`: those of ours, which are not counted."""
+    root = logging.getLogger()
+    seen: dict[str, Callable[[], Any]] = {
+        "the current folder": os.getcwd,
+        "environment variables": lambda: {name: value for name, value in os.environ.items() if name != _OF_SPARK},
+        "the umask": _umask,
+        "handlers of signals": lambda: [signal.getsignal(number) for number in _SIGNALS],
+        "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        "timers": lambda: [signal.getitimer(which)[0] > 0 for which in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
+        "the locale": lambda: locale.setlocale(locale.LC_ALL),
+        "limits": lambda: [resource.getrlimit(which) for which in _LIMITS],
+        "its priority": lambda: os.getpriority(os.PRIO_PROCESS, 0),
+        "sys.path": lambda: list(sys.path),
+        "standard streams": lambda: [id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "hooks of the interpreter": lambda: [sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile()],
+        "logging": lambda: [root.level, root.disabled, logging.root.manager.disable, list(root.handlers)],
+        "warnings": lambda: [list(warnings.filters), warnings.showwarning],
+        "the time-out of sockets": socket.getdefaulttimeout,
+        "the limit of recursion": sys.getrecursionlimit,
+        "the context of decimal": lambda: repr(decimal.getcontext()),
+        "the garbage collector": lambda: [gc.isenabled(), gc.get_threshold()],
+        "threads": lambda: _threads(own_threads),
+        "child processes": _children,
+    }
+    return {name: look() for name, look in seen.items()}
+
+
+def first_difference(before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    """The name of what is different; None if nothing is."""
+    return next((name for name, value in before.items() if after[name] != value), None)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _threads(own: Collection[threading.Thread]) -> int:
+    """How many there are beside the main one and ours."""
+    others = sum(thread.is_alive() for thread in own) + 1
+    try:
+        return len(os.listdir("/proc/self/task")) - others
+    except FileNotFoundError:
+        return threading.active_count() - others
+
+
+def _children() -> str:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""

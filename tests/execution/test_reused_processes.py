@@ -1,0 +1,250 @@
+"""With `reuse_process` a process serves one try after another, as long as each leaves it as it found it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.executor_fixture import PATIENCE, Stage, a_launch, settled
+from support.task_facts import found
+
+from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.processes.process_state import first_difference, process_state
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+_runs = itertools.count(1)
+
+
+class Version:
+    """One version of a DAG with a task, whose function a test plays as often as it likes."""
+
+    def __init__(self, stage: Stage, function: Callable[[Any], Any], **task: Any) -> None:
+        self.stage, self.function, self.task = stage, function, {"reuse_process": True} | task
+        self._stored: TaskLaunch | None = None
+        self.launches: list[TaskLaunch] = []
+
+    def start(self, **params: Any) -> TaskLaunch:
+        launch = a_launch(run_id=f"run {next(_runs)}", params=params, **self.task)
+        if self._stored is None:
+            self._stored = launch = self.stage.start(launch, self.function)
+        else:
+            launch = self.stage.start(dataclasses.replace(launch, version=self._stored.version))
+        self.launches.append(launch)
+        return launch
+
+    def play(self, **params: Any) -> dict[str, Any]:
+        """What its function returned, which must have succeeded."""
+        result: dict[str, Any] = found(self.stage.audience.outcome(self.start(**params)))
+        return result
+
+
+def pid_and(ctx: Any, **more: Any) -> dict[str, Any]:
+    return {"pid": os.getpid(), **more}
+
+
+def test_the_next_try_of_a_version_runs_in_the_process_of_the_last(stage: Stage) -> None:
+    version = Version(stage, pid_and)
+    assert len({version.play()["pid"] for _ in range(5)}) == 1
+
+
+def test_a_task_that_does_not_say_so_has_a_process_of_its_own(stage: Stage) -> None:
+    version = Version(stage, pid_and, reuse_process=False)
+    assert len({version.play()["pid"] for _ in range(3)}) == 3
+
+
+def test_another_version_or_another_priority_has_another_process(stage: Stage) -> None:
+    one, other, nicer = Version(stage, pid_and), Version(stage, pid_and), Version(stage, pid_and)
+    first = one.play()["pid"]
+    nicer._stored = one._stored
+    launch = dataclasses.replace(a_launch(run_id="nicer", reuse_process=True), version=one._stored.version, nice=7)  # type: ignore[union-attr]
+    assert first != other.play()["pid"]
+    assert first != found(stage.audience.outcome(stage.start(launch)))["pid"]
+    assert first == one.play()["pid"]
+
+
+def test_each_try_has_a_session_its_pool_and_its_group_in_spark(stage: Stage) -> None:
+    def uses_spark(ctx: Any) -> dict[str, Any]:
+        rows = ctx.spark.range(7).count()
+        views = [row.viewName for row in ctx.spark.sql("SHOW VIEWS").collect() if row.isTemporary]
+        ctx.spark.range(1).createOrReplaceTempView("left_by_a_try")
+        setting = ctx.spark.conf.get("spark.sql.session.timeZone")
+        ctx.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        group = ctx.spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+        return {"pid": os.getpid(), "rows": rows, "views": views, "setting": setting, "group": group}
+
+    version = Version(stage, uses_spark)
+    results = [version.play() for _ in range(4)]
+    assert len({one["pid"] for one in results}) == 1
+    assert [(one["rows"], one["views"], one["setting"]) for one in results] == [(7, [], "UTC")] * 4
+    assert len({one["group"] for one in results}) == 4
+    settled(stage.spark)
+    jobs = [stage.audience.spark_jobs_of(launch) for launch in version.launches]
+    assert all(jobs) and len(set(itertools.chain(*jobs))) == sum(map(len, jobs)), "each job belongs to one try"
+
+
+def test_a_try_that_needs_no_spark_after_one_that_did_is_told_apart(stage: Stage) -> None:
+    version = Version(
+        stage, lambda ctx: {"pid": os.getpid(), "rows": ctx.params["spark"] and ctx.spark.range(3).count()}
+    )
+    results = [version.play(spark=wanted) for wanted in (True, False, True, False)]
+    assert [one["rows"] for one in results] == [3, False, 3, False]
+    assert {stage.log_of(launch) for launch in version.launches} == {""}
+    assert len({one["pid"] for one in results}) == 1
+
+
+def test_what_is_printed_lands_in_the_log_of_the_try_that_printed_it(stage: Stage) -> None:
+    def prints(ctx: Any) -> dict[str, Any]:
+        print(f"printed by {ctx.params['who']}")
+        os.write(1, f"no newline by {ctx.params['who']}".encode())
+        return {"pid": os.getpid()}
+
+    version = Version(stage, prints)
+    assert version.play(who="a") == version.play(who="b")
+    logs = [stage.log_of(launch) for launch in version.launches]
+    assert logs == [f"printed by {who}\nno newline by {who}" for who in ("a", "b")]
+
+
+def changes_the_folder(_: Any) -> None:
+    os.chdir("/")
+
+
+def changes_the_environment(_: Any) -> None:
+    os.environ["LEFT_BEHIND"] = "1"
+
+
+def changes_a_handler(_: Any) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def blocks_a_signal(_: Any) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+
+
+def leaves_a_thread(_: Any) -> None:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def leaves_a_child(_: Any) -> None:
+    subprocess.Popen(["sleep", "100000"])
+
+
+def sets_logging_up_anew(_: Any) -> None:
+    import logging
+
+    logging.basicConfig(force=True)
+
+
+CHANGES = {
+    changes_the_folder: "the current folder",
+    changes_the_environment: "environment variables",
+    changes_a_handler: "handlers of signals",
+    blocks_a_signal: "blocked signals",
+    leaves_a_thread: "threads",
+    leaves_a_child: "child processes",
+    sets_logging_up_anew: "logging",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_process_that_a_task_has_changed_serves_no_other_try(stage: Stage, change: Callable[[Any], None]) -> None:
+    def may_change(ctx: Any) -> dict[str, Any]:
+        before = os.getpid(), os.getcwd(), "LEFT_BEHIND" in os.environ
+        if ctx.params["change"]:
+            change(ctx)
+        return {"was": list(before)}
+
+    version = Version(stage, may_change)
+    first = version.play(change=False)["was"]
+    launch = version.start(change=True)
+    assert found(stage.audience.outcome(launch))["was"] == first
+    assert stage.log_of(launch) == f"its process is not reused: it has changed {CHANGES[change]}"
+    pid, *rest = version.play(change=False)["was"]
+    assert (pid, *rest) != tuple(first) and rest == first[1:]
+
+
+@pytest.mark.parametrize("how", ["raises", "exits", "is killed"])
+def test_a_process_whose_try_has_failed_serves_no_other(stage: Stage, how: str) -> None:
+    def may_fail(ctx: Any) -> dict[str, Any]:
+        if ctx.params["fails"]:
+            if how == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "exits":
+                os._exit(0)
+            raise ValueError("as asked for")
+        return {"pid": os.getpid()}
+
+    version = Version(stage, may_fail)
+    first = version.play(fails=False)["pid"]
+    assert isinstance(stage.audience.outcome(version.start(fails=True)), Failed)
+    assert version.play(fails=False)["pid"] != first
+
+
+def test_a_stop_reaches_the_try_that_it_is_for_and_no_other(stage: Stage) -> None:
+    begun = stage.signal()
+
+    def waits(ctx: Any) -> dict[str, Any]:
+        if ctx.params["waits"]:
+            begun.set()
+            threading.Event().wait()
+        return {"pid": os.getpid()}
+
+    version = Version(stage, waits)
+    first = version.play(waits=False)["pid"]
+    stopped = version.start(waits=True)
+    begun.wait(PATIENCE)
+    assert stage.executor.cancel(stopped.key, "by the test")
+    assert stage.audience.outcome(stopped) == Cancelled("by the test")
+    again = version.play(waits=False)["pid"]
+    assert again != first and version.play(waits=False)["pid"] == again
+
+
+def test_cancels_at_the_end_of_tries_hit_no_later_one(stage: Stage) -> None:
+    """Each try is cancelled at about the moment of its end; those that follow in the same processes are left alone."""
+    version = Version(stage, pid_and)
+    version.play()
+    for number in range(60):
+        launch = version.start()
+        time.sleep(0.0005 * (number % 20))  # not to wait for something: to hit another moment each time
+        stage.executor.cancel(launch.key, "by the test")
+        outcome = stage.audience.outcome(launch)
+        assert isinstance(outcome, Succeeded | Cancelled), outcome
+        assert version.play()["pid"]
+
+
+def test_a_write_of_each_try_of_a_process_is_its_own(stage: Stage) -> None:
+    def writes(ctx: Any) -> dict[str, Any]:
+        ctx.write(ctx.spark.range(ctx.params["n"]).selectExpr("id", "'x' AS key"), "reused_out", mode="append")
+        return {"pid": os.getpid()}
+
+    version = Version(stage, writes)
+    assert len({version.play(n=n)["pid"] for n in (3, 4, 5)}) == 1
+    assert [stage.audience.rows_of(launch) for launch in version.launches] == [3, 4, 5]
+    assert stage.spark.table("reused_out").count() == 12
+
+
+def test_many_tries_of_several_versions_leave_few_processes(stage: Stage) -> None:
+    versions = [Version(stage, pid_and) for _ in range(12)]
+    for version in versions:
+        version.play()
+    waiting = stage.executor._processes._waiting
+    stage.audience.wait_until(lambda: sum(map(len, waiting.values())) <= 5)
+
+
+def test_a_state_that_nobody_has_changed_is_equal() -> None:
+    before = process_state()
+    assert json.dumps(sorted(before)) and first_difference(before, process_state()) is None
+    os.environ["LEFT_BEHIND"] = "1"
+    try:
+        assert first_difference(before, process_state()) == "environment variables"
+    finally:
+        del os.environ["LEFT_BEHIND"]
