@@ -55,7 +55,8 @@ def test_a_task_whose_id_has_dots_is_split_at_the_last_one() -> None:
         ("timeout", None, None), ("depends_on_past", True, True), ("wait_for_downstream", True, True),
         ("trigger_rule", "all_done", "all_done"),
         ("pool", "nightly", "nightly"), ("priority", -3, -3), ("weight", 2, 2), ("max_active_tis", 1, 1),
-        ("memory", "2 GB", 2048), ("nice", 19, 19), ("wait_limit", 3600, 3600.0), ("after_wait_limit", "skip", "skip"),
+        ("memory", "2 GB", 2048), ("nice", 19, 19), ("reuse_process", True, True),
+        ("wait_limit", 3600, 3600.0), ("after_wait_limit", "skip", "skip"),
     ],
 )  # fmt: skip
 def test_each_setting_of_a_task(name: str, value: Any, expected: Any) -> None:

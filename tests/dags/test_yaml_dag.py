@@ -527,6 +527,7 @@ OF_TASK: dict[str, st.SearchStrategy[Any]] = {
     "max_active_tis": st.none() | st.integers(1, 100),
     "memory": st.none() | st.integers(16, 1 << 20) | st.sampled_from(["512 MB", "1.5g", "1 TB", " 100 "]),
     "nice": st.none() | st.integers(0, 19),
+    "reuse_process": st.booleans(),
 }
 CHECKS = st.lists(
     st.sampled_from(["rows > 0", {"condition": "a > 0", "on_failure": "warn"}, {"condition": "b > 0", "name": "b"}]),
