@@ -1,8 +1,8 @@
 """Measures the throughput of the manager against a bare thread pool on the same Spark session.
 
 N tiny Spark jobs, `width` at a time: once as plain function calls in a ThreadPoolExecutor (each with a session of its own, as
-in the manager), once as N runs of a one-task DAG in one backfill, with real Delta state, commits, logs and planning. Rounds
-alternate, so that other load on the machine slows both; compare the ratios.
+in the manager), once as N runs of a one-task DAG in one backfill, with real Delta state, commits, logs and planning, each in
+a process of its own and then in reused ones. Rounds alternate, so that other load on the machine slows both; compare the ratios.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ from backfill_manager import dag, task
 @dag(schedule=None, max_active_runs={runs}, max_active_tasks={runs})
 def tiny():
     @task
+    def job(ctx):
+        ctx.spark.range(1000).selectExpr("sum(id)").collect()
+    job()
+
+@dag(schedule=None, max_active_runs={runs}, max_active_tasks={runs})
+def tiny_reused():
+    @task(reuse_process=True)
     def job(ctx):
         ctx.spark.range(1000).selectExpr("sum(id)").collect()
     job()
@@ -85,18 +92,20 @@ def running_manager(
 
 
 def measure_overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:
-    """Returns jobs per second of both ways and their ratio (managed / bare), each the median of `rounds`."""
+    """Returns jobs per second of all ways and their ratios (managed / bare), each the median of `rounds`."""
     pools = [Pool(name=name, slots=width, weight=1, min_share=0) for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN)]
     clock = SystemClock()
     with running_manager({"tiny.py": DAG_FILE.format(runs=width * 4)}, pools, spark) as (store, session):
-        bare, managed, latency = [], [], []
+        bare, managed, reused, latency = [], [], [], []
         _bare(session, width * 4, width, clock)  # warm-up: the JVM compiles the code
-        _managed(store, width * 4, width, clock)
+        _managed("tiny", store, width * 4, width, clock)
+        _managed("tiny_reused", store, width * 4, width, clock)
         for _ in range(rounds):
             bare.append(_bare(session, tasks, width, clock))
-            rate, first = _managed(store, tasks, width, clock)
+            rate, first = _managed("tiny", store, tasks, width, clock)
             managed.append(rate)
             latency.append(first)
+            reused.append(_managed("tiny_reused", store, tasks, width, clock)[0])
     return {
         "tasks": tasks,
         "width": width,
@@ -105,6 +114,8 @@ def measure_overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSes
         "managed_per_s": _rounded(statistics.median(managed)),
         "ratio": _rounded(statistics.median(m / b for m, b in zip(managed, bare, strict=True))),
         "ratios": [_rounded(m / b) for m, b in zip(managed, bare, strict=True)],
+        "reused_per_s": _rounded(statistics.median(reused)),
+        "reused_ratios": [_rounded(m / b) for m, b in zip(reused, bare, strict=True)],
         "request_to_first_start_s": round(statistics.median(latency), 3),
     }
 
@@ -124,11 +135,11 @@ def _bare(spark: SparkSession, tasks: int, width: int, clock: SystemClock) -> fl
     return tasks / (clock.monotonic() - began)
 
 
-def _managed(store: Store, tasks: int, width: int, clock: SystemClock) -> tuple[float, float]:
+def _managed(dag_id: str, store: Store, tasks: int, width: int, clock: SystemClock) -> tuple[float, float]:
     """Returns jobs per second (first start to last end), and seconds from the request to the first start."""
     backfill_id = clock.new_id()
     command = CreateBackfill(
-        dag_id="tiny", kind="partitions", partitions=tuple(f"{backfill_id}-{n}" for n in range(tasks)),
+        dag_id=dag_id, kind="partitions", partitions=tuple(f"{backfill_id}-{n}" for n in range(tasks)),
         max_active_runs=width * 4,
     )  # fmt: skip
     requested_at = clock.now()

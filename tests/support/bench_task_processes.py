@@ -43,6 +43,13 @@ def idle():
     job()
 
 @dag(schedule=None, max_active_runs=64, max_active_tasks=64)
+def idle_reused():
+    @task(reuse_process=True)
+    def job(ctx):
+        ctx.log.info("first line")
+    job()
+
+@dag(schedule=None, max_active_runs=64, max_active_tasks=64)
 def burning():
     @task
     def job(ctx):
@@ -69,6 +76,8 @@ def measure_task_processes(tasks: int, burning: int, *, spark: SparkSession | No
     with running_manager({"processes.py": DAG_FILE}, pools, spark, beside_it) as (store, _):
         _run(store, clock, "idle", 16)  # warm-up
         rate = _run(store, clock, "idle", tasks)
+        _run(store, clock, "idle_reused", 16)
+        rate_reused = _run(store, clock, "idle_reused", tasks)
         alone = [_one(store, clock) for _ in range(12)]
         alone_tick_ms, alone_get_ms = _tick_ms(store), _get_ms_p95(url)
         burners = _submit(store, clock, "burning", burning)
@@ -81,6 +90,7 @@ def measure_task_processes(tasks: int, burning: int, *, spark: SparkSession | No
     median = statistics.median
     return {
         "no_op_per_s_16_wide": round(rate, 1),
+        "no_op_per_s_16_wide_reused": round(rate_reused, 1),
         "slot_to_first_line_ms_median": round(median(line for _, line in alone) * 1000, 1),
         "request_to_start_s_alone": round(median(start for start, _ in alone), 3),
         "request_to_start_s_beside": round(median(start for start, _ in beside), 3),
