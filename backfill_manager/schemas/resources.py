@@ -30,6 +30,9 @@ ItemState = Annotated[str, Field(json_schema_extra={"enum": list(states.ITEM_STA
 TaskState = Annotated[str, Field(json_schema_extra={"enum": list(states.TASK_STATES)})]
 TryState = Annotated[str, Field(json_schema_extra={"enum": [*states.TASK_STATES, "lost"]})]
 Reprocess = Annotated[str, Field(json_schema_extra={"enum": ["none", "failed", "failed_tasks", "completed"]})]
+Note = Annotated[str | None, Field(description="What a person has written about it.")]
+NoteBy = Annotated[str | None, Field(description="Who wrote the note last.")]
+NoteAt = Annotated[Instant | None, Field(description="When.")]
 T = TypeVar("T")
 
 
@@ -110,6 +113,9 @@ class Backfill(Resource, UpdatableOptions):
     preview_outcome: str | None = Field(
         None, description="`promoted`, `discarded` or `expired`; null while its clones are there."
     )
+    note: Note = None
+    note_by: NoteBy = None
+    note_at: NoteAt = None
 
     @property
     def has_ended(self) -> bool:
@@ -174,6 +180,9 @@ class Run(Resource):
         description="Of a reverted one: the run before it, whose rows are back, so that its date is done. Null: it is missing."
     )
     created_at: Instant = Field(description="When the manager created it.")
+    note: Note = None
+    note_by: NoteBy = None
+    note_at: NoteAt = None
 
 
 class RunDetails(Run):
