@@ -81,8 +81,8 @@ class RemoteBackend:
             self._client.dag(dag_id)
         return _plain(self._client.runs(dag_id=dag_id, **filters))
 
-    def run_tasks(self, run: Document) -> Document:
-        document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"]).document()
+    def run_tasks(self, run: Document, task_id: str | None = None) -> Document:
+        document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"], task_id=task_id).document()
         return {"tasks": document["items"], "tries": document["tries"]}
 
     def checks(self, run: Document, task_id: str | None) -> Any:
