@@ -64,7 +64,9 @@ class SparkStatus:
     def _read(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
         of_jobs = [job for number in jobs for job in self._document(self._store.job, number)]
         ids = sorted({stage_id for job in of_jobs for stage_id in job["stageIds"]})
-        stages = [stage for stage_id in ids for stage in self._stage(stage_id)]
+        stages = [stage for stage_id in ids for stage in self._begun(stage_id)]
+        if any(stage["status"] == "ACTIVE" for stage in stages) and self._catch_up():
+            stages = [again for stage in stages for again in self._again(stage)]
         if not stages:
             return None
         sums = {name: sum(stage[of_spark] for stage in stages) for name, of_spark in _SUMS.items()}
@@ -72,15 +74,17 @@ class SparkStatus:
         shown = tuple(self._shown(stage, masked) for stage in longest)
         return SparkStages(jobs=len(of_jobs), stages=len(stages), task_s=_task_s(stages), longest=shown, **sums)
 
-    def _stage(self, stage_id: int) -> Iterator[dict[str, Any]]:
-        """Its last attempt, if it has begun. The store may not have heard of the end of what has just ended."""
+    def _begun(self, stage_id: int) -> Iterator[dict[str, Any]]:
+        """Its last attempt, if it has begun."""
         for stage in self._document(self._store.lastStageAttempt, stage_id):
-            if stage["status"] == "ACTIVE" and self._catch_up():
-                yield from self._document(self._store.lastStageAttempt, stage_id)
-            elif stage["status"] not in ("SKIPPED", "PENDING"):
+            if stage["status"] not in ("SKIPPED", "PENDING"):
                 yield stage
 
+    def _again(self, stage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        return self._begun(stage["stageId"]) if stage["status"] == "ACTIVE" else iter((stage,))
+
     def _catch_up(self) -> bool:
+        """Has the store hear of the end of what has just ended; False if it is too far behind, or something of others goes on."""
         with ignore_stopped_context():
             self._context.listenerBus().waitUntilEmpty(BEHIND_MS)
             return True

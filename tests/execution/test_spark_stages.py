@@ -96,6 +96,28 @@ def test_what_spark_has_forgotten_or_cannot_say_fails_nothing(stage: Stage, capl
     caplog.clear()
 
 
+def test_what_spark_hears_of_a_moment_later_is_read_again_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = stage.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
+    jobs = stage.audience.spark_jobs_of(launch)
+    status = SparkStatus(stage.spark.sparkContext)
+    as_json, caught_up = status._as_json, list[bool]()
+    assert as_json is not None
+    status._as_json = lambda value: as_json(value) if caught_up else as_json(value).replace("COMPLETE", "ACTIVE")
+    monkeypatch.setattr(status, "_catch_up", lambda: caught_up.append(True) or True)
+    found = status.stages_of(jobs, str)
+    assert found is not None and [one.status for one in found.longest] == ["complete"] and caught_up == [True]
+
+
+def test_a_task_that_is_stopped_in_a_stage_ends_all_the_same(stage: Stage) -> None:
+    def long_one(ctx: Any) -> None:
+        ctx.spark.range(0, 10**13, 1, 4).selectExpr("sum(id * 3 % 7)").collect()
+
+    launch = stage.start(a_launch(timeout=3.0), long_one)
+    assert "timed out" in getattr(stage.audience.outcome(launch), "error", "")
+    found = stages_of(stage, launch)
+    assert found is None or {one.status for one in found.longest} <= {"active", "failed"}
+
+
 def test_secrets_in_the_names_of_stages_are_masked(stage: Stage) -> None:
     def named(ctx: Any) -> None:
         ctx.spark.sparkContext.setLocalProperty("callSite.short", f"load {ctx.params['api_key']}")
