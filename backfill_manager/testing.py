@@ -40,6 +40,7 @@ from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRu
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
 from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.resources import SparkStages
 from backfill_manager.store.base import Leader, matching
 from backfill_manager.store.memory import MemoryStore
 
@@ -219,10 +220,12 @@ class InMemoryManager:
         spark_jobs: Sequence[int] = (),
         tables: Sequence[m.AccessedTable] = (),
         checks: Sequence[m.CheckedWrite] = (),
+        spark_stages: SparkStages | None = None,
     ) -> None:
         """Ends a running task. Cancelled tasks end by this, too."""
         del self.running[key]
-        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), tuple(spark_jobs), tuple(tables), tuple(checks)))
+        of_try = (tuple(spark_jobs), tuple(tables), tuple(checks), spark_stages)
+        self.events.put(m.TaskEnded(key, outcome, self.clock.now(), *of_try))
 
     def drain(self, max_ticks: int = 10_000) -> None:
         """Tick until nothing follows; time stands still but for retries that are due."""

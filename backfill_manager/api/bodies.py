@@ -99,6 +99,12 @@ class Revert(_body_of(commands.RevertRun, without={"dag_id", "run_id"})):  # typ
     """How a run or a backfill is reverted."""
 
 
+class Note(_body_of(commands.NoteRun, without={"dag_id", "run_id"})):  # type: ignore[misc]
+    """A note on a run or a backfill."""
+
+    model_config = _example(text="Late data, see https://example.com/tickets/12", was="")
+
+
 class DagChanges(Body):
     """Settings of a DAG that change."""
 

@@ -33,6 +33,7 @@ Bundle = Annotated[str, argument("BUNDLE", "Its name, see `bfm bundles list`.")]
 Dag = Annotated[str, argument("DAG", "The DAG's id, see `bfm dags list`.")]
 Run = Annotated[str, argument("RUN", "Its id, a prefix of it, or `latest`; DAG/RUN names its DAG as well.")]
 RunOfDag = Annotated[str, argument("RUN", "The run's id, a prefix of it, its logical date, or `latest`.")]
+NoteText = Annotated[str, argument("TEXT", "The note; an empty text removes it.")]
 Task = Annotated[str, argument("TASK", "The task's id.")]
 BACKFILL_STATE, ITEM_STATE, RUN_STATE = (
     option("--state -S", f"Only in this state ({', '.join(known)}); may be repeated.", metavar="S")

@@ -142,6 +142,13 @@ class Client(AbstractContextManager["Client"]):
         says so."""
         return self._submit(_path("backfills", backfill_id, "revert"), wait, {"dry_run": dry_run})
 
+    def note_backfill(
+        self, backfill_id: str, text: str, *, was: str | None = None, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """Writes a note on it, in any state; an empty text removes it. `was`: the note that you saw (empty: none), which is not
+        overwritten if it is another one now."""
+        return self._submit(_path("backfills", backfill_id, "note"), wait, {"text": text, "was": was}, method="PATCH")
+
     def delete_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:
         """Cancels an unfinished backfill, and hides it from lists."""
         return self._submit(_path("backfills", backfill_id), wait, method="DELETE")
@@ -273,6 +280,12 @@ class Client(AbstractContextManager["Client"]):
         """Puts what it has written back to what it was before it; what that is, is the request's `result`. `dry_run`: only says
         so."""
         return self._submit(_run(run_id, dag_id, "revert"), wait, {"dry_run": dry_run})
+
+    def note_run(
+        self, run_id: str, text: str, *, dag_id: str | None = None, was: str | None = None, wait: float = 0.0
+    ) -> r.RequestDetails:
+        """As `note_backfill`, on a run."""
+        return self._submit(_run(run_id, dag_id, "note"), wait, {"text": text, "was": was}, method="PATCH")
 
     def mark_run(
         self, run_id: str, state: Literal["success", "failed"], *, dag_id: str | None = None, wait: float = 0.0

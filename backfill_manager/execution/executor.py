@@ -40,6 +40,7 @@ from backfill_manager.execution.secrets import FindSecret, no_secret
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
 from backfill_manager.execution.spark_properties import SESSION_OF, SparkJobGroup, SparkJobs
+from backfill_manager.execution.spark_stages import SparkStatus
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.task_log import LogLines
@@ -97,6 +98,7 @@ class Executor:
         self._on_spark_gone, self._on_failure, self._rows_before = on_spark_gone, on_failure, rows_before
         self._find_secret = find_secret
         self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
+        self._spark_status = SparkStatus(spark.sparkContext)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
         self._used: dict[str, int] = defaultdict(int)
@@ -371,11 +373,12 @@ class Executor:
                 at = self._clock.now()
                 may_have_jobs = it.weight > 0 and (it.running is None or it.running.has_used_spark)
                 spark_jobs = self._spark_jobs.of_group(it.jobs.group) if may_have_jobs else ()
+                stages = self._spark_status.stages_of(spark_jobs, it.lines.masked)
                 of_thread = (it.accesses.all(), it.check_results.all())
                 tables, checks = of_thread if it.running is None else (it.running.tables, it.running.checks)
                 checks = tuple(map(it.lines.check_without_secrets, checks))
                 tables = tuple(map(it.lines.table_without_secrets, tables))
-                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables, checks))
+                self._on_event(m.TaskEnded(it.launch.key, outcome, at, spark_jobs, tables, checks, stages))
             finally:
                 it.ended = True
                 with self._changed:

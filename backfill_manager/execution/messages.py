@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
 from backfill_manager.masking import Known, mask_code, mask_text
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
 from backfill_manager.schemas.checks import CheckOutcome
+
+if TYPE_CHECKING:
+    from backfill_manager.schemas.resources import SparkStages
 
 LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
 
@@ -156,6 +159,7 @@ class TaskEnded:
     spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_properties.SparkJobs`
     tables: tuple[AccessedTable, ...] = ()  # read and written; none that is known of a process that was killed
     checks: tuple[CheckedWrite, ...] = ()  # likewise
+    spark_stages: SparkStages | None = None  # of the jobs; None: Spark does not say
 
 
 @dataclass(frozen=True)

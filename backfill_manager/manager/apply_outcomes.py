@@ -46,7 +46,8 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
         try_state = None
         if isinstance(event.outcome, NOT_COUNTED_AS_TRY) and moved.state == s.UP_FOR_RETRY:
             moved, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"
-        state.changes.put(c.try_of(moved, term, try_state, event.spark_jobs))
+        stages = None if event.spark_stages is None else event.spark_stages.model_dump_json()
+        state.changes.put(c.try_of(moved, term, try_state, event.spark_jobs, stages))
         for number, checked in enumerate(event.checks, start=1):
             state.changes.put(_check_result(run.row, ti, event, number, checked))
         if run.row.run_type == s.PREVIEW_RUN:

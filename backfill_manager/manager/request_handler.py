@@ -16,10 +16,11 @@ from backfill_manager.errors import BackfillManagerError, LostLease, NotFound, R
 from backfill_manager.humanise import plural, window
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.items import close_pending
+from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, ParseRequest, PlanRequest, Tick
-from backfill_manager.masking import mask_text
+from backfill_manager.masking import mask_text, secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response
@@ -46,7 +47,7 @@ class RequestHandler:
             commands.CreateBackfillPayload: self._plan, commands.DryRunBackfillPayload: self._plan,
             commands.UpdateBackfill: self._update, commands.PauseBackfill: self._pause,
             commands.UnpauseBackfill: self._unpause, commands.CancelBackfill: self._cancel,
-            commands.HideBackfill: self._hide, commands.SetPool: self._set_pool,
+            commands.HideBackfill: self._hide, commands.NoteBackfill: self._note, commands.SetPool: self._set_pool,
             commands.PauseDag: self._pause_dag, commands.UnpauseDag: self._pause_dag,
             commands.DeactivateDag: self._deactivate_dag, commands.DeactivateInBundle: self._deactivate_in_bundle,
             commands.ParseBundle: self._parse, commands.CompactState: self._compact, commands.PruneState: self._prune,
@@ -185,6 +186,17 @@ class RequestHandler:
         self._put(row.evolve(hidden_at=call.now), call)
         hidden = f"({row.state}) is hidden" if live is None else "is cancelled and hidden"
         return backfill_id, f"backfill {backfill_id} {hidden}"
+
+    def _note(self, command: commands.NoteBackfill, call: Call) -> Answer:
+        """Its settings are not changed, so `changed_by` stays."""
+        live = self._state.backfills.get(command.backfill_id)
+        row = live.row if live is not None else self._stored(command.backfill_id)
+        if row is None:
+            raise NotFound("backfill", command.backfill_id, self._state.backfills)
+        noted = with_note(row, command, call, secrets_in(json.loads(row.conf_json)))
+        if noted != row:
+            self._state.put(noted)
+        return row.backfill_id, answer_of(f"backfill {row.backfill_id}", noted)
 
     def _update(self, command: commands.UpdateBackfill, call: Call) -> Answer:
         live, expected = self._active(command.backfill_id, "changed"), command.was or {}

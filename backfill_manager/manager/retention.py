@@ -193,7 +193,11 @@ class Sweep:
     def _rows(self, record: type[TaskTry] | type[TaskLog], instant: str, what: str) -> Iterator[str]:
         """Of finished runs, whichever they are. What was written before the age but belongs to a live run stays."""
         store, cutoff = self._store, self._cutoffs[what]
-        others = [name for name in ("error", "message", "spark_jobs_json") if name in record.__dataclass_fields__]
+        others = [
+            name
+            for name in ("error", "message", "spark_jobs_json", "spark_stages_json")
+            if name in record.__dataclass_fields__
+        ]
         while True:
             live = store.read(DagRun, [*matching(state=sorted(s.RUN_LIVE)), Condition("created_at", "<", cutoff)])
             seqs = [run.run_seq for run in live]

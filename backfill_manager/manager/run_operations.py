@@ -21,12 +21,14 @@ from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import plural
 from backfill_manager.manager.create_run import make_run, selected_of
+from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, reopen_run, version_spec
 from backfill_manager.manager.retry_backfill import retry_backfill
 from backfill_manager.manager.runs import cancel_tasks
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
+from backfill_manager.masking import secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance
@@ -66,7 +68,7 @@ class RunOperations:
         self._clearing: dict[str, _Clearing] = {}  # by request, while something is being stopped
         self.handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = {
             commands.TriggerDag: self._trigger, commands.RunTask: self._run_task, commands.CancelRun: self._cancel_run,
-            commands.MarkRun: self._mark_run, commands.MarkTask: self._mark_task,
+            commands.MarkRun: self._mark_run, commands.MarkTask: self._mark_task, commands.NoteRun: self._note_run,
             commands.ClearTasksPayload: self._clear, commands.RetryBackfill: self._retry,
         }  # fmt: skip
 
@@ -193,6 +195,18 @@ class RunOperations:
                 continue
             if callback.watches is not None or is_over:
                 self._state.put(c.marked(ti, s.SKIPPED, call.now, reason))
+
+    def _note_run(self, command: commands.NoteRun, call: Call) -> Answer:
+        """Of a run that is not active only its row is read, and it stays as it is."""
+        key = (command.dag_id, command.run_id)
+        live = self._state.runs.get(key)
+        row = live.row if live is not None else self._load([key]).rows.get(key)
+        if row is None:
+            raise NotFound(f"run of DAG {key[0]!r} with the id", key[1])
+        noted = with_note(row, command, call, secrets_in(json.loads(row.conf_json)))
+        if noted != row:
+            self._state.put(noted)
+        return row.run_id, answer_of(f"run {row.run_id}", noted)
 
     # -- clear --------------------------------------------------------------------------------------------------------
     def _clear(self, payload: commands.ClearTasksPayload, call: Call) -> Answer | None:

@@ -32,7 +32,8 @@ from typing import Any, ClassVar, Final, TypeVar
 # 10: the table check_result; table_access.columns_json, table_id and interval_column, backfill.preview_id and
 #     preview_outcome, and dag_run.reverted_at, reverted_by and restored_run_id, which may be null.
 # 11: the table notification; backfill.notify, which may be null.
-SCHEMA_VERSION: Final = 11
+# 12: backfill.note, note_by and note_at, the same of dag_run; task_try.spark_stages_json. They may be null.
+SCHEMA_VERSION: Final = 12
 
 # Since this version; states of an older one get them when a manager starts.
 NEW_TABLES: Final = {"table_access": 9, "check_result": 10, "notification": 11}
@@ -133,6 +134,9 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
     preview_id: str | None = None  # of a preview: the backfill at the top of its tree, whose clones all of them share
     preview_outcome: str | None = None  # promoted, discarded, expired; None: its clones are there
     notify: str | None = None  # a target of the configuration's `notifications` that hears of its end
+    note: str | None = None  # a person's remark, without secrets; None: there is none
+    note_by: str | None = None  # who wrote it last
+    note_at: datetime | None = None
 
     @property
     def is_preview(self) -> bool:
@@ -186,6 +190,9 @@ class DagRun(Record, table="dag_run", key=("dag_id", "run_id")):
     reverted_at: datetime | None = None  # since then its tables hold the rows of before it
     reverted_by: str | None = None  # the request
     restored_run_id: str | None = None  # the run before it, whole and successful, whose rows are back
+    note: str | None = None  # a person's remark, without secrets; None: there is none
+    note_by: str | None = None  # who wrote it last
+    note_at: datetime | None = None
 
     @property
     def is_for_schedule(self) -> bool:
@@ -244,6 +251,7 @@ class TaskTry(Record, table="task_try", key=("dag_id", "run_id", "task_id", "lau
     duration_s: float | None = None
     error: str | None = None
     spark_jobs_json: str | None = None  # "[3, 4]": ids in the Spark application of its term; None: none that is known
+    spark_stages_json: str | None = None  # `schemas.resources.SparkStages` of these jobs; None: nothing is known
 
 
 @dataclass(frozen=True)

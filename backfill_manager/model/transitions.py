@@ -116,14 +116,17 @@ def cancelled(ti: TaskInstance, at: datetime, reason: str) -> TaskInstance:
     return _move(ti, s.CANCELLED, error=reason, losses=None, **_ended(ti, at))
 
 
-def try_of(ti: TaskInstance, term: int, state: str | None = None, spark_jobs: Sequence[int] = ()) -> TaskTry:
+def try_of(
+    ti: TaskInstance, term: int, state: str | None = None, spark_jobs: Sequence[int] = (),
+    spark_stages_json: str | None = None,
+) -> TaskTry:  # fmt: skip
     """The record of the start that has just ended, as the task instance tells it. One that is followed by another has failed."""
     state = state or (s.FAILED if ti.state == s.UP_FOR_RETRY else ti.state)
     return TaskTry(
         dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=ti.launch, try_number=ti.try_number,
         state=state, run_seq=ti.run_seq, term=term, pool=ti.pool, started_at=ti.started_at,
         ended_at=ti.ended_at, duration_s=ti.duration_s, error=ti.error,
-        spark_jobs_json=json.dumps(spark_jobs) if spark_jobs else None,
+        spark_jobs_json=json.dumps(spark_jobs) if spark_jobs else None, spark_stages_json=spark_stages_json,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from backfill_manager import humanise
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
-from backfill_manager.masking import mask_values
+from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, Request, Response
 from backfill_manager.queries.documents import document
@@ -218,6 +218,7 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
             "finishes_at": None,
             "timezone": None,  # see `_with_zones`
             "waits_for": None,
+            "note": row.note and mask_text(row.note),
             **dict.fromkeys(states.ITEM_STATES, 0),
             **counts,
             **changed,

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
-from backfill_manager.masking import mask_values
+from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, DagRun, Request
 from backfill_manager.planning.timeline import is_current, timeline_of
@@ -153,7 +153,8 @@ def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
 
 
 def run_view(row: DagRun) -> dict[str, Any]:
-    return document(resources.Run.model_fields, row, duration_s=rounded(seconds_between(row.started_at, row.ended_at)))
+    duration_s = rounded(seconds_between(row.started_at, row.ended_at))
+    return document(resources.Run.model_fields, row, duration_s=duration_s, note=row.note and mask_text(row.note))
 
 
 def run_details(row: DagRun) -> dict[str, Any]:

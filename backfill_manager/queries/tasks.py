@@ -77,6 +77,7 @@ def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
 
 
 def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
+    """Of several tasks (no `task_id`) single Spark stages are left out."""
     fields = resources.Try.model_fields
     return [
         document(
@@ -84,10 +85,18 @@ def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[di
             row,
             duration_s=rounded(row.duration_s),
             spark_jobs=json.loads(row.spark_jobs_json or "[]"),
+            spark_stages=_stages(row, with_longest=task_id is not None),
             error=row.error and mask_text(row.error),
         )
         for row in store.read(TaskTry, _of(run, task_id), order_by=("task_id", "launch"))
     ]
+
+
+def _stages(row: TaskTry, *, with_longest: bool) -> dict[str, Any] | None:
+    if row.spark_stages_json is None:
+        return None
+    found: dict[str, Any] = json.loads(row.spark_stages_json)
+    return {**found, "longest": found["longest"] if with_longest else []}
 
 
 def list_check_results(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:

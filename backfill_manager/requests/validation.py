@@ -5,6 +5,7 @@ The CLI, the API and the pages call these before they send a request; the manage
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import NotFound, RunOfSeveralDags
-from backfill_manager.masking import MASK
+from backfill_manager.masking import MASK, mask_text, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.planning.backfill_range import with_settled_ends
@@ -27,7 +28,14 @@ from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, check_sizes
+from backfill_manager.schemas.commands import (
+    CHECKED_TOGETHER,
+    ClearTasks,
+    CreateBackfill,
+    NoteBackfill,
+    NoteRun,
+    check_sizes,
+)
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
 
@@ -212,6 +220,24 @@ def reverted_run(run: DagRun, *, dry_run: bool) -> Payload:
     if run.reverted_at is not None:
         raise errors.ALREADY_REVERTED(what=f"Run {run.run_id}", when=f" at {format_instant(run.reverted_at)}")
     return {"dag_id": run.dag_id, "run_id": run.run_id, "dry_run": dry_run}
+
+
+def noted_run(run: DagRun, text: str, was: str | None = None) -> Payload:
+    """`was`: the note as the sender saw it; whether it still is so is for the manager."""
+    note = NoteRun.parse({"dag_id": run.dag_id, "run_id": run.run_id, "text": text, "was": was})
+    return _without_secrets(note, secrets_in(json.loads(run.conf_json)))
+
+
+def noted_backfill(backfill: Mapping[str, Any], text: str, was: str | None = None) -> Payload:
+    """Likewise."""
+    note = NoteBackfill.parse({"backfill_id": backfill["backfill_id"], "text": text, "was": was})
+    return _without_secrets(note, ())
+
+
+def _without_secrets(note: NoteRun | NoteBackfill, secrets: tuple[str, ...]) -> Payload:
+    """What is written to the request table. A note is refused if it is too long, whatever is masked of it."""
+    masked = {name: text and mask_text(text, secrets) for name, text in (("text", note.text), ("was", note.was))}
+    return {**note.to_payload(), **masked}
 
 
 def _refuse_kept(run: DagRun) -> None:

@@ -42,6 +42,7 @@ MAX_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
 MAX_PARTITION_KEY_LENGTH: Final = 1000
 MAX_DEPTH: Final = 50  # levels of JSON from outside
+MAX_NOTE_LENGTH: Final = 4000
 MAX_BYTES: Final = 65_536  # of run parameters, and of overrides, as JSON text in UTF-8: they are kept with every run
 
 Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale", "outdated"]
@@ -65,6 +66,11 @@ def _matching(pattern: str, problem: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _read_note(value: Any) -> Any:
+    """Ends of lines as `\n`, which browsers send as `\r\n`; nothing around it."""
+    return value.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(value, str) else value
 
 
 def _read_nice(value: Any) -> Any:
@@ -95,6 +101,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Number = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Regex = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(min_length=1)]
+NoteText = Annotated[str, Field(max_length=MAX_NOTE_LENGTH), BeforeValidator(_read_note)]
 Batch = Annotated[
     int | str,
     BeforeValidator(_read_batch),
@@ -396,6 +403,16 @@ class CreateBackfillPayload(Command, kind=kinds.BACKFILL_CREATE):
 class DryRunBackfillPayload(CreateBackfillPayload, kind=kinds.BACKFILL_DRY_RUN): ...
 
 
+class _Note(Command):
+    """What a person writes about a run or a backfill."""
+
+    text: NoteText = Field(description=f"Up to {MAX_NOTE_LENGTH} characters; an empty one removes the note.")
+    was: NoteText | None = Field(
+        None,
+        description="The note that you saw, empty if there was none: refused if it is another one now. Null: whatever it is.",
+    )
+
+
 class UpdateBackfill(Command, kind=kinds.BACKFILL_SET):
     """`was`: the settings that change, as the sender saw them; refused when one of them has another value by now."""
 
@@ -463,6 +480,10 @@ class RevertBackfill(_OfBackfill, kind=kinds.BACKFILL_REVERT):
     """Puts what its runs have written back to what it was before."""
 
     dry_run: bool = option(False, "Only say what would be put back.", "--dry-run", "-n")
+
+
+class NoteBackfill(_Note, _OfBackfill, kind=kinds.BACKFILL_NOTE):
+    """A note on a backfill, whatever its state."""
 
 
 class HideBackfill(_OfBackfill, kind=kinds.BACKFILL_HIDE):
@@ -547,6 +568,10 @@ class RevertRun(_OfRun, kind=kinds.RUN_REVERT):
     """Puts what it has written back to what it was before."""
 
     dry_run: bool = option(False, "Only say what would be put back.", "--dry-run", "-n")
+
+
+class NoteRun(_Note, _OfRun, kind=kinds.RUN_NOTE):
+    """A note on a run, whatever its state."""
 
 
 class MarkTask(_OfRun, kind=kinds.TASK_MARK):

@@ -19,6 +19,8 @@ BACKFILL_REVERT: Final = (
     "backfill.revert"  # answered with {"tables": [...], "read_by": [...]} as payload_json, as is the next
 )
 RUN_REVERT: Final = "run.revert"
+BACKFILL_NOTE: Final = "backfill.note"
+RUN_NOTE: Final = "run.note"
 POOL_SET: Final = "pool.set"
 MANAGER_STOP: Final = "manager.stop"
 MANAGER_STAND_BY: Final = "manager.stand_by"

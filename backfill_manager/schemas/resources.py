@@ -30,6 +30,9 @@ ItemState = Annotated[str, Field(json_schema_extra={"enum": list(states.ITEM_STA
 TaskState = Annotated[str, Field(json_schema_extra={"enum": list(states.TASK_STATES)})]
 TryState = Annotated[str, Field(json_schema_extra={"enum": [*states.TASK_STATES, "lost"]})]
 Reprocess = Annotated[str, Field(json_schema_extra={"enum": ["none", "failed", "failed_tasks", "completed"]})]
+Note = Annotated[str | None, Field(description="What a person has written about it.")]
+NoteBy = Annotated[str | None, Field(description="Who wrote the note last.")]
+NoteAt = Annotated[Instant | None, Field(description="When.")]
 T = TypeVar("T")
 
 
@@ -110,6 +113,9 @@ class Backfill(Resource, UpdatableOptions):
     preview_outcome: str | None = Field(
         None, description="`promoted`, `discarded` or `expired`; null while its clones are there."
     )
+    note: Note = None
+    note_by: NoteBy = None
+    note_at: NoteAt = None
 
     @property
     def has_ended(self) -> bool:
@@ -174,6 +180,9 @@ class Run(Resource):
         description="Of a reverted one: the run before it, whose rows are back, so that its date is done. Null: it is missing."
     )
     created_at: Instant = Field(description="When the manager created it.")
+    note: Note = None
+    note_by: NoteBy = None
+    note_at: NoteAt = None
 
 
 class RunDetails(Run):
@@ -216,6 +225,42 @@ class RunningTask(TaskInstance):
     for_s: float | None = Field(description="Seconds since it began.")
 
 
+class _StageFigures(Resource):
+    tasks: int = Field(description="Tasks of Spark.")
+    failed_tasks: int = Field(description="Attempts of them that failed.")
+    task_s: float = Field(description="Seconds that all of them ran, added up.")
+    input_rows: int = Field(description="Rows read from tables and files.")
+    input_bytes: int = Field(description="Bytes read from tables and files.")
+    output_rows: int = Field(description="Rows written to tables and files.")
+    output_bytes: int = Field(description="Bytes written to tables and files.")
+    shuffle_read_bytes: int = Field(description="Bytes taken from stages before.")
+    shuffle_write_bytes: int = Field(description="Bytes left for stages after it.")
+    spilled_bytes: int = Field(description="Bytes written to disk for want of memory.")
+
+
+class SparkStage(_StageFigures):
+    """A stage of the Spark jobs of a try, by Spark's status store."""
+
+    stage_id: int = Field(description="Its id within the Spark application.")
+    attempt: int = Field(description="From 0; the last one.")
+    name: str = Field(description="As Spark names it: the call that made it.")
+    status: str = Field(description="As Spark has it, when the try ended: `complete`, `failed`, `active`.")
+    duration_s: float | None = Field(description="Seconds from its beginning to its end; null: it had not ended.")
+    skew: float | None = Field(
+        description="Duration of its longest task, divided by the median of all; null for one task, or where Spark does not say."
+    )
+
+
+class SparkStages(_StageFigures):
+    """What the Spark stages of a try did, added up; and the longest of them."""
+
+    jobs: int = Field(description="Spark jobs that these are of: the newest 100 at most.")
+    stages: int = Field(description="Stages that ran, and that Spark still knew at the end of the try.")
+    longest: tuple[SparkStage, ...] = Field(
+        description="The 20 longest, longest first. Empty in a list of several tasks; a single task (`task_id`) has them."
+    )
+
+
 class Try(Resource):
     """One start of a task that has ended."""
 
@@ -231,6 +276,9 @@ class Try(Resource):
     error: str | None = Field(description="Why it failed.")
     spark_jobs: tuple[int, ...] = Field(
         description="Ids within the Spark application of that term; those that are known."
+    )
+    spark_stages: SparkStages | None = Field(
+        None, description="What its Spark stages did; null: it ran none, or Spark did not say."
     )
 
 

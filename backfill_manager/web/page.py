@@ -35,7 +35,7 @@ from backfill_manager.model.records import Response as ResponseRow
 from backfill_manager.queries.dags import count_import_errors
 from backfill_manager.queries.managers import has_active_manager, status_of_lease
 from backfill_manager.queries.requests import NOT_LISTED, request_view
-from backfill_manager.schemas.commands import find_field
+from backfill_manager.schemas.commands import MAX_NOTE_LENGTH, find_field
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import links
 from backfill_manager.web.filters import FILTERS, example_days
@@ -81,6 +81,7 @@ def templates() -> Environment:
     )  # fmt: skip
     environment.filters.update(FILTERS)
     environment.globals.update(static=static, to=links.to, to_run=links.to_run, example_days=example_days)
+    environment.globals["max_note_length"] = MAX_NOTE_LENGTH
     return environment
 
 
@@ -158,7 +159,10 @@ class PageContext:
 
     async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
-        submitted = await self.request_change(kind, payload)
+        return self.show_response(await self.request_change(kind, payload), back=back)
+
+    def show_response(self, submitted: Submitted, *, back: str | None) -> Response:
+        """Redirects to `back`, which shows what became of a request."""
         path, _, fragment = (back if back is not None and links.is_local(back) else "/").partition("#")
         path, _, query = path.partition("?")
         kept = [part for part in query.split("&") if part and not part.startswith("request_id=")]

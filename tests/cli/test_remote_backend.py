@@ -290,6 +290,8 @@ ASKING = [
     (("runs", "mark", "manual__a/b c?d", "failed"), "run.mark"),
     (("runs", "revert", "manual__a/b c?d", "--yes"), "run.revert"),
     (("backfill", "revert", "b2", "--yes"), "backfill.revert"),
+    (("runs", "note", "manual__a/b c?d", "late data"), "run.note"),
+    (("backfill", "note", "b2", ""), "backfill.note"),
     (("tasks", "mark", "flights", "2024-05-10", "clean", "skipped"), "task.mark"),
     (("tasks", "clear", "flights", "-s", "2024-05-10", "-t", "clean", "--downstream", "-y"), "tasks.clear"),
     (("pools", "set", "backfill", "--slots", "3"), "pool.set"),

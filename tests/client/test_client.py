@@ -46,6 +46,7 @@ METHODS = {
     "unpause_backfill": "unpause_backfill", "cancel_backfill": "cancel_backfill", "retry_backfill": "retry_backfill",
     "diff_backfill": "diff_backfill", "promote_backfill": "promote_backfill", "discard_backfill": "discard_backfill",
     "revert_backfill": "revert_backfill", "revert_run": "revert_run", "revert_run_of_dag": "revert_run",
+    "note_backfill": "note_backfill", "note_run": "note_run", "note_run_of_dag": "note_run",
     "list_dags": "dags", "get_dag": "dag", "change_dag": "pause_dag", "deactivate_dag": "deactivate_dag",
     "next_intervals": "next_intervals", "trigger_dag": "trigger", "render_run": "render",
     "list_runs_of_dag": "runs", "get_grid": "grid",

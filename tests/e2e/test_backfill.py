@@ -170,6 +170,10 @@ def test_every_spark_job_of_a_backfill_ran_in_its_pool(manager: Callable[[], Sto
     kept = [job for one in store.read(TaskTry) for job in json.loads(one.spark_jobs_json or "[]")]
     assert set(kept) and len(set(kept)) == len(kept)
     assert set(kept) <= of_tasks, "which jobs each try ran is kept with it"
+    for one in store.read(TaskTry):  # and what their stages did
+        stages_kept = json.loads(one.spark_stages_json) if one.spark_stages_json else {"jobs": 0, "tasks": 0}
+        assert stages_kept["jobs"] == len(json.loads(one.spark_jobs_json or "[]"))
+        assert (stages_kept["tasks"] > 0) is (one.spark_jobs_json is not None)
 
 
 def test_a_request_sent_twice_has_the_effect_of_once_and_a_wrong_one_is_refused(manager: Callable[[], Store]) -> None:

@@ -36,6 +36,8 @@ RIGHT = {
     "backfill.discard": {"backfill_id": "b1"},
     "backfill.revert": {"backfill_id": "b1", "dry_run": True},
     "run.revert": {"dag_id": "flights", "run_id": "manual__1", "dry_run": False},
+    "backfill.note": {"backfill_id": "b1", "text": "why"},
+    "run.note": {"dag_id": "flights", "run_id": "manual__1", "text": ""},
     "dag.deactivate": {"dag_id": "flights"},
     "bundle.parse": {"bundle": "examples", "subpath": "daily/x.py", "dry_run": False, "deactivate_removed": True},
     "bundle.deactivate": {"bundle": "examples", "subpath": ""},

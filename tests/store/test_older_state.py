@@ -17,11 +17,13 @@ from backfill_manager.model.records import (
     Backfill,
     BundleRow,
     DagRow,
+    DagRun,
     DagVersion,
     Pool,
     Record,
     Response,
     TaskInstance,
+    TaskTry,
 )
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.store.delta_rs.store import DeltaRsStore
@@ -178,3 +180,30 @@ def test_a_state_of_version_5_gets_the_limits_of_pools_and_the_interpreters_of_v
     assert sorted(store.init().upgraded) == ["dag_version", "pool"]
     assert (store.read(Pool), store.read(DagVersion)) == ([pool], [version])
     assert all(finding.ok for finding in store.check())
+
+
+def test_a_state_of_version_11_gets_the_columns_of_notes_and_stages_and_its_rows_stay(tmp_path: Path) -> None:
+    store = DeltaRsStore(str(tmp_path))
+    store.init()
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    notes = ("note", "note_by", "note_at")
+    run = DagRun("flights", "r", "manual", "success", dag_version=1, run_seq=2, created_at=at)
+    backfill = Backfill(
+        "b", "flights", "success", "{}", "none", 1, 0, "backfill", is_paused=False, created_at=at, run_seq=3
+    )
+    attempt = TaskTry("flights", "r", "t", 1, 1, "success", 2, 1, spark_jobs_json="[3]")
+    rows: tuple[tuple[Record, tuple[str, ...]], ...] = (
+        (run, notes), (backfill, notes), (attempt, ("spark_stages_json",)),
+    )  # fmt: skip
+    for row, added in rows:
+        place = store.tables.location(row.TABLE)
+        then = Schema([field for field in DeltaTable(place).schema().fields if field.name not in added])
+        DeltaTable.create(
+            place, schema=then, mode="overwrite", raise_if_key_not_exists=False,
+            configuration={**properties(DeltaRsTables.ENGINE), VERSION_PROPERTY: "11"},
+        )  # fmt: skip
+        write_deltalake(place, arrow_table(type(row), [row]).drop_columns(list(added)), mode="append")
+
+    store = DeltaRsStore(str(tmp_path))
+    assert sorted(store.init()[1]) == ["backfill", "dag_run", "task_try"]
+    assert (store.read(DagRun), store.read(Backfill), store.read(TaskTry)) == ([run], [backfill], [attempt])

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.model.records import CheckResult, DagRun, ImportProblem, Record, TableAccess, TaskLog
+from backfill_manager.model.records import Backfill, CheckResult, DagRun, ImportProblem, Record, TableAccess, TaskLog
 from backfill_manager.model.transitions import Changes
+from backfill_manager.schemas.resources import SparkStage, SparkStages
 from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
 
 NOON = datetime(2024, 1, 31, 12, 0, tzinfo=UTC)
@@ -29,6 +30,25 @@ SHOP_SPEC = dag_spec(
 RESULT = json.dumps(
     {"rows": 1234, "by_country": {"DE": 700, "AT": 534}, "files": [f"part-{n}" for n in range(250)], "note": "<b>"}
 )
+FIGURES = {
+    "failed_tasks": 0, "input_rows": 0, "input_bytes": 0, "output_rows": 0, "output_bytes": 0, "shuffle_read_bytes": 0,
+    "shuffle_write_bytes": 0, "spilled_bytes": 0,
+}  # fmt: skip
+STAGES = SparkStages(
+    jobs=2, stages=3, tasks=81, failed_tasks=1, task_s=96.5, input_rows=336_776, input_bytes=41_200_000, output_rows=1234,
+    output_bytes=56_789, shuffle_read_bytes=10_695_924, shuffle_write_bytes=10_695_924, spilled_bytes=8_200_000,
+    longest=(
+        SparkStage(**{**FIGURES, "failed_tasks": 1, "input_rows": 336_776, "input_bytes": 41_200_000,
+                      "shuffle_write_bytes": 10_695_924}, stage_id=41, attempt=0, status="complete", duration_s=38.2, tasks=64,
+                   task_s=71.2, skew=9.4, name="save at <NativeMethodAccessorImpl>.java:0"),
+        SparkStage(**{**FIGURES, "output_rows": 1234, "output_bytes": 56_789, "shuffle_read_bytes": 10_695_924,
+                      "spilled_bytes": 8_200_000}, stage_id=42, attempt=0, status="complete", duration_s=12.0, tasks=16,
+                   task_s=25.1, skew=1.2, name="save at NativeMethodAccessorImpl.java:0"),
+        SparkStage(**FIGURES, stage_id=40, attempt=0, status="failed", duration_s=None, tasks=1, task_s=0.2, skew=None,
+                   name="collect at /bundles/examples/a_folder_with_a_long_name/shop.py:112"),
+    ),
+)  # fmt: skip
+NOTE = "Late data: 3 orders came <after> the interval's end.\nAnn agrees"
 LONG = "a_task_with_a_name_that_is_much_longer_than_any_box_can_hold"
 
 
@@ -38,6 +58,7 @@ class Script:
     def __init__(self) -> None:
         self.clock = FakeClock(NOON - timedelta(days=25))
         self.hold = False  # leave what starts now running
+        self.ground: InMemoryManager | None = None
 
     def __call__(self, launch: TaskLaunch) -> Outcome | None:
         if self.hold:
@@ -50,6 +71,9 @@ class Script:
             return Failed("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] customers", retryable=False)
         if launch.ti.task_id == "join_customers" and day == 15:
             return Skipped("no customers on that day")
+        if launch.ti.task_id == "clean" and self.ground is not None:
+            self.ground.finish(launch.key, Succeeded(), spark_stages=STAGES)
+            return None
         return Succeeded(RESULT if launch.ti.task_id == "publish" else None)
 
 
@@ -64,6 +88,7 @@ def busy_ground() -> InMemoryManager:
                            "end": [*(f"part_{n}" for n in range(8)), LONG]}),
         script=script, clock=script.clock,
     )  # fmt: skip
+    script.ground = ground
     ground.backfill("shop", days("2024-01-05", 18), max_active_runs=2)
     ground.drain()
     ground.backfill("shop", days("2024-01-10", 3), reprocess="completed")
@@ -89,7 +114,7 @@ def busy_ground() -> InMemoryManager:
     _finish_some(ground, {"start"})
     for _ in range(3):
         ground.tick()
-    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground), *check_results(ground))
+    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground), *check_results(ground), *notes(ground))
     ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
     return ground
 
@@ -150,6 +175,15 @@ def check_results(ground: InMemoryManager) -> list[CheckResult]:
         for ti in ground.tasks("shop", "clean")
         for n, (condition, name, outcome, failing, message) in enumerate(found, start=1)
     ]  # fmt: skip
+
+
+def notes(ground: InMemoryManager) -> list[Record]:
+    """On a run of `shop`, on one that was overridden, and on its last backfill."""
+    runs = [
+        run for run in ground.runs("shop") if run.run_id in (f"backfill__2024-01-{day}T00:00:00Z" for day in (12, 13))
+    ]
+    backfill = next(row for row in ground.store.read(Backfill, order_by=["-run_seq"]) if row.dag_id == "shop")
+    return [row.evolve(note=NOTE, note_by="ada", note_at=NOON - timedelta(hours=2)) for row in (*runs, backfill)]
 
 
 def log_lines(ground: InMemoryManager) -> list[TaskLog]:

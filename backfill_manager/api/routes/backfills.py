@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import PACE_TTL_S, TABLES, counted_backfill, known_backfill, reverted_runs
-from backfill_manager.api.bodies import BackfillChanges, Cancel, Diff, NewBackfill, Promote, Retry, Revert
+from backfill_manager.api.bodies import BackfillChanges, Cancel, Diff, NewBackfill, Note, Promote, Retry, Revert
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CREATE, PLANS, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
@@ -199,6 +199,14 @@ def revert(backfill_id: Id, submitter: ApiSubmit, body: Revert | None = None) ->
     """Puts the intervals that its runs have written back to what they were before it, in all its tables. The request's `result`
     says which, and who has read them since (`read_by`)."""
     return reverted_backfill(find_backfill(submitter.store, backfill_id), dry_run=(body or Revert()).dry_run)
+
+
+@router.patch("/{backfill_id}/note", operation_id="note_backfill", **CHANGE)
+@submits(kinds.BACKFILL_NOTE)
+def note(backfill_id: Id, body: Note, submitter: ApiSubmit) -> Payload:
+    """Writes a note on a backfill in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note
+    that somebody else wrote meanwhile is not overwritten."""
+    return validation.noted_backfill(find_backfill(submitter.store, backfill_id), body.text, body.was)
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:

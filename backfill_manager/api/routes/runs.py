@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from backfill_manager.api.backfill_cache import known_backfill
-from backfill_manager.api.bodies import MarkRun, Revert
+from backfill_manager.api.bodies import MarkRun, Note, Revert
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, PREFIX, reads
 from backfill_manager.api.paging import Paging, paged
@@ -133,6 +133,15 @@ def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> P
     """Puts the intervals that it has written back to what they were before, in all its tables. The request's `result` says which,
     and who has read them since (`read_by`)."""
     return validation.reverted_run(run_of(submitter.store), dry_run=(body or Revert()).dry_run)
+
+
+@router.patch("/{run_id}/note", operation_id="note_run", dependencies=BY_ID, **CHANGE)
+@of_dag_router.patch("/{run_id}/note", operation_id="note_run_of_dag", dependencies=OF_DAG, **CHANGE)
+@submits(kinds.RUN_NOTE)
+def note(run_of: RunOf, body: Note, submitter: ApiSubmit) -> Payload:
+    """Writes a note on a run in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note that
+    somebody else wrote meanwhile is not overwritten."""
+    return validation.noted_run(run_of(submitter.store), body.text, body.was)
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, **reads(r.RunTasks))

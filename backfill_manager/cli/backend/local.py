@@ -124,12 +124,14 @@ class LocalBackend:
     def run(self, run_id: str, *, dag_id: str | None) -> Document:
         return queries.runs.run_details(queries.runs.find_run(self.store, run_id, dag_id=dag_id))
 
-    def run_tasks(self, run: Document) -> Document:
-        """`{"tasks": [...], "tries": [...]}` of a run."""
+    def run_tasks(self, run: Document, task_id: str | None = None) -> Document:
+        """`{"tasks": [...], "tries": [...]}` of a run, or of one of its tasks."""
         row = self.run_row(run)
+        if task_id is not None:
+            queries.tasks.find_task_instance(self.store, row, task_id)
         return {
-            "tasks": queries.tasks.list_task_instances(self.store, row),
-            "tries": queries.tasks.list_tries(self.store, row),
+            "tasks": queries.tasks.list_task_instances(self.store, row, task_id),
+            "tries": queries.tasks.list_tries(self.store, row, task_id),
         }
 
     def checks(self, run: Document, task_id: str | None) -> list[Document]:

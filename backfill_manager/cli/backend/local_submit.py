@@ -56,6 +56,10 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             return values
         case kinds.RUN_CANCEL:
             return validation.cancelled_run(backend.run_row(values))
+        case kinds.RUN_NOTE:
+            return validation.noted_run(backend.run_row(values), values["text"])
+        case kinds.BACKFILL_NOTE:
+            return validation.noted_backfill(backfill, values["text"])
         case kinds.RUN_MARK:
             return validation.marked_run(backend.run_row(values), values["state"])
         case kinds.TASK_MARK:

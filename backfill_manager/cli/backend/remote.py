@@ -29,7 +29,7 @@ _METHODS: Final[Mapping[str, Callable[..., m.RequestDetails]]] = {
     kinds.BACKFILL_CANCEL: Client.cancel_backfill, kinds.BACKFILL_RETRY: Client.retry_backfill,
     kinds.BACKFILL_DIFF: Client.diff_backfill, kinds.BACKFILL_PROMOTE: Client.promote_backfill,
     kinds.BACKFILL_DISCARD: Client.discard_backfill, kinds.BACKFILL_REVERT: Client.revert_backfill,
-    kinds.RUN_REVERT: Client.revert_run,
+    kinds.RUN_REVERT: Client.revert_run, kinds.RUN_NOTE: Client.note_run, kinds.BACKFILL_NOTE: Client.note_backfill,
     kinds.DAG_PAUSE: Client.pause_dag, kinds.DAG_UNPAUSE: Client.unpause_dag, kinds.DAG_TRIGGER: Client.trigger,
     kinds.DAG_DEACTIVATE: Client.deactivate_dag, kinds.RUN_CANCEL: Client.cancel_run, kinds.RUN_MARK: Client.mark_run,
     kinds.TASK_MARK: Client.mark_task, kinds.TASKS_CLEAR: Client.clear, kinds.POOL_SET: Client.set_pool,
@@ -81,8 +81,8 @@ class RemoteBackend:
             self._client.dag(dag_id)
         return _plain(self._client.runs(dag_id=dag_id, **filters))
 
-    def run_tasks(self, run: Document) -> Document:
-        document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"]).document()
+    def run_tasks(self, run: Document, task_id: str | None = None) -> Document:
+        document = self._client.run_tasks(run["run_id"], dag_id=run["dag_id"], task_id=task_id).document()
         return {"tasks": document["items"], "tries": document["tries"]}
 
     def checks(self, run: Document, task_id: str | None) -> Any:

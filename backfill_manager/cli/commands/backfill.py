@@ -11,7 +11,7 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.backfill_gaps import gaps
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column, first_line, seconds
+from backfill_manager.cli.render.output import NOTE, Column, first_line, seconds
 from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, remark
 from backfill_manager.cli.render.response import (
     NO_ACTIVE_MANAGER,
@@ -111,10 +111,11 @@ def list_(
     states = o.chosen_states("backfill list", "backfill", state, BACKFILL_STATES)
     limit = context.out.limit(limit)
     rows = context.backend.backfills(dag_id=dag or None, state=states, limit=limit)
-    columns = (
+    columns: tuple[Column | str, ...] = (
         "backfill_id", "dag_id", "state", Column("items", of=format_item_counts),
         Column("config", "range", format_config, optional=True), Column("created_at", "created", optional=True),
         Column("reason", None, first_line, fold=True, of=remark),
+        *([NOTE] if any(row["note"] for row in rows) else []),
     )  # fmt: skip
     empty = "No such backfills." if states or dag else "No backfills yet: create one with `bfm backfill create`."
     context.out.print_rows(rows, columns, empty=empty, limit=limit)
@@ -267,6 +268,15 @@ def revert(
     backfill_id = context.backend.backfill(id)["backfill_id"]
     dry_run, what = bool(values.get("dry_run")), f"backfill {backfill_id}"
     return ask_and_revert(context, kinds.BACKFILL_REVERT, {"backfill_id": backfill_id}, what, dry_run=dry_run, yes=yes)
+
+
+@group.command("note")
+def note(context: CliContext, id: o.Backfill, text: o.NoteText) -> None:
+    """Write a note on a backfill in any state, in place of the one that it has.
+
+    Example: [cyan]bfm backfill note latest "New tariff: approved by Ann"[/]
+    """
+    _submit(context, kinds.BACKFILL_NOTE, "Write the note on" if text.strip() else "Remove the note on", id, text=text)
 
 
 @group.command("set", schema="BackfillSettings", show_defaults=False)

@@ -11,13 +11,13 @@ from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import DEFAULT_LIMIT, Column, first_line, seconds, shortened
+from backfill_manager.cli.render.output import DEFAULT_LIMIT, NOTE, Column, first_line, seconds, shortened
 from backfill_manager.cli.render.response import submit
 from backfill_manager.clock import parse_instant
 from backfill_manager.model import states as s
-from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK, RUN_REVERT
+from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK, RUN_NOTE, RUN_REVERT
 
-group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark, revert.")
+group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark, revert, write notes.")
 _GLYPHS: Final = {
     s.QUEUED: "◌", s.RUNNING: "◐", s.SUCCESS: "●", s.FAILED: "✗", s.CANCELLED: "⊘", s.OVERRIDDEN: "○",
 }  # fmt: skip
@@ -40,6 +40,7 @@ def _run_columns(now: datetime) -> tuple[Column | str, ...]:
         "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, _REVERTED,
         Column("started_at", "started"), _duration(now), Column("backfill_id", "backfill", optional=True),
         Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
+        NOTE,
     )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def list_(
     left_out = [
         *([] if some_are_partial else [_TASKS]),
         *([] if any(run["reverted_at"] for run in rows) else [_REVERTED]),
+        *([] if any(run["note"] for run in rows) else [NOTE]),
     ]
     columns = [one for one in _run_columns(context.clock.now()) if one not in left_out]
     context.out.print_rows(rows, columns, empty="No runs.", limit=limit)
@@ -124,7 +126,7 @@ def timeline(
     runs = context.backend.timeline(dag, limit=limit)
     columns = (
         Column("drawn", ""), "logical_date", "state", Column("run_type", "type"), Column("interval_end", "until"),
-        Column("dag_version", "version", right=True), Column("run_id", optional=True), Column("note", "", fold=True),
+        Column("dag_version", "version", right=True), Column("run_id", optional=True), Column("about", "", fold=True),
     )  # fmt: skip
     empty = f"{dag} has no run with a logical date yet."
     context.out.print_rows(list(_timeline_rows(runs)), columns, empty=empty, document=runs)
@@ -153,6 +155,16 @@ def mark(
     Example: [cyan]bfm runs mark 2013-01-05 success --dag flights[/]
     """
     _submit(context, RUN_MARK, run, dag, "Mark run {run_id} {state}", state=state)
+
+
+@group.command("note")
+def note(context: CliContext, run: o.Run, text: o.NoteText, dag: str | None = o.DAG_OF_RUN) -> None:
+    """Write a note on a run in any state, in place of the one that it has.
+
+    Example: [cyan]bfm runs note 2013-01-05 "Late data, see ticket 12" --dag flights[/]
+    """
+    verb = "Write" if text.strip() else "Remove"
+    _submit(context, RUN_NOTE, run, dag, f"{verb} the note on run {{run_id}}", text=text)
 
 
 @group.command("revert", schema="RevertRun", without=("dag_id", "run_id"))
@@ -186,21 +198,21 @@ def _submit(context: CliContext, kind: str, run: str, dag: str | None, action: s
 
 
 def _timeline_rows(runs: Sequence[Document]) -> Iterator[Document]:
-    """`drawn` is the drawing, `note` what it can't show."""
+    """`drawn` is the drawing, `about` what it can't show."""
     above: str | None = None
     for run in runs:
         previous = run["previous_run_id"]
         arrow = "╷" if previous is None else "↑" if previous == above else "⇡"
         waits = [run["reason"]] if run["state"] in s.RUN_LIVE and run["reason"] else []
-        notes = [*_kind(run), *waits, *([f"after {previous}"] if arrow == "⇡" else ())]
-        yield {**run, "drawn": f"{arrow} {_GLYPHS[run['state']]}", "note": "; ".join(notes) or None}
+        shown = [*_kind(run), *waits, *([f"after {previous}"] if arrow == "⇡" else ())]
+        yield {**run, "drawn": f"{arrow} {_GLYPHS[run['state']]}", "about": "; ".join(shown) or None}
         yield from _overridden_rows(run["overridden"], "  ")
         above = run["run_id"]
 
 
 def _overridden_rows(overridden: Sequence[Document], indent: str) -> Iterator[Document]:
     for run in overridden:
-        yield {**run, "drawn": f"{indent}╰{_GLYPHS[run['state']]}", "note": "; ".join(_kind(run)) or None}
+        yield {**run, "drawn": f"{indent}╰{_GLYPHS[run['state']]}", "about": "; ".join(_kind(run)) or None}
         yield from _overridden_rows(run["overridden"], indent + "  ")
 
 
@@ -211,3 +223,5 @@ def _kind(run: Document) -> Iterator[str]:
         yield f"{run['items']} intervals"
     if run["is_partial"]:
         yield "partial: only selected tasks ran"
+    if run["note"]:
+        yield f"note: {first_line(run['note'])}"

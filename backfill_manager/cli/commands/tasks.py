@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 from rich.text import Text
@@ -17,7 +18,7 @@ from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
 from backfill_manager.cli.render.response import is_confirmed, print_response, submit, wait_for_response
 from backfill_manager.errors import BackfillManagerError, NotFound
-from backfill_manager.humanise import visible
+from backfill_manager.humanise import size, visible
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
 from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
 
@@ -98,6 +99,48 @@ def checks(
     document = _run(context, dag, run)
     empty = f"No rows were checked in {document['run_id']}; `checks=[...]` of a task declares what must hold of them."
     context.out.print_rows(context.backend.checks(document, task), columns, empty=empty)
+
+
+@group.command("stages")
+def stages(
+    context: CliContext,
+    dag: Dag,
+    run: RunOfDag,
+    task: Task,
+    try_number: int | None = option("--try", "Only this try.", min=1, metavar="N"),
+) -> None:
+    """Show what the Spark stages of a task did, in each try that has ended: all of them added up, then the longest ones. `skew`
+    is the longest of a stage's tasks divided by the median.
+
+    Example: [cyan]bfm tasks stages flights latest clean[/]
+    """
+    columns = (
+        Column("try_number", "try", right=True), Column("stage_id", "stage", right=True), Column("name", fold=True),
+        Column("status", optional=True), Column("duration_s", "duration", seconds, right=True), Column("tasks", right=True),
+        Column("skew", right=True), Column("input_rows", "rows read", right=True, optional=True),
+        Column("input_bytes", "read", size, right=True), Column("output_rows", "rows written", right=True, optional=True),
+        Column("output_bytes", "written", size, right=True),
+        Column("shuffle_read_bytes", "shuffle read", size, right=True),
+        Column("shuffle_write_bytes", "shuffle written", size, right=True),
+        Column("spilled_bytes", "spilled", size, right=True),
+    )  # fmt: skip
+    document = _run(context, dag, run)
+    tries = [
+        {name: one[name] for name in ("try_number", "launch", "term", "state", "spark_jobs", "spark_stages")}
+        for one in context.backend.run_tasks(document, task)["tries"]
+        if try_number in (None, one["try_number"])
+    ]
+    empty = f"No Spark stages of {task} in {document['run_id']} are known."
+    context.out.print_rows([*_stage_rows(tries)], columns, empty=empty, document=tries)
+
+
+def _stage_rows(tries: list[Document]) -> Iterator[Document]:
+    for one in tries:
+        if (found := one["spark_stages"]) is not None:
+            alone = {"stage_id": None, "status": None, "duration_s": None, "skew": None}
+            yield {"try_number": one["try_number"], **alone, **found, "name": f"all {found['stages']:,} stages"}
+            for stage in found["longest"]:
+                yield {"try_number": one["try_number"], **stage}
 
 
 @group.command("mark")

@@ -204,6 +204,9 @@ def first_line(value: Any) -> str:
     return lines[0] if lines else ""
 
 
+NOTE: Final = Column("note", None, first_line, fold=True)  # of runs and backfills
+
+
 def shortened(value: Sequence[Any], limit: int = 5) -> str:
     """`3, 4, 5, 6, 7 and 12 more`."""
     shown = ", ".join(format_value(one) for one in value[:limit])

@@ -116,8 +116,10 @@ def task(
     newest = list_all_task_instances(context.store, dag_id=row.dag_id, task_id=task_id, limit=MAX_DURATIONS).items
     attempts = max([instance.try_number, *(one["try_number"] for one in tries)])
     shown = task_view(instance, row)
+    with_stages = [one for one in tries if one["spark_stages"] and number in (None, one["try_number"])]
     return context.page(
-        "task.html", run=run_view(row), task=shown, result=json_tree(mask_values(shown["result"])), number=number,
+        "task.html", staged=with_stages[-1] if with_stages else None, run=run_view(row), task=shown,
+        result=json_tree(mask_values(shown["result"])), number=number,
         rendered=_sql_of(row, spec, task_id), zone=spec.timezone if spec else "UTC", tries=tries, attempts=attempts,
         max_attempts=MAX_ATTEMPTS, all=all, lasted=durations(newest, context.now),
         spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),

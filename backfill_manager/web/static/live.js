@@ -32,7 +32,7 @@ export function morph(element, fresh, style = "outerHTML") {
     callbacks: {
       beforeAttributeUpdated: (name, node) => !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG")),
       beforeNodeMorphed: (old, fresh) => {
-        if (!(old instanceof Element) || !(old.hasAttribute("data-keep") || isEdited(old))) return true;
+        if (!(old instanceof Element) || !(old.hasAttribute("data-keep") || isEdited(old) || goesWithEdited(old))) return true;
         if (old.hasAttribute("data-keep")) return false;
         if (hasSameValue(old, fresh)) return true; // the server has the typed value by now
         skippedInput = true;
@@ -46,6 +46,12 @@ function isEdited(node) {
   if (node instanceof HTMLInputElement && (node.type === "checkbox" || node.type === "radio")) return node.checked !== node.defaultChecked;
   if (node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement) return node.value !== node.defaultValue;
   return node instanceof HTMLSelectElement && [...node.options].some((option) => option.selected !== option.defaultSelected);
+}
+
+// Hidden fields say what the user has seen (`was` of a note): they stay while the form is typed in.
+function goesWithEdited(node) {
+  if (!(node instanceof HTMLInputElement) || node.type !== "hidden" || !node.form) return false;
+  return [...node.form.elements].some((one) => isEdited(one) || (one === document.activeElement && !(one instanceof HTMLButtonElement)));
 }
 
 const hasSameValue = (old, fresh) => old.tagName === fresh.tagName && old.type === fresh.type && (

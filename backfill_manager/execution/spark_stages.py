@@ -1,0 +1,134 @@
+"""What Spark says of the stages of a try: from its status store, as the figures of `schemas.resources.SparkStages`.
+
+Read at the end of a try, without a Spark job: two calls to the JVM for each job and each stage, and two more for the skew of each
+that is shown. A stage comes as one text, by the writer of Spark's own REST API, so its fields are those of that API.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from backfill_manager.errors import shorten
+from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.spark_health import ignore_stopped_context
+from backfill_manager.schemas.resources import SparkStage, SparkStages
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+MAX_JOBS: Final = 100  # the newest of a try
+MAX_STAGES: Final = 20  # the longest, which are shown one by one
+MAX_NAME_CHARS: Final = 200
+BEHIND_MS: Final = 20  # how long Spark's listeners may be behind with what has just ended
+_SUMS: Final = {  # our figure -> that of Spark's REST API
+    "tasks": "numTasks", "failed_tasks": "numFailedTasks", "input_rows": "inputRecords", "input_bytes": "inputBytes",
+    "output_rows": "outputRecords", "output_bytes": "outputBytes", "shuffle_read_bytes": "shuffleReadBytes",
+    "shuffle_write_bytes": "shuffleWriteBytes", "spilled_bytes": "diskBytesSpilled",
+}  # fmt: skip
+
+
+class SparkStatus:
+    """Spark's status store. It says nothing (once with a warning) where Spark is another build, and never fails a try."""
+
+    def __init__(self, sc: SparkContext) -> None:
+        from py4j.protocol import Py4JError
+
+        self._as_json: Callable[[Any], str] | None = None
+        self._context = sc._jsc.sc()
+        try:
+            assert sc._jvm is not None and sc._gateway is not None, "it is there"
+            self._store = self._context.statusStore()
+            self._quantiles = sc._gateway.new_array(sc._jvm.double, 2)
+            self._quantiles[0], self._quantiles[1] = 0.5, 1.0
+            self._as_json = sc._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper().writeValueAsString
+        except (Py4JError, TypeError) as error:
+            log.warning("This Spark does not say what the stages of tasks were (%s).", one_line(error))
+
+    def stages_of(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
+        """Those of these jobs that have begun, by what Spark still knows. None: nothing. `masked` hides secrets in names."""
+        if self._as_json is None or not jobs:
+            return None
+        with ignore_stopped_context():
+            try:
+                return self._read(jobs[-MAX_JOBS:], masked)
+            except (KeyError, ValueError) as error:  # another layout
+                log.warning("What Spark says of its stages can't be read: %s", one_line(error))
+        return None
+
+    def _read(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
+        of_jobs = [job for number in jobs for job in self._document(self._store.job, number)]
+        ids = sorted({stage_id for job in of_jobs for stage_id in job["stageIds"]})
+        stages = [stage for stage_id in ids for stage in self._begun(stage_id)]
+        if any(stage["status"] == "ACTIVE" for stage in stages) and self._catch_up():
+            stages = [again for stage in stages for again in self._again(stage)]
+        if not stages:
+            return None
+        sums = {name: sum(stage[of_spark] for stage in stages) for name, of_spark in _SUMS.items()}
+        longest = sorted(stages, key=lambda stage: (-(_seconds(stage) or 0.0), stage["stageId"]))[:MAX_STAGES]
+        shown = tuple(self._shown(stage, masked) for stage in longest)
+        return SparkStages(jobs=len(of_jobs), stages=len(stages), task_s=_task_s(stages), longest=shown, **sums)
+
+    def _begun(self, stage_id: int) -> Iterator[dict[str, Any]]:
+        """Its last attempt, if it has begun."""
+        for stage in self._document(self._store.lastStageAttempt, stage_id):
+            if stage["status"] not in ("SKIPPED", "PENDING"):
+                yield stage
+
+    def _again(self, stage: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        return self._begun(stage["stageId"]) if stage["status"] == "ACTIVE" else iter((stage,))
+
+    def _catch_up(self) -> bool:
+        """Has the store hear of the end of what has just ended; False if it is too far behind, or something of others goes on."""
+        with ignore_stopped_context():
+            self._context.listenerBus().waitUntilEmpty(BEHIND_MS)
+            return True
+        return False
+
+    def _shown(self, stage: dict[str, Any], masked: Callable[[str], str]) -> SparkStage:
+        number, attempt = stage["stageId"], stage["attemptId"]
+        figures = {name: stage[of_spark] for name, of_spark in _SUMS.items()}
+        return SparkStage(
+            stage_id=number, attempt=attempt, name=shorten(masked(stage["name"]), MAX_NAME_CHARS), status=stage["status"].lower(),
+            duration_s=_seconds(stage), task_s=_task_s([stage]), skew=self._skew(stage) if stage["numTasks"] > 1 else None,
+            **figures,
+        )  # fmt: skip
+
+    def _skew(self, stage: dict[str, Any]) -> float | None:
+        read = self._store.taskSummary
+        for summary in self._document(read, stage["stageId"], stage["attemptId"], self._quantiles):
+            if summary is not None:
+                median, longest = summary["duration"]
+                return round(float(longest) / max(float(median), 1.0), 1)
+        return None
+
+    def _document(self, read: Callable[..., Any], *of: Any) -> Iterator[Any]:
+        """What the store says; nothing where it has forgotten it."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        assert self._as_json is not None, "it was asked before"
+        try:
+            found = read(*of)
+        except (Py4JJavaError, PySparkException):  # NoSuchElementException: beyond `spark.ui.retainedStages`
+            return
+        yield json.loads(self._as_json(found))
+
+
+def _task_s(stages: Sequence[dict[str, Any]]) -> float:
+    return round(float(sum(stage["executorRunTime"] for stage in stages)) / 1000, 3)
+
+
+def _seconds(stage: dict[str, Any]) -> float | None:
+    """Between its first task's submission and its end; None while it has not ended."""
+    begun, ended = stage.get("submissionTime"), stage.get("completionTime")
+    return None if begun is None or ended is None else round((_at(ended) - _at(begun)).total_seconds(), 3)
+
+
+def _at(text: str) -> datetime:
+    return datetime.strptime(text.removesuffix("GMT"), "%Y-%m-%dT%H:%M:%S.%f")
