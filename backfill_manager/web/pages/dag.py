@@ -31,6 +31,8 @@ from backfill_manager.schemas.params import example_conf, list_params
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
+from backfill_manager.web.pages.grid_panel import Id as PanelId
+from backfill_manager.web.pages.grid_panel import panel_of
 from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
@@ -62,7 +64,7 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
 @router.get("/dags/{dag_id}")
 def grid_tab(
     context: ViewerContext, dag_id: PathId, order: Literal["date", "made"] = "date", before: str = "",
-    n: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 30, rows: PageNumber = 1,
+    n: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 30, rows: PageNumber = 1, run: PanelId = "", task: PanelId = "",
 ) -> Response:  # fmt: skip
     _, spec = queries.known_dag(context.store, dag_id)
     shown = grid(context.store, spec, order=order, limit=n, **_cursor(order, before))
@@ -71,7 +73,8 @@ def grid_tab(
     older = next(iter(shown["older"].values())) if shown["older"] else None
     query = {"order": "made" if order == "made" else None, "before": before, "n": n if n != 30 else None}
     tasks = paginate(shown["tasks"], rows, GRID_TASKS_PER_PAGE, "dags", dag_id, name="rows", **query)
-    return dag_page(context, dag_id, "grid", grid=shown, tasks=tasks, older=older, before=before, n=n)
+    panel = panel_of(context, dag_id, run, task)
+    return dag_page(context, dag_id, "grid", grid=shown, tasks=tasks, older=older, before=before, n=n, **panel)
 
 
 def _cursor(order: str, before: str) -> dict[str, Any]:

@@ -80,8 +80,8 @@ export async function refresh(tables) {
     if (!elements.some((element) => tablesOf(element).some((table) => tables.has(table)))) continue;
     const page = await fetchPage(address);
     if (!page) continue;
-    if (!elements[0].dataset.src && location.href !== address) {
-      tables.forEach((table) => dirty.add(table)); // the address changed meanwhile (a search): refresh that one
+    if ((elements[0].dataset.src || location.href) !== address) {
+      tables.forEach((table) => dirty.add(table)); // the address changed meanwhile (a search, another cell): refresh that one
       continue;
     }
     skippedInput = false;
