@@ -19,8 +19,7 @@ from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
-from backfill_manager.queries.runs import find_run, timeline
-from backfill_manager.queries.tasks import list_task_instances
+from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
@@ -34,7 +33,6 @@ from backfill_manager.web.page import OperatorContext, PageContext, ViewerContex
 from backfill_manager.web.pages.grid_panel import Id as PanelId
 from backfill_manager.web.pages.grid_panel import panel_of
 from backfill_manager.web.svg.calendar import year_of_days
-from backfill_manager.web.svg.graph import layered
 
 router: Final = page_router()
 TABS: Final = ("grid", "graph", "timeline", "calendar", "gaps", "versions", "code", "render", "clear", "trigger")
@@ -89,22 +87,6 @@ def _cursor(order: str, before: str) -> dict[str, Any]:
     except ValueError:
         pass
     raise InvalidInput(f"before={before!r} is not a position in the list of runs.")
-
-
-@router.get("/dags/{dag_id}/graph")
-def graph_tab(context: ViewerContext, dag_id: PathId, run: str = "") -> Response:
-    """The graph of the current version, or with `run` of the run's version with the states of its tasks."""
-    row, spec = queries.known_dag(context.store, dag_id)
-    dag_run = find_run(context.store, run, dag_id=dag_id) if run else None
-    states = {ti["task_id"]: ti["state"] for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
-    shown = queries.spec_of_run(context.store, dag_run) if dag_run else spec
-    tasks = shown.by_id if shown else {}
-    upstream = {task.task_id: task.upstream for task in shown.in_order} if shown else {}
-    return dag_page(
-        context, dag_id, "graph", drawn=layered(upstream | {task_id: () for task_id in states if task_id not in tasks}),
-        states=states, run_id=dag_run.run_id if dag_run else None, specs=tasks, is_known=shown is not None,
-        version=dag_run.dag_version if dag_run else row.current_version,
-    )  # fmt: skip
 
 
 @router.get("/dags/{dag_id}/runs")
