@@ -183,8 +183,9 @@ def test_the_panel_lives_and_its_buttons_return_to_it(somebody: Somebody, url: s
     expect(panel.locator(".panel-head")).to_contain_text("running")
     (ti,) = [one for one in manager.do(lambda it: it.tasks("shops")) if one.task_id == "start"]
     line = TaskLog(
-        ti.dag_id, ti.run_id, "start", 1, 0, ti.run_seq, manager.ground.clock.now(), 1, "WARNING", "half done"
-    )
+        dag_id=ti.dag_id, run_id=ti.run_id, task_id="start", launch=1, try_number=1, line=0, level="WARNING",
+        at=manager.ground.clock.now(), message="half done", run_seq=ti.run_seq,
+    )  # fmt: skip
     manager.do(lambda it: put(it, line))
     expect(panel.locator(".panel-log")).to_contain_text("half done")
     manager.let_all_succeed()

@@ -162,14 +162,18 @@ def test_a_link_with_another_zone_shows_the_same_instants(browser: TestClient) -
 def test_rendered_and_listed_runs_follow_the_zone(browser: TestClient) -> None:
     page = page_of(browser, "/dags/shop/render?logical_date=2024-01-06T12:00", "mine:Asia/Tokyo")
     assert "manual__2024-01-06T05:00:00Z" in page.root.whole_text  # the next 06:00 in Berlin
-    of_tokyo = listed(browser, "/runs?from=2024-01-06&to=2024-01-06")
+    browser.cookies.set(
+        ZONE_COOKIE, "mine:Pacific/Kiritimati"
+    )  # 14 hours ahead: the day of the first runs begins at 10 in UTC
+    there = listed(browser, "/runs?from=2024-01-07&to=2024-01-07")
     browser.cookies.clear()
-    assert listed(browser, "/runs?from=2024-01-06&to=2024-01-06&zone=Asia/Tokyo") == of_tokyo
-    assert listed(browser, "/runs?from=2024-01-05T15:00Z&to=2024-01-06T14:59:59Z") == of_tokyo
-    assert of_tokyo and listed(browser, "/runs?from=2024-01-06&to=2024-01-06") != of_tokyo
+    assert listed(browser, "/runs?from=2024-01-07&to=2024-01-07&zone=Pacific/Kiritimati") == there
+    assert listed(browser, "/runs?from=2024-01-06T10:00Z&to=2024-01-07T09:59:59Z") == there
+    assert there and listed(browser, "/runs?from=2024-01-07&to=2024-01-07") != there
 
 
 def listed(browser: TestClient, address: str) -> list[str]:
+    """What the list of runs has."""
     page = page_of(browser, address)
     return [row.find("td")[0].whole_text for body in page.root.find("tbody") for row in body.find("tr")]
 
