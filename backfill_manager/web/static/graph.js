@@ -25,6 +25,7 @@ function fitted() {
 
 // A graph may use seven tenths of the window, and is no higher than it needs to be; a wide one has room to be zoomed in.
 function draw() {
+  if (!view().clientWidth) return; // not shown
   const { width, height } = size();
   const needed = height * Math.min(1, view().clientWidth / width);
   const least = width > view().clientWidth ? 1.2 * MIN_HEIGHT : Math.min(height, MIN_HEIGHT);
