@@ -140,7 +140,8 @@ def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stag
     wrong = []
     ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
     for there in (
-        "/dags", to("dags", name), to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
+        "/dags", to("dags", name), to("dags", name, run=run.run_id, task="only"), to("dags", name, run=run.run_id),
+        to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
         to("dags", name, "versions"), "/backfills", to("backfills", backfill), to("backfills", backfill, "settings"),
         to("backfills", "new", dag=name), to("runs", name, run.run_id), to("runs", name, run.run_id, "only"),
     ):  # fmt: skip
