@@ -292,7 +292,7 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
 def _shown_again(context: PageContext, dag_id: str, form: TriggerForm) -> TriggerForm:
     try:
         return form.shown_in(context, _zone_of(context.store, dag_id))
-    except InvalidInput:  # of the zone, which is told
+    except InvalidInput:  # of the zone: the error of the form says it
         return form
 
 

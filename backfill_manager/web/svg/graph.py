@@ -114,7 +114,7 @@ def _y_positions(layers: list[list[Slot]], before: Neighbours, after: Neighbours
 
 
 def _steps(layer: Sequence[Slot]) -> list[float]:
-    """From each slot to the next at least. An edge that passes through needs less room than a task."""
+    """From each slot to the next at least. An edge that passes through is lower than a task."""
     sizes = [EDGE_HEIGHT if "\0" in name else HEIGHT + GAP_Y for name, _ in layer]
     return [(one + other) / 2 for one, other in pairwise(sizes)]
 
