@@ -80,6 +80,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "prometheus_client": frozenset({"api"}),
     "itsdangerous": frozenset({"api"}),
     "jinja2": frozenset({"dags", "importers", "web"}),
+    "pygments": frozenset({"web"}),
     "httpx": frozenset({"client"}),
     "openlineage": frozenset({"manager"}),
     "apprise": frozenset({"manager"}),

@@ -16,6 +16,7 @@ from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
 from backfill_manager.masking import mask_code, mask_values
 from backfill_manager.model.states import RUNNING
+from backfill_manager.web.highlight import code_lines
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NO_VALUE: Final = Markup('<span class="no-value">–</span>')
@@ -154,4 +155,5 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "state_label": state_label, "plural": humanise.plural, "size": humanise.size, "memory": humanise.memory,
     "in_zone": humanise.window,
     "as_json": as_json, "mask_code": mask_code, "short_run": short_run, "inline_code": inline_code,
+    "code_lines": code_lines,
 }  # fmt: skip

@@ -121,6 +121,10 @@ class PageContext:
     def chosen_zone(self) -> str | None:
         return self.zone_choice[1]
 
+    def field_zone(self, own: str = "UTC") -> str:
+        """The zone in which dates are typed into fields of this page: the chosen one, else `own` of the DAG."""
+        return self.chosen_zone or own
+
     @cached_property
     def favourites(self) -> frozenset[str]:
         """Ids of the DAGs that the user has starred in this browser; there need not be such DAGs."""

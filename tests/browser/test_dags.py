@@ -64,6 +64,7 @@ def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Livin
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
 
     page.get_by_role("link", name="manual__2013-02-05T00:00:00Z: success", exact=True).click()
+    page.get_by_role("link", name="Open run page").click()
     expect(page.get_by_role("main").locator("dl")).to_contain_text('"full": true')
     expect(page.get_by_role("heading", name="2 tasks")).to_be_visible()
 
@@ -90,6 +91,7 @@ def test_what_failed_is_cleared_and_runs_again(
     assert [run.state for run in ground.runs("flights")] == ["success", "success", "failed"]
 
     page.get_by_role("link", name="backfill__2013-01-02T00:00:00Z: success", exact=True).click()
+    page.get_by_role("link", name="Open run page").click()
     page.get_by_role("link", name="clean").last.click()
     expect(page.get_by_role("heading", name="Attempts")).to_be_visible()
     expect(page.locator("#task-tries tbody").get_by_text("ValueError: no such day")).to_be_visible()

@@ -28,6 +28,8 @@ PAGES = {
     "home": "/",
     "dags": "/dags",
     "dag-grid": "/dags/shop",
+    "dag-grid-with-panel": "/dags/shop?run=backfill__2024-01-13T00:00:00Z&task=clean",
+    "dag-grid-with-run": "/dags/shop?run=backfill__2024-01-12T00:00:00Z__2",
     "dag-grid-wide": "/dags/wide",
     "dag-grid-without-runs": "/dags/quiet",
     "dag-graph": "/dags/shop/graph?run=latest",
@@ -75,7 +77,7 @@ PARTS = {
     "/login", "/logout", "/static/{digest}/{name:path}", "/fragments/status_bar", "/fragments/palette",
     "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log", "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log.txt",
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
-    "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs",
+    "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs", "/dags/{dag_id}/panel",
 }  # fmt: skip
 
 
@@ -138,7 +140,8 @@ def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stag
     wrong = []
     ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
     for there in (
-        "/dags", to("dags", name), to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
+        "/dags", to("dags", name), to("dags", name, run=run.run_id, task="only"), to("dags", name, run=run.run_id),
+        to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
         to("dags", name, "versions"), "/backfills", to("backfills", backfill), to("backfills", backfill, "settings"),
         to("backfills", "new", dag=name), to("runs", name, run.run_id), to("runs", name, run.run_id, "only"),
     ):  # fmt: skip

@@ -72,10 +72,16 @@ def new_backfill_form(
     if copy:
         found, current = _backfill_and_settings(context, copy)
         copied = current_dag(context.store, found["dag_id"])[1]
-        typed = f.typed_of_copy(options_to_copy(context.store, found), current.shown, copied)
+        typed = f.typed_of_copy(
+            options_to_copy(context.store, found), current.shown, copied, context.field_zone(copied.timezone)
+        )
         return _page(context, copied, typed, copied=found["backfill_id"])
     spec = current_dag(context.store, dag)[1] if dag else None
-    return _page(context, spec, f.typed_of(context.request.query_params, spec))
+    return _page(
+        context,
+        spec,
+        f.typed_of(context.request.query_params, spec, context.field_zone(spec.timezone if spec else "UTC")),
+    )
 
 
 @router.post("/backfills/new")
@@ -110,8 +116,9 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
     if not form.get("dag"):
         raise InvalidInput("Select a DAG first.")
     _, dag = current_dag(context.store, form["dag"])
-    submitted = SubmittedForm(dag, f.typed_of(form, dag))
-    command = f.read_form(submitted.typed, dag, submitted.errors)
+    zone = context.field_zone(dag.timezone)
+    submitted = SubmittedForm(dag, f.typed_of(form, dag, zone))
+    command = f.read_form(submitted.typed, dag, submitted.errors, zone)
     if command is None:
         return submitted
     if copied := form.get("copied"):
@@ -185,6 +192,7 @@ def _page(
     """`copied`: the backfill that the form began with. Its secrets are masked in the form, and taken from it when it is sent."""
     dags = context.app.cached_by_version(["dag", "dag_version"], "ui:current-dags", lambda: current_dags(context.store))
     errors = errors or {}
+    own = dag.timezone if dag else "UTC"
     params = params_of(dag) if dag else {"params": {}, "declared_params": {}}
     return context.page(
         "backfills/new.html", status=status, params=list_params(**params), example_conf=example_conf(**params),
@@ -193,8 +201,9 @@ def _page(
         or any(one["is_required"] for one in params["declared_params"].values()),
         dag=dag, dags=[spec for spec, _ in dags.values()], typed=typed, errors=errors, plan=plan, kinds=f.KINDS,
         reprocess=f.REPROCESS, by=f.BY, checkboxes=f.CHECKBOXES, fields=f.FORM_FIELDS, pools=_pool_choices(context.store),
-        quick=f.quick_ranges(dag, context.now) if dag else [], zone=dag.timezone if dag else "UTC", inputs=f.INPUTS,
-        once=secrets.token_hex(8), is_plain_day=f.PLAIN_DAY.fullmatch, copied=copied,
+        quick=f.quick_ranges(dag, context.now, context.field_zone(own)) if dag else [], zone=own, inputs=f.INPUTS,
+        field_zone=context.field_zone(own),
+        once=secrets.token_hex(8), copied=copied,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from fastapi import Form, Query
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
+from typing_extensions import Self
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.schedule.timetable import parse_date
@@ -19,8 +20,7 @@ from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
-from backfill_manager.queries.runs import find_run, timeline
-from backfill_manager.queries.tasks import list_task_instances
+from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
@@ -29,10 +29,12 @@ from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.schemas.params import example_conf, list_params
 from backfill_manager.store.base import Store
+from backfill_manager.web.dates import checked_zone, for_command, moved
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
+from backfill_manager.web.pages.grid_panel import Id as PanelId
+from backfill_manager.web.pages.grid_panel import panel_of
 from backfill_manager.web.svg.calendar import year_of_days
-from backfill_manager.web.svg.graph import layered
 
 router: Final = page_router()
 TABS: Final = ("grid", "graph", "timeline", "calendar", "gaps", "versions", "code", "render", "clear", "trigger")
@@ -55,6 +57,7 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
     shown = [name for name in TABS if name not in hidden]
     tabs = [(name, to("dags", dag_id, *([name] if name != "grid" else [])), name.capitalize()) for name in shown]
     params = list_params(dag["params"], dag["declared_params"])
+    values.setdefault("field_zone", context.field_zone(dag["timezone"]))
     values["example_conf"] = example_conf(dag["params"], dag["declared_params"])
     return context.page(f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, **values)
 
@@ -62,7 +65,7 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
 @router.get("/dags/{dag_id}")
 def grid_tab(
     context: ViewerContext, dag_id: PathId, order: Literal["date", "made"] = "date", before: str = "",
-    n: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 30, rows: PageNumber = 1,
+    n: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 30, rows: PageNumber = 1, run: PanelId = "", task: PanelId = "",
 ) -> Response:  # fmt: skip
     _, spec = queries.known_dag(context.store, dag_id)
     shown = grid(context.store, spec, order=order, limit=n, **_cursor(order, before))
@@ -71,7 +74,8 @@ def grid_tab(
     older = next(iter(shown["older"].values())) if shown["older"] else None
     query = {"order": "made" if order == "made" else None, "before": before, "n": n if n != 30 else None}
     tasks = paginate(shown["tasks"], rows, GRID_TASKS_PER_PAGE, "dags", dag_id, name="rows", **query)
-    return dag_page(context, dag_id, "grid", grid=shown, tasks=tasks, older=older, before=before, n=n)
+    panel = panel_of(context, dag_id, run, task)
+    return dag_page(context, dag_id, "grid", grid=shown, tasks=tasks, older=older, before=before, n=n, **panel)
 
 
 def _cursor(order: str, before: str) -> dict[str, Any]:
@@ -86,22 +90,6 @@ def _cursor(order: str, before: str) -> dict[str, Any]:
     except ValueError:
         pass
     raise InvalidInput(f"before={before!r} is not a position in the list of runs.")
-
-
-@router.get("/dags/{dag_id}/graph")
-def graph_tab(context: ViewerContext, dag_id: PathId, run: str = "") -> Response:
-    """The graph of the current version, or with `run` of the run's version with the states of its tasks."""
-    row, spec = queries.known_dag(context.store, dag_id)
-    dag_run = find_run(context.store, run, dag_id=dag_id) if run else None
-    states = {ti["task_id"]: ti["state"] for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
-    shown = queries.spec_of_run(context.store, dag_run) if dag_run else spec
-    tasks = shown.by_id if shown else {}
-    upstream = {task.task_id: task.upstream for task in shown.in_order} if shown else {}
-    return dag_page(
-        context, dag_id, "graph", drawn=layered(upstream | {task_id: () for task_id in states if task_id not in tasks}),
-        states=states, run_id=dag_run.run_id if dag_run else None, specs=tasks, is_known=shown is not None,
-        version=dag_run.dag_version if dag_run else row.current_version,
-    )  # fmt: skip
 
 
 @router.get("/dags/{dag_id}/runs")
@@ -179,15 +167,34 @@ def code_tab(context: ViewerContext, dag_id: PathId, version: VersionNumber = No
     return dag_page(context, dag_id, "code", versions=versions, shown=shown, version=number)
 
 
-class TriggerForm(BaseModel):
+def _zone_of(store: Store, dag_id: str) -> str:
+    return queries.known_dag(store, dag_id)[1].timezone
+
+
+class OneDate(BaseModel):
+    """A form with the date of a run, which was typed in `zone`."""
+
     logical_date: Line = ""
+    zone: Line = ""
+
+    def shown_in(self, context: PageContext, own: str) -> Self:
+        """As it would be typed on this page."""
+        here = context.field_zone(own)
+        was = checked_zone(self.zone) if self.zone else here
+        return self.model_copy(update={"logical_date": moved(self.logical_date, was, here, "at"), "zone": here})
+
+    def date_for(self, own: str) -> str | None:
+        """For a command; after `shown_in`."""
+        return for_command(self.logical_date, self.zone, own, "at", name="logical_date") or None
+
+
+class TriggerForm(OneDate):
     partition_key: Annotated[str, Field(max_length=2000)] = ""
     conf: Annotated[str, Field(max_length=100_000)] = ""
     allow_future: bool = False
 
 
-class RenderQuery(BaseModel):
-    logical_date: Line = ""
+class RenderQuery(OneDate):
     partition_key: Annotated[str, Field(max_length=2000)] = ""
     conf: Annotated[str, Field(max_length=100_000)] = ""
 
@@ -195,6 +202,7 @@ class RenderQuery(BaseModel):
 class ClearForm(BaseModel):
     start: Line = ""
     end: Line = ""
+    zone: Line = ""  # in which both were typed
     tasks: Line = ""
     run: Annotated[str, Field(max_length=4000)] = ""
     upstream: bool = False
@@ -202,9 +210,19 @@ class ClearForm(BaseModel):
     only: Literal["", "failed", "running"] = ""
     latest_version: bool = False
 
+    def shown_in(self, context: PageContext, dag_id: str) -> Self:
+        """As it would be typed on this page."""
+        here = context.field_zone(_zone_of(context.store, dag_id))
+        was = checked_zone(self.zone) if self.zone else here
+        start, end = moved(self.start, was, here, "start"), moved(self.end, was, here, "end")
+        return self.model_copy(update={"start": start, "end": end, "zone": here})
+
     def plan(self, store: Store, dag_id: str) -> tuple[ClearTasks, ClearPlan]:
         """The command, with whole ids of runs, and what it would clear."""
-        run, start, end, tasks = (text.strip() for text in (self.run, self.start, self.end, self.tasks))
+        own = _zone_of(store, dag_id)
+        run, tasks = self.run.strip(), self.tasks.strip()
+        start = for_command(self.start, self.zone or own, own, "start", name="start_date")
+        end = for_command(self.end, self.zone or own, own, "end", name="end_date")
         command = ClearTasks.parse(
             {
                 "dag_id": dag_id, "start_date": start or None, "end_date": end or None, "tasks": tasks or None,
@@ -226,12 +244,15 @@ class ClearQuery(ClearForm):
 def render_tab(context: ViewerContext, dag_id: PathId, query: Annotated[RenderQuery, Query()]) -> Response:
     """What the tasks of a run by hand would see: SQL with its parameters, params, interval."""
     rendered, error, partition = None, None, query.partition_key.strip() or None
+    typed, own = query.model_fields_set - {"zone"}, _zone_of(context.store, dag_id)
     try:
         conf = parse_conf(query.conf.strip() or None)
-        date = query.logical_date.strip() or None
-        rendered = rendered_run(context.store, dag_id, date, context.now, partition_key=partition, conf=conf)
+        query = query.shown_in(context, own)
+        rendered = rendered_run(
+            context.store, dag_id, query.date_for(own), context.now, partition_key=partition, conf=conf
+        )
     except InvalidInput as refusal:  # nothing was submitted, so the status is 200
-        if query.model_fields_set or refusal.code != "missing_param":
+        if typed or refusal.code != "missing_param":
             error = message_of(refusal)
     return dag_page(context, dag_id, "render", rendered=rendered, form=query, error=error)
 
@@ -245,7 +266,9 @@ def trigger_form(context: ViewerContext, dag_id: PathId) -> Response:
 @router.post("/dags/{dag_id}/trigger")
 async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[TriggerForm, Form()]) -> Response:
     def payload(_: str) -> dict[str, Any]:
-        logical_date, conf = form.logical_date.strip() or None, parse_conf(form.conf.strip() or None)
+        own = _zone_of(context.store, dag_id)
+        logical_date = form.shown_in(context, own).date_for(own)
+        conf = parse_conf(form.conf.strip() or None)
         now = context.app.clock.now()
         return triggered_dag(
             context.store, dag_id, logical_date, conf, now, partition_key=form.partition_key.strip() or None,
@@ -256,8 +279,21 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
         return await context.submit(DAG_TRIGGER, payload, back=to("dags", dag_id, order="made"))
     except InvalidInput as error:  # shows the form as it was filled in
         return await run_in_threadpool(
-            dag_page, context, dag_id, "trigger", status=422, error=message_of(error), form=form
+            dag_page,
+            context,
+            dag_id,
+            "trigger",
+            status=422,
+            error=message_of(error),
+            form=_shown_again(context, dag_id, form),
         )
+
+
+def _shown_again(context: PageContext, dag_id: str, form: TriggerForm) -> TriggerForm:
+    try:
+        return form.shown_in(context, _zone_of(context.store, dag_id))
+    except InvalidInput:  # of the zone: the error of the form says it
+        return form
 
 
 @router.get("/dags/{dag_id}/clear")
@@ -284,7 +320,11 @@ def _clear_page(
     status: int = 200,
 ) -> Response:  # fmt: skip
     plan = None
-    if preview:
+    try:
+        form = form.shown_in(context, dag_id)
+    except InvalidInput as refusal:  # of the zone
+        error = message_of(refusal)
+    if preview and error is None:
         try:
             plan = form.plan(context.store, dag_id)[1].to_json_document()
         except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200

@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from backfill_manager.clock import format_instant, from_micros
 from backfill_manager.errors import InvalidInput
+from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.data_gaps import dags_with_tables
 from backfill_manager.requests.data_gaps import DagDays, backfill_of_days, gap_days, gap_report
 from backfill_manager.schemas.findings import IN_WORDS
+from backfill_manager.web.dates import checked_zone, for_command, moved
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import PageContext, ViewerContext, message_of, page_router, redirect
 from backfill_manager.web.pages.dag import dag_page
@@ -27,22 +29,43 @@ DAGS_PER_PAGE: Final = 20
 DAYS_BY_DEFAULT: Final = 30
 MAX_SELECTED: Final = MAX_COLUMNS * DAGS_PER_PAGE
 Typed = Annotated[str, Query(max_length=100)]
+Dates = dict[str, Any]  # `start_date` and `end_date`, text or None
 
 
 @router.get("/dags/{dag_id}/gaps")
 def gaps_tab(
-    context: ViewerContext, dag_id: PathId, start_date: Typed = "", end_date: Typed = "", page: PageNumber = 1
-) -> Response:
-    typed = {"start_date": start_date.strip(), "end_date": end_date.strip()}
+    context: ViewerContext, dag_id: PathId, start_date: Typed = "", end_date: Typed = "", zone: Typed = "",
+    page: PageNumber = 1,
+) -> Response:  # fmt: skip
+    own = known_dag(context.store, dag_id)[1].timezone
+    typed: Dates = {"start_date": start_date.strip(), "end_date": end_date.strip()}
     try:
-        report = _report(context, dag_id, typed)
+        here = context.field_zone(own)
+        typed = _typed_here(typed, zone, here)
+        report = _report(context, dag_id, _for_commands(typed, here, own))
     except InvalidInput as error:
         return dag_page(context, dag_id, "gaps", typed=typed, error=message_of(error))
-    paged = paginate(report["rows"], page, PER_PAGE, "dags", dag_id, "gaps", **typed)
+    paged = paginate(report["rows"], page, PER_PAGE, "dags", dag_id, "gaps", **typed, zone=zone)
     return dag_page(context, dag_id, "gaps", typed=typed, error=None, report=report, paged=paged, words=IN_WORDS)
 
 
-def _report(context: PageContext, dag_id: str, typed: dict[str, str]) -> dict[str, Any]:
+def _typed_here(typed: Dates, zone: str, here: str) -> Dates:
+    """The range as it would be typed on this page; `zone` is that of the page that it comes from."""
+    was = checked_zone(zone) if zone else here
+    return {
+        "start_date": moved(typed["start_date"] or "", was, here, "start"),
+        "end_date": moved(typed["end_date"] or "", was, here, "end"),
+    }
+
+
+def _for_commands(typed: Dates, here: str, own: str) -> Dates:
+    return {
+        "start_date": for_command(typed["start_date"] or "", here, own, "start", name="start_date") or None,
+        "end_date": for_command(typed["end_date"] or "", here, own, "end", name="end_date") or None,
+    }
+
+
+def _report(context: PageContext, dag_id: str, typed: Dates) -> dict[str, Any]:
     def compute() -> dict[str, Any]:
         start, end = (text or None for text in typed.values())
         report = gap_report(context.store, dag_id, start, end, context.now)
@@ -70,24 +93,29 @@ def _report(context: PageContext, dag_id: str, typed: dict[str, str]) -> dict[st
 
 @router.get("/gaps")
 def gaps_of_dags(
-    context: ViewerContext, start_date: Typed = "", end_date: Typed = "", q: Typed = "", page: PageNumber = 1
-) -> Response:
+    context: ViewerContext, start_date: Typed = "", end_date: Typed = "", zone: Typed = "", q: Typed = "",
+    page: PageNumber = 1,
+) -> Response:  # fmt: skip
     """Of the DAGs that write tables by interval, and whose id has `q` in it."""
-    typed = {"start_date": start_date.strip(), "end_date": end_date.strip()}
+    typed: Dates = {"start_date": start_date.strip(), "end_date": end_date.strip()}
+    here = context.chosen_zone
+    typed = _typed_here(typed, zone, here) if here else typed
     last = context.now.date()
-    dates = {"start_date": (last - timedelta(days=DAYS_BY_DEFAULT - 1)).isoformat(), "end_date": None} | {
+    dates: Dates = {"start_date": (last - timedelta(days=DAYS_BY_DEFAULT - 1)).isoformat(), "end_date": None} | {
         name: text for name, text in typed.items() if text
     }
     every = context.app.cached_by_version(READ_FROM, "ui:gap-dags", lambda: dags_with_tables(context.store))
     paged = paginate(
-        [dag_id for dag_id in every if q.strip().casefold() in dag_id.casefold()], page, DAGS_PER_PAGE, "gaps", **typed, q=q
+        [dag_id for dag_id in every if q.strip().casefold() in dag_id.casefold()], page, DAGS_PER_PAGE, "gaps", **typed, q=q,
+        zone=here,
     )  # fmt: skip
-    dags = [_days(context, dag_id, dates["start_date"], dates["end_date"]) for dag_id in paged.rows]
+    read = _for_commands(dates, here, "") if here else dates  # instants, or days of each DAG's zone
+    dags = [_days(context, dag_id, read["start_date"], read["end_date"]) for dag_id in paged.rows]
     days = sorted({day for dag in dags for day in dag.days})
     found = {day.worst for dag in dags for day in dag.days.values()}
     return context.page(
         "gaps.html", paged=paged, dags=dags, days=days[-MAX_COLUMNS:], counted=len(days), typed=typed, q=q.strip(),
-        words=IN_WORDS, found=found, shown_start=dates["start_date"], has_any=bool(every),
+        words=IN_WORDS, found=found, field_zone=here, shown_start=dates["start_date"], has_any=bool(every),
     )  # fmt: skip
 
 

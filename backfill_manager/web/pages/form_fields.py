@@ -26,6 +26,7 @@ from backfill_manager.requests.json_input import parse_conf, parse_overrides
 from backfill_manager.schemas.commands import BackfillInput, BackfillSettings, CreateBackfill
 from backfill_manager.schemas.errors import INVALID_VALUE
 from backfill_manager.schemas.fields import DeclaredField, fields_of
+from backfill_manager.web.dates import Edge, checked_zone, for_command, moved
 from backfill_manager.web.page import message_of
 
 T = TypeVar("T")
@@ -164,8 +165,9 @@ DEFAULTS: Final = {
 }  # fmt: skip
 
 
-def typed_of(form: Mapping[str, str], dag: DagSpec | None) -> Typed:
-    """The text of each input: as submitted, or the defaults, overlaid by what the link holds."""
+def typed_of(form: Mapping[str, str], dag: DagSpec | None, zone: str) -> Typed:
+    """The text of each input: as submitted, or the defaults, overlaid by what the link holds. Dates as they would be typed in
+    `zone`, if they come from a page of another one (`form["zone"]`)."""
     typed = {name: form.get(name, "") for name in INPUTS}
     if "sent" not in form:
         typed |= {name: text for name, text in DEFAULTS.items() if name in typed and name not in form}
@@ -174,10 +176,31 @@ def typed_of(form: Mapping[str, str], dag: DagSpec | None) -> Typed:
     first, slash, last = form.get("quick", "").partition("/")  # the button of a quick range, without scripts
     if slash and PLAIN_DAY.fullmatch(first) and PLAIN_DAY.fullmatch(last):
         typed |= {"start_date": first, "start_time": "", "end_date": last, "end_time": ""}
-    return typed
+    return _moved(typed, checked_zone(form["zone"]), zone) if form.get("zone") else typed
 
 
-def typed_of_copy(options: Mapping[str, Any], settings: Mapping[str, Any], dag: DagSpec) -> Typed:
+def _moved(typed: Typed, was: str, zone: str) -> Typed:
+    if was == zone:
+        return typed
+    found = dict(typed)
+    edges: dict[str, Edge] = {"start": "start", "end": end_edge(typed["kind"])}
+    for name, edge in edges.items():
+        day, _, time = moved(_moment(typed, name), was, zone, edge).partition("T")
+        found |= {f"{name}_date": day, f"{name}_time": time}
+    found["dates"] = "\n".join(moved(text, was, zone, "at") for text in _listed(typed["dates"]))
+    return found
+
+
+def end_edge(kind: str) -> Edge:
+    """What a day as the end of the range means: one run over all of it ends where the next day begins."""
+    return "end_excluded" if kind == "single" else "end"
+
+
+def _listed(text: str) -> list[str]:
+    return [one for one in re.split(r"[\s,;]+", text) if one]
+
+
+def typed_of_copy(options: Mapping[str, Any], settings: Mapping[str, Any], dag: DagSpec, field_zone: str) -> Typed:
     """The form as it would be typed for another backfill like this one: `options` as of `options_to_copy`, `settings` as
     shown. Its range stays the same, whatever the clock says by now."""
     typed = {name: "" for name in INPUTS} | {name: as_typed(name, value) for name, value in settings.items()}
@@ -194,7 +217,7 @@ def typed_of_copy(options: Mapping[str, Any], settings: Mapping[str, Any], dag: 
         typed["start_date"], typed["start_time"] = _moment_typed(start, zone, read)
     if end is not None:
         typed["end_date"], typed["end_time"] = _moment_typed(end, zone, lambda text: read_end(dag, kind, text, start))
-    return typed
+    return _moved(typed, dag.timezone, field_zone)
 
 
 def _moment_typed(at: datetime, zone: ZoneInfo, read: Callable[[str], datetime]) -> tuple[str, str]:
@@ -209,23 +232,23 @@ def _moment_typed(at: datetime, zone: ZoneInfo, read: Callable[[str], datetime])
     return day, time
 
 
-def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | None:
-    """The command; None if a field is invalid, which is added to `errors`."""
+def read_form(typed: Typed, dag: DagSpec, errors: Errors, zone: str) -> CreateBackfill | None:
+    """The command, of dates that were typed in `zone`; None if a field is invalid, which is added to `errors`."""
     kind = typed["kind"]
     values: dict[str, Any] = {"dag_id": dag.dag_id, "kind": kind, "reprocess": typed["reprocess"] or "none"}
     values["by"] = typed["by"] or "runs" if kind == "missing" else "runs"
     values |= {name: typed[name] == "on" for name in CHECKBOXES}
     if kind in RANGED:
         if text := _moment(typed, "start"):
-            start = partial(parse_start, text, dag.timezone, name="start_date")
-            values["start_date"] = read_field(errors, "start_date", start)
-        if text := _moment(typed, "end"):
-            end = partial(read_end, dag, kind, text, values.get("start_date"))
-            values["end_date"] = read_field(errors, "end_date", end)
+            values["start_date"] = read_field(errors, "start_date", lambda: parse_start(text, zone, name="start_date"))
+        if typed_end := _moment(typed, "end"):
+            values["end_date"] = read_field(
+                errors, "end_date", lambda: _read_end(typed_end, dag, kind, zone, values.get("start_date"))
+            )
     elif kind == "dates":
-        texts = [text for text in re.split(r"[\s,;]+", typed["dates"]) if text]
+        texts = _listed(typed["dates"])
         values["dates"] = read_field(
-            errors, "dates", lambda: tuple(parse_date(text, dag.timezone, name="dates") for text in texts)
+            errors, "dates", lambda: tuple(parse_date(text, zone, name="dates") for text in texts)
         )
         if not texts:
             errors["dates"] = "List at least one date."
@@ -238,6 +261,10 @@ def read_form(typed: Typed, dag: DagSpec, errors: Errors) -> CreateBackfill | No
     if values.get("tasks") is None:  # the checkbox has no meaning then
         values["with_upstream"] = True
     return None if errors else read_field(errors, "", partial(CreateBackfill.parse, values))
+
+
+def _read_end(text: str, dag: DagSpec, kind: str, zone: str, start: datetime | None) -> datetime:
+    return read_end(dag, kind, for_command(text, zone, dag.timezone, end_edge(kind), name="end_date"), start)
 
 
 def typed_range(typed: Typed) -> tuple[str, str]:
@@ -258,9 +285,9 @@ def estimated_items(command: CreateBackfill, dag: DagSpec, now: datetime) -> int
     return len(command.dates) or len(command.partitions) or 1
 
 
-def quick_ranges(dag: DagSpec, now: datetime) -> list[QuickRange]:
-    """In the DAG's zone, up to the last complete day or the DAG's end date."""
-    zone = ZoneInfo(dag.timezone)
+def quick_ranges(dag: DagSpec, now: datetime, field_zone: str) -> list[QuickRange]:
+    """In the zone of the fields, up to the last complete day or the DAG's end date."""
+    zone = ZoneInfo(field_zone)
     start = dag.start_date.astimezone(zone).date() if dag.start_date else None
     end = now.astimezone(zone).date() - timedelta(days=1)
     if dag.end_date is not None:

@@ -18,13 +18,14 @@ from backfill_manager.queries.dags import all_dags
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import creators_of, list_runs, people
 from backfill_manager.queries.tasks import OF_NEWEST_RUNS, list_all_task_instances
+from backfill_manager.web.dates import checked_zone, moved
 from backfill_manager.web.page import PageContext, ViewerContext, page_router
 
 router: Final = page_router()
 PER_PAGE: Final = 50
 MAX_WITHOUT_PAGES: Final = 200  # task instances; only by run they can be read page by page
 Text = Annotated[str, Query(max_length=250)]
-Day = Annotated[str, Query(max_length=40)]
+Day = Annotated[str, Query(max_length=60)]
 States = Annotated[list[str] | None, Query(max_length=20)]
 Cursor = Annotated[str | None, Query(max_length=4000)]
 RunType = Literal["", "scheduled", "backfill", "manual", "external", "preview"]
@@ -46,10 +47,11 @@ _TASK_ORDERS: Final[Mapping[str, Order]] = {
 def runs(
     context: ViewerContext, dag: Text = "", state: States = None, type: RunType = "", by: Text = "",
     first: Annotated[Day, Query(alias="from")] = "", last: Annotated[Day, Query(alias="to")] = "",
-    sort: RunSort = "-created", after: Cursor = None,
+    sort: RunSort = "-created", after: Cursor = None, zone: Day = "",
 ) -> Response:  # fmt: skip
     app, store = context.app, context.store
     in_states = check_states("run", dict.fromkeys(one for one in state or () if one), RUN_STATES)
+    first, last = _typed_here(context, first, last, zone)
     since, until = _between(context, first, last)
     paging = Paging(PER_PAGE, after, sort)
     order = paging.order("run_seq", **_RUN_COLUMNS)
@@ -64,7 +66,15 @@ def runs(
 
     key = ("ui:runs", dag, in_states, type, by, since, until, sort, after)
     found = app.cached_by_version(["dag_run", "backfill", "request"], key, read)
-    chosen = {"dag": dag, "state": in_states, "type": type, "by": by, "from": first, "to": last, "sort": sort}
+    chosen = {
+        "dag": dag,
+        "state": in_states,
+        "type": type,
+        "by": by,
+        "from": first,
+        "to": last,
+        "sort": sort,
+    }
     names = app.cached_by_version(["request", "backfill"], "ui:people", lambda: people(store))
     return context.page(
         "runs.html", **found, **_frame(context, chosen, "-created"), states=RUN_STATES, types=RUN_TYPES,
@@ -76,10 +86,11 @@ def runs(
 def tasks(
     context: ViewerContext, dag: Text = "", task: Text = "", state: States = None,
     first: Annotated[Day, Query(alias="from")] = "", last: Annotated[Day, Query(alias="to")] = "",
-    sort: TaskSort = "-run", after: Cursor = None,
+    sort: TaskSort = "-run", after: Cursor = None, zone: Day = "",
 ) -> Response:  # fmt: skip
     app, store = context.app, context.store
     in_states = check_states("task", dict.fromkeys(one for one in state or () if one), TASK_STATES)
+    first, last = _typed_here(context, first, last, zone)
     since, until = _between(context, first, last)
     has_pages = sort in ("run", "-run")
     paging = Paging(PER_PAGE if has_pages else MAX_WITHOUT_PAGES, after if has_pages else None, sort)
@@ -103,9 +114,16 @@ def tasks(
     )  # fmt: skip
 
 
+def _typed_here(context: PageContext, first: str, last: str, zone: str) -> tuple[str, str]:
+    """The days as they would be typed on this page; `zone` is that of the page that they come from."""
+    here = context.field_zone()
+    was = checked_zone(zone) if zone else here
+    return moved(first, was, here, "start"), moved(last, was, here, "end")
+
+
 def _between(context: PageContext, first: str, last: str) -> tuple[datetime | None, datetime | None]:
     """The days from and to which, in the zone of all times of the page."""
-    zone = context.chosen_zone or "UTC"
+    zone = context.field_zone()
     return (
         parse_start(first, zone, name="from") if first else None,
         parse_end(last, zone, name="to") if last else None,
@@ -117,8 +135,10 @@ def _frame(context: PageContext, chosen: dict[str, Any], default_sort: str) -> d
     store = context.store
     dags = context.app.cached_by_version(["dag"], "ui:run-lists:dags", lambda: all_dags(store))
     sort = chosen["sort"]
+    zone = context.field_zone() if chosen["from"] or chosen["to"] else ""  # for links that keep the days
     return {
-        "chosen": {**chosen, "sort": "" if sort == default_sort else sort}, "sort": sort,
+        "chosen": {**chosen, "sort": "" if sort == default_sort else sort, "zone": zone}, "sort": sort,
         "dags": sorted({*dags, chosen["dag"]} - {""}), "zones": {dag_id: one.timezone for dag_id, one in dags.items()},
         "is_filtered": any(value for name, value in chosen.items() if name != "sort"),
+        "field_zone": context.field_zone(),
     }  # fmt: skip

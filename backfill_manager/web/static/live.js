@@ -28,7 +28,7 @@ const listenedTables = () => [...document.querySelectorAll("[data-listen]")].fla
 export function morph(element, fresh, style = "outerHTML") {
   window.Idiomorph.morph(element, fresh, {
     morphStyle: style,
-    ignoreActiveValue: true,
+    ignoreActiveValue: Boolean(document.activeElement?.matches("input, textarea, select")), // of others it would leave the content alone
     callbacks: {
       beforeAttributeUpdated: (name, node) => !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG")),
       beforeNodeMorphed: (old, fresh) => {
@@ -75,8 +75,9 @@ async function fetchPage(address) {
 }
 
 // Fetches every address with an element that depends on a changed table, and morphs all elements of that address, so that they
-// agree with each other.
-export async function refresh(tables) {
+// agree with each other. `anew`: whatever the page showed before under that address.
+export async function refresh(tables, { anew = false } = {}) {
+  if (anew) etags.clear();
   const bySource = new Map();
   for (const element of liveElements()) {
     const address = element.dataset.src || location.href;
@@ -86,8 +87,8 @@ export async function refresh(tables) {
     if (!elements.some((element) => tablesOf(element).some((table) => tables.has(table)))) continue;
     const page = await fetchPage(address);
     if (!page) continue;
-    if (!elements[0].dataset.src && location.href !== address) {
-      tables.forEach((table) => dirty.add(table)); // the address changed meanwhile (a search): refresh that one
+    if ((elements[0].dataset.src || location.href) !== address) {
+      tables.forEach((table) => dirty.add(table)); // the address changed meanwhile (a search, another cell): refresh that one
       continue;
     }
     skippedInput = false;

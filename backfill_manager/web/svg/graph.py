@@ -13,7 +13,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 CHARACTER: Final = 7.3  # px, of the 12 px monospaced labels
-HEIGHT: Final = 34
+SMALL_CHARACTER: Final = 6.2  # px, of the 11 px text below them
+HEIGHT: Final = 44
+EDGE_HEIGHT: Final = 16  # of an edge that passes between tasks, with its gap
 GAP_X: Final = 56
 GAP_Y: Final = 16
 MARGIN: Final = 8
@@ -48,8 +50,9 @@ class Graph(NamedTuple):
     edges: tuple[Edge, ...]
 
 
-def layered(upstream: Mapping[str, Sequence[str]]) -> Graph:
-    """Lays out the tasks, each with its upstream tasks. `graphlib.CycleError` for a cycle (`DagSpec.check` excludes it)."""
+def layered(upstream: Mapping[str, Sequence[str]], texts: Mapping[str, str] | None = None) -> Graph:
+    """Lays out the tasks, each with its upstream tasks; `texts` are written below their labels. `graphlib.CycleError` for a
+    cycle (`DagSpec.check` excludes it)."""
     layer_of: dict[str, int] = {}
     for task in TopologicalSorter(upstream).static_order():
         layer_of[task] = max((layer_of[up] + 1 for up in upstream[task]), default=0)
@@ -72,7 +75,7 @@ def layered(upstream: Mapping[str, Sequence[str]]) -> Graph:
         after.setdefault(left, []).append(right)
     _sort_layers(layers, before, after)
     ys = _y_positions(layers, before, after)
-    xs, widths = _columns(layers, upstream)
+    xs, widths = _columns(layers, upstream, texts or {})
     nodes = tuple(
         Node(task, _label(task), xs[layer_of[task]], ys[task, layer_of[task]], widths[layer_of[task]], HEIGHT)
         for task in upstream
@@ -98,31 +101,44 @@ def _mean(values: Sequence[float], default: float) -> float:
 
 def _y_positions(layers: list[list[Slot]], before: Neighbours, after: Neighbours) -> dict[Slot, float]:
     """The y of each slot's upper edge: as near to its neighbours as order and gaps allow."""
-    step = HEIGHT + GAP_Y
-    tallest = max(map(len, layers), default=0)
-    y = {slot: (n + (tallest - len(layer)) / 2) * step for layer in layers for n, slot in enumerate(layer)}
+    y: dict[Slot, float] = {}
+    for layer in layers:
+        placed = _spread([0.0] * len(layer), steps := _steps(layer))
+        y.update((slot, at - sum(steps) / 2) for slot, at in zip(layer, placed, strict=True))
     for neighbours, sweep in ((before, layers), (after, layers[::-1]), (before, layers)):
         for layer in sweep:
             preferred = [_mean([y[other] for other in neighbours.get(slot, ())], y[slot]) for slot in layer]
-            y.update(zip(layer, _spread(preferred, step), strict=True))
+            y.update(zip(layer, _spread(preferred, _steps(layer)), strict=True))
     top = min(y.values(), default=0.0)
     return {slot: at - top + MARGIN for slot, at in y.items()}
 
 
-def _spread(preferred: Sequence[float], step: float) -> list[float]:
-    """Rising positions at least `step` apart, on average at the preferred ones."""
+def _steps(layer: Sequence[Slot]) -> list[float]:
+    """From each slot to the next at least. An edge that passes through is lower than a task."""
+    sizes = [EDGE_HEIGHT if "\0" in name else HEIGHT + GAP_Y for name, _ in layer]
+    return [(one + other) / 2 for one, other in pairwise(sizes)]
+
+
+def _spread(preferred: Sequence[float], steps: Sequence[float]) -> list[float]:
+    """Rising positions at least `steps` apart, on average at the preferred ones."""
     placed: list[float] = []
-    for at in preferred:
+    for at, step in zip(preferred, (0.0, *steps), strict=False):
         placed.append(max(at, placed[-1] + step) if placed else at)
     shift = sum(a - b for a, b in zip(preferred, placed, strict=True)) / max(1, len(placed))
     return [at + shift for at in placed]
 
 
-def _columns(layers: list[list[Slot]], tasks: Mapping[str, object]) -> tuple[list[float], list[float]]:
+def _columns(
+    layers: list[list[Slot]], tasks: Mapping[str, object], texts: Mapping[str, str]
+) -> tuple[list[float], list[float]]:
     """The x and the width of each layer."""
+
+    def width_of(name: str) -> float:
+        return ICON + 12 + max(CHARACTER * len(_label(name)), SMALL_CHARACTER * len(texts.get(name, "")))
+
     xs, widths, x = [], [], float(MARGIN)
     for layer in layers:
-        width = max((ICON + 12 + CHARACTER * len(_label(name)) for name, _ in layer if name in tasks), default=60.0)
+        width = max((width_of(name) for name, _ in layer if name in tasks), default=60.0)
         xs.append(x)
         widths.append(width)
         x += width + GAP_X

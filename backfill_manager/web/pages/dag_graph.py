@@ -1,0 +1,88 @@
+"""*Graph* of a DAG: its tasks and groups of tasks, with the states of a run. The address holds the run and which
+groups are open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import Query
+from starlette.responses import Response
+
+from backfill_manager.model.records import DagRun
+from backfill_manager.queries import dags as queries
+from backfill_manager.queries.runs import find_run, list_runs
+from backfill_manager.queries.tasks import list_task_instances
+from backfill_manager.web.filters import state_label
+from backfill_manager.web.links import PathId, to
+from backfill_manager.web.page import ViewerContext, page_router
+from backfill_manager.web.pages.dag import dag_page
+from backfill_manager.web.svg.graph import layered
+from backfill_manager.web.svg.groups import Group, collapsed, groups_of
+
+router: Final = page_router()
+NO_RUN: Final = "none"
+MAX_RUNS: Final = 50  # to choose from; the newest
+Names = Annotated[list[str] | None, Query(max_length=500)]
+
+
+@router.get("/dags/{dag_id}/graph")
+def graph_tab(
+    context: ViewerContext, dag_id: PathId, run: str = "", open: Names = None, closed: Names = None
+) -> Response:
+    """Of the current version, with the states of the latest run; with `run` of that run's version, or without states."""
+    row, current = queries.known_dag(context.store, dag_id)
+    runs = list_runs(context.store, dag_id=dag_id, limit=MAX_RUNS).items
+    dag_run: DagRun | None = None
+    if run not in ("", NO_RUN):
+        dag_run = find_run(context.store, run, dag_id=dag_id)
+    elif run == "" and runs:
+        dag_run = find_run(context.store, runs[0]["run_id"], dag_id=dag_id)
+    instances = {ti["task_id"]: ti for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
+    spec = queries.spec_of_run(context.store, dag_run) if dag_run and run else current
+    specs = {task.task_id: task for task in spec.in_order} if spec else {}
+    if run == "":  # the latest run may be of an earlier version
+        instances = {task_id: ti for task_id, ti in instances.items() if task_id in specs}
+    states = {task_id: str(ti["state"]) for task_id, ti in instances.items()}
+    opened, shut = tuple(open or ()), tuple(closed or ())
+    groups = groups_of(specs, opened, shut)
+    upstream: dict[str, Sequence[str]] = {task.task_id: task.upstream for task in specs.values()}
+    shown = collapsed(upstream | {task_id: () for task_id in states if task_id not in specs}, groups.values())
+    groups = {
+        name: group for name, group in groups.items() if group.is_collapsed == (name in shown)
+    }  # else it can't be a box
+    counts = {name: group.counts(states) for name, group in groups.items()}
+    texts = {name: _text(name, groups, counts, specs, states) for name in shown}
+
+    def choice(**changed: Any) -> str:
+        return to("dags", dag_id, "graph", **{"run": run, "open": opened, "closed": shut, **changed})
+
+    def toggled(names: Sequence[str], *, is_open: bool) -> str:
+        others = [[name for name in chosen if name not in names] for chosen in (opened, shut)]
+        return choice(open=[*others[0], *names], closed=others[1]) if is_open else choice(
+            open=others[0], closed=[*others[1], *names]
+        )  # fmt: skip
+
+    return dag_page(
+        context, dag_id, "graph", drawn=layered(shown, texts), texts=texts, groups=groups, counts=counts, instances=instances,
+        states=states, run_id=dag_run.run_id if dag_run else None, specs=specs, is_known=spec is not None, chosen_run=run,
+        toggles={name: toggled([name], is_open=group.is_collapsed) for name, group in groups.items()},
+        all_open=toggled(list(groups), is_open=True), all_closed=toggled(list(groups), is_open=False),
+        opened=opened, shut=shut, no_run=choice(run=NO_RUN), runs=runs,
+        version=dag_run.dag_version if dag_run and run else row.current_version,
+        run_version=dag_run.dag_version if dag_run else None,
+    )  # fmt: skip
+
+
+def _text(
+    name: str,
+    groups: dict[str, Group],
+    counts: dict[str, dict[str, int]],
+    specs: dict[str, Any],
+    states: dict[str, str],
+) -> str:
+    """What is written below the name of a box: a state, how many of a group are in which, or the kind."""
+    if name in groups:
+        of_states = ", ".join(f"{n} {state_label(state)}" for state, n in counts[name].items())
+        return of_states or f"{len(groups[name].task_ids)} tasks"
+    return state_label(states[name]) if name in states else specs[name].kind
