@@ -10,7 +10,7 @@ from backfill_manager.execution.messages import Succeeded
 
 
 def a_run(api: ApiFixture) -> tuple[str, str]:
-    """The ids of a backfill and of its only run, whose first task has ended and told of its stages."""
+    """The ids of a backfill and of its only run, whose first task has ended, with Spark stages."""
     backfill_id = api.backfill(1)
     api.manager.tick()
     api.manager.tick()
@@ -68,7 +68,7 @@ def test_a_body_that_is_no_note_is_refused_with_its_field(api: ApiFixture, body:
     assert answer.status_code == 422 and [one["field"] for one in answer.json()["errors"]] == [f"body.{field}"]
 
 
-def test_spark_stages_are_added_up_in_lists_and_told_one_by_one_of_a_task(api: ApiFixture) -> None:
+def test_spark_stages_are_added_up_in_lists_and_single_ones_are_shown_of_one_task(api: ApiFixture) -> None:
     _, run_id = a_run(api)
     [listed] = api.call.get(f"/runs/{run_id}/tasks")["tries"]
     [alone] = api.call.get(f"/runs/{run_id}/tasks?task_id=clean")["tries"]
