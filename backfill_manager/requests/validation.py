@@ -5,7 +5,7 @@ The CLI, the API and the pages call these before they send a request; the manage
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,7 +27,7 @@ from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, check_sizes
+from backfill_manager.schemas.commands import CHECKED_TOGETHER, ClearTasks, CreateBackfill, RetryBackfill, check_sizes
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
 
@@ -124,8 +124,11 @@ def reverted_backfill(backfill: Mapping[str, Any], *, dry_run: bool) -> Payload:
     return {"backfill_id": backfill_id, "dry_run": dry_run}
 
 
-def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Payload:
+def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool, items: Sequence[str] = ()) -> Payload:
+    """`items`: the numbers of those that are to be retried, if not all that failed."""
     backfill_id, state = backfill["backfill_id"], backfill["state"]
+    command = RetryBackfill.parse({"backfill_id": backfill_id, "items": tuple(items)})
+    backfill_checks.check_items(command.ordinals or (), backfill_id, backfill["planned"])
     if latest_version and state not in states.BACKFILL_FINISHED:
         raise errors.BACKFILL_KEEPS_VERSION(
             backfill_id=backfill_id, state=state, version=backfill["dag_version"], dag_id=backfill["dag_id"]
@@ -134,7 +137,7 @@ def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Pa
         raise errors.BACKFILL_NOT_ENDED(backfill_id=backfill_id, state=state)
     if state == states.SUCCESS:
         raise errors.NOTHING_TO_RETRY(backfill_id=backfill_id)
-    return {"backfill_id": backfill_id}
+    return {"backfill_id": backfill_id} | ({"items": list(command.items)} if items else {})
 
 
 def known_bundle(store: Store, settings: Settings, name: str) -> str:

@@ -25,6 +25,7 @@ from typing_extensions import Self
 
 from backfill_manager.clock import INSTANT_FORM, format_instant, parse_instant
 from backfill_manager.errors import InvalidInput, nearest, shorten
+from backfill_manager.number_ranges import RANGE_PATTERN, Ranges, read_range, read_ranges
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
 from backfill_manager.schemas.fields import DeclaredField, Option, fields_of, option
@@ -42,6 +43,7 @@ MAX_NUMBER: Final = 1_000_000_000  # of slots, a priority, a batch, ...: sums of
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
 MAX_PARTITION_KEY_LENGTH: Final = 1000
 MAX_DEPTH: Final = 50  # levels of JSON from outside
+MAX_RANGES: Final = 2000  # of items or dates that are selected; a range may be as long as the backfill
 MAX_BYTES: Final = 65_536  # of run parameters, and of overrides, as JSON text in UTF-8: they are kept with every run
 
 Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale", "outdated"]
@@ -73,6 +75,22 @@ def _read_nice(value: Any) -> Any:
     if not re.fullmatch(r"none|[0-9]{1,2}", value):
         raise ValueError(f"must be 0 to {MAX_NICE}, or `none`, not {value[:60]!r}")
     return None if value == "none" else int(value)
+
+
+def _read_item_range(value: Any) -> Any:
+    if type(value) is int:
+        value = str(value)
+    if isinstance(value, str):
+        first, _ = read_range(value)  # or what is wrong with it
+        if first < 1:
+            raise ValueError(f"must not be below 1, the number of the first item, not {value[:40]!r}")
+    return value
+
+
+def _few_ranges(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(values) > MAX_RANGES:
+        raise ValueError(f"must be at most {MAX_RANGES:,} ranges, not {len(values):,}; choose fewer, longer ones")
+    return values
 
 
 def _read_batch(value: Any) -> Any:
@@ -126,6 +144,7 @@ Hours = Annotated[
     _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),
     Field(max_length=20),
 ]
+_ITEM_RANGE_PATTERN: Final = f"^{RANGE_PATTERN}$"
 _MEMORY_TEXT: Final = {"type": "string", "pattern": f"^(none|{MEMORY_PATTERN})$"}
 _MEMORY_SCHEMA: Final = {"type": "integer", "minimum": MIN_MEMORY_MB, "maximum": MAX_MEMORY_MB}
 MemoryLimit = Annotated[
@@ -138,6 +157,14 @@ Nice = Annotated[
     Annotated[int, Field(ge=0, le=MAX_NICE)] | None,
     BeforeValidator(_read_nice),
     WithJsonSchema({"anyOf": [_NICE_SCHEMA, {"type": "string", "pattern": "^(none|[0-9]{1,2})$"}, {"type": "null"}]}),
+]
+ItemRange = Annotated[
+    str,
+    BeforeValidator(_read_item_range),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _ITEM_RANGE_PATTERN}]}),
+]
+ItemRanges = Annotated[
+    tuple[ItemRange, ...], AfterValidator(_few_ranges), Field(json_schema_extra={"maxItems": MAX_RANGES})
 ]
 JsonObject = dict[str, Any]
 Date = TypeVar("Date")
@@ -430,6 +457,15 @@ class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     downstream: bool = option(
         False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
     )
+    items: ItemRanges = option(
+        (), "Only those of its failed items that have this number, or a number of this range (5-20).", "--item",
+        metavar="N|N-M", none="all that failed", strict=False,
+    )  # fmt: skip
+
+    @property
+    def ordinals(self) -> Ranges | None:
+        """Of the chosen items; None: all of them."""
+        return read_ranges(self.items) if self.items else None
 
 
 class DiffBackfill(_OfBackfill, kind=kinds.BACKFILL_DIFF):
@@ -696,6 +732,7 @@ MAY_BE_LEFT_OUT: Final = frozenset(
         "table",
         "partial",
         "rebase",
+        "items",
     }
 )
 

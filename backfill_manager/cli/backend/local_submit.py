@@ -32,8 +32,9 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case kinds.BACKFILL_CREATE:
             return _new_backfill(backend, values, submit.id_from(request_id))
         case kinds.BACKFILL_RETRY:
-            values = {"latest_version": False, "downstream": False, **values}
-            return {**values, **validation.retried_backfill(backfill, latest_version=values["latest_version"])}
+            values = {"latest_version": False, "downstream": False, "items": (), **values}
+            latest, items = values["latest_version"], values.pop("items")
+            return {**values, **validation.retried_backfill(backfill, latest_version=latest, items=items)}
         case kinds.BACKFILL_SET:
             return validation.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_DIFF | kinds.BACKFILL_PROMOTE | kinds.BACKFILL_DISCARD:
