@@ -232,6 +232,17 @@ class Client(AbstractContextManager["Client"]):
         body = _json({**filters, "dry_run": True})
         return r.ClearPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "clear"), body))
 
+    def mark_runs(
+        self, dag_id: str, state: Literal["success", "failed"], *, wait: float = 0.0, **filters: Any
+    ) -> r.RequestDetails:
+        """Sets several runs to a state. `filters`: the fields of `schemas.commands.ChosenRuns`."""
+        return self._submit(_path("dags", dag_id, "mark"), wait, {**filters, "state": state, "dry_run": False})
+
+    def plan_mark(self, dag_id: str, state: Literal["success", "failed"], **filters: Any) -> r.MarkPlan:
+        """What `mark_runs` would do."""
+        body = _json({**filters, "state": state, "dry_run": True})
+        return r.MarkPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "mark"), body))
+
     def import_errors(self) -> Iterator[r.ImportProblem]:
         return self._list(r.ImportProblem, "/import_errors")
 

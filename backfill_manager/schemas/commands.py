@@ -601,12 +601,10 @@ class RunTask(_OfDag, kind=kinds.TASK_RUN):
         check_sizes(conf=self.conf)
 
 
-class ClearTasks(Command):
-    """Which finished task instances run again. Without dates, tasks or runs: all of them. Dates are text, because an
-    expression may choose DAGs in several time zones, and a date without an offset is in each DAG's own."""
+class ChosenRuns(Command):
+    """Runs that a command is about. Dates are text, because an expression may choose DAGs in several time zones, and a date
+    without an offset is in each DAG's own."""
 
-    dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
-    is_regex: bool = option(False, "The DAG is a regular expression.", "--dag-regex", "-R", label="Regular expression")
     start_date: Text | None = option(
         None, "Runs of this logical date or later.", "--from", "-s", label="From", metavar="T"
     )
@@ -617,6 +615,46 @@ class ClearTasks(Command):
     run_ids: tuple[Text, ...] = option(
         (), "Only these runs, of any kind.", "--run", label="Runs", metavar="RUN", strict=False
     )
+    dates: Annotated[tuple[Text, ...], AfterValidator(_few_ranges)] = option(
+        (), "Only runs of this logical date, or of a range of them (2013-01-05/2013-01-09, inclusive); a date alone is its "
+        "whole day.", "--date", metavar="T|T/T", strict=False,
+    )  # fmt: skip
+    backfill_id: Id | None = option(None, "Only runs of this backfill.", "--backfill", metavar="ID", label="Backfill")
+    items: ItemRanges = option(
+        (), "Of the backfill: only the runs of the items with this number, or a number of this range (5-20).", "--item",
+        metavar="N|N-M", strict=False,
+    )  # fmt: skip
+
+    @property
+    def ordinals(self) -> Ranges | None:
+        """Of the chosen items; None: whatever items."""
+        return read_ranges(self.items) if self.items else None
+
+    def to_payload(self) -> JsonObject:
+        """Without what was added after other releases, unless it says something: they don't know it."""
+        return {name: value for name, value in super().to_payload().items() if value or name not in _CHOSEN_SINCE}
+
+    def check(self) -> None:
+        if self.items and self.backfill_id is None:
+            raise errors.ITEMS_WITHOUT_BACKFILL()
+        if self.dates and (self.start_date is not None or self.end_date is not None):
+            raise errors.DATES_AND_RANGE()
+
+
+_CHOSEN_SINCE: Final = frozenset({"dates", "backfill_id", "items"})
+
+
+class MarkRuns(ChosenRuns, _OfDag, kind=kinds.RUNS_MARK):
+    """Sets the chosen runs of a DAG to a state; those that are in it already stay as they are."""
+
+    state: Literal["success", "failed"] = Field(description="The state they get.")
+
+
+class ClearTasks(ChosenRuns):
+    """Which finished task instances run again. Without dates, tasks or runs: all of them."""
+
+    dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
+    is_regex: bool = option(False, "The DAG is a regular expression.", "--dag-regex", "-R", label="Regular expression")
     tasks: Regex | None = option(
         None, "Only tasks whose id matches this regular expression.", "--tasks", "-t", metavar="REGEX"
     )
@@ -631,13 +669,14 @@ class ClearTasks(Command):
     latest_version: bool = option(False, "Run them with the DAG's current version, not the one they had.")
 
     def to_payload(self) -> JsonObject:
-        return {_CLEAR_PAYLOAD.get(name, name): value for name, value in self.model_dump(mode="json").items()}
+        return {_CLEAR_PAYLOAD.get(name, name): value for name, value in super().to_payload().items()}
 
     @classmethod
     def from_payload(cls, values: Mapping[str, Any]) -> Self:
         return cls.parse(_read_clear(values))
 
     def check(self) -> None:
+        super().check()
         if self.only_failed and self.only_running:
             raise errors.ONLY_FAILED_AND_RUNNING()
         if self.is_regex:
@@ -733,6 +772,11 @@ MAY_BE_LEFT_OUT: Final = frozenset(
         "partial",
         "rebase",
         "items",
+        "dates",
+        "start_date",
+        "end_date",
+        "run_ids",
+        "backfill_id",
     }
 )
 

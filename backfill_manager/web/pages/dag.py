@@ -24,7 +24,7 @@ from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
-from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
+from backfill_manager.requests.validation import triggered_dag, with_whole_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.schemas.params import example_conf, list_params
@@ -214,7 +214,7 @@ class ClearForm(BaseModel):
             }
         )  # fmt: skip
         command.check()
-        command = with_whole_run_ids(store, command)
+        command = with_whole_ids(store, command)
         return command, plan_clear(store, command, queries.all_dags(store), queries.spec_reader(store))
 
 
