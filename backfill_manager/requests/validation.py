@@ -38,7 +38,7 @@ from backfill_manager.schemas.commands import (
     check_sizes,
 )
 from backfill_manager.settings import Settings
-from backfill_manager.store.base import Store
+from backfill_manager.store.base import Store, matching
 
 Payload = dict[str, Any]
 Chosen = TypeVar("Chosen", ClearTasks, MarkRuns)
@@ -252,7 +252,10 @@ def with_whole_ids(store: Store, command: Chosen) -> Chosen:
     dag_id = None if isinstance(command, ClearTasks) and command.is_regex else command.dag_id
     if dag_id is not None and dag_id not in (known := all_dags(store)):
         raise NotFound("DAG", dag_id, known, hint="see_dags")
-    ids = (_whole_run_id(store, id_or_prefix, dag_id) for id_or_prefix in command.run_ids)
+    whole = (
+        {run.run_id for run in store.read(DagRun, matching(dag_id=dag_id, run_id=command.run_ids))} if dag_id else ()
+    )
+    ids = (one if one in whole else _whole_run_id(store, one, dag_id) for one in command.run_ids)
     return command.evolve(run_ids=tuple(dict.fromkeys(ids)))
 
 

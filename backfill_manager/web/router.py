@@ -24,6 +24,7 @@ from backfill_manager.web.pages import (
     reverts,
     run_lists,
     runs,
+    selections,
     tables,
 )
 from backfill_manager.web.static_files import static_response
@@ -56,6 +57,7 @@ for _pages in (
     dag,
     data_gaps,
     run_lists,
+    selections,
     runs,
     reverts,
     tables,

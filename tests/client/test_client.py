@@ -50,6 +50,7 @@ METHODS = {
     "next_intervals": "next_intervals", "trigger_dag": "trigger", "render_run": "render",
     "list_runs_of_dag": "runs", "get_grid": "grid",
     "get_timeline": "timeline", "list_versions": "versions", "diff_versions": "version_diff", "clear_tasks": "clear",
+    "mark_runs": "mark_runs",
     "list_import_errors": "import_errors", "list_runs": "runs", "get_run": "run", "cancel_run": "cancel_run",
     "mark_run": "mark_run", "list_tasks_of_run": "run_tasks", "get_log": "logs", "list_checks_of_run": "checks",
     "list_checks_of_run_of_dag": "checks", "list_pools": "pools", "list_tables": "tables",

@@ -171,6 +171,7 @@ def get_grid(
         before_seq=seq if order == "made" else None,
     )  # fmt: skip
     last = older = document.pop("older")
+    del document["numbers"]  # of pages
     if older is not None:
         seq = older.get("before_seq", 0)
         last = (older["before_date"] if order == "date" else seq, seq)

@@ -31,6 +31,7 @@ from backfill_manager.schemas.params import example_conf, list_params
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
+from backfill_manager.web.pages.chosen import Chosen
 from backfill_manager.web.svg.calendar import year_of_days
 from backfill_manager.web.svg.graph import layered
 
@@ -192,7 +193,7 @@ class RenderQuery(BaseModel):
     conf: Annotated[str, Field(max_length=100_000)] = ""
 
 
-class ClearForm(BaseModel):
+class ClearForm(Chosen):
     start: Line = ""
     end: Line = ""
     tasks: Line = ""
@@ -207,8 +208,9 @@ class ClearForm(BaseModel):
         run, start, end, tasks = (text.strip() for text in (self.run, self.start, self.end, self.tasks))
         command = ClearTasks.parse(
             {
-                "dag_id": dag_id, "start_date": start or None, "end_date": end or None, "tasks": tasks or None,
-                "run_ids": (run,) if run else (), "upstream": self.upstream, "downstream": self.downstream,
+                **self.values(), "dag_id": dag_id, "start_date": start or None, "end_date": end or None,
+                "tasks": tasks or None, **({"run_ids": (run,)} if run else {}), "upstream": self.upstream,
+                "downstream": self.downstream,
                 "only_failed": self.only == "failed", "only_running": self.only == "running",
                 "latest_version": self.latest_version,
             }
@@ -264,7 +266,7 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
 def clear_form(context: ViewerContext, dag_id: PathId, query: Annotated[ClearQuery, Query()]) -> Response:
     if "downstream" not in query.model_fields_set and not query.preview:  # checked when the form is opened
         query.downstream = True
-    return _clear_page(context, dag_id, query, preview=query.preview)
+    return clear_page(context, dag_id, query, preview=query.preview)
 
 
 @router.post("/dags/{dag_id}/clear")
@@ -274,19 +276,35 @@ async def clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearF
         return {"ask": command.to_payload()}
 
     try:
-        return await context.submit(TASKS_CLEAR, payload, back=to("dags", dag_id))
+        back = to("backfills", form.backfill) if form.backfill else to("dags", dag_id)
+        return await context.submit(TASKS_CLEAR, payload, back=back)
     except (InvalidInput, NotFound) as error:
-        return await run_in_threadpool(_clear_page, context, dag_id, form, error=message_of(error), status=422)
+        return await run_in_threadpool(clear_page, context, dag_id, form, error=message_of(error), status=422)
 
 
-def _clear_page(
+@router.post("/dags/{dag_id}/clear/preview")
+def preview_clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearForm, Form()]) -> Response:
+    """The preview of a clear of selected runs, which may be too many for an address."""
+    return clear_page(context, dag_id, form, preview=True)
+
+
+@router.get("/dags/{dag_id}/clear/preview")
+def clear_again(context: ViewerContext, dag_id: PathId) -> Response:
+    """A reload of what was posted."""
+    return redirect(to("dags", dag_id, "clear"))
+
+
+def clear_page(
     context: PageContext, dag_id: str, form: ClearForm, *, preview: bool = False, error: str | None = None,
     status: int = 200,
 ) -> Response:  # fmt: skip
-    plan = None
+    plan, chosen = None, ""
     if preview:
         try:
+            chosen = form.described() if form.is_chosen else ""
             plan = form.plan(context.store, dag_id)[1].to_json_document()
         except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
             error = message_of(refusal)
-    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error)
+    return dag_page(
+        context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error, chosen=chosen
+    )
