@@ -636,7 +636,7 @@ class ChosenRuns(Command):
 
     def check(self) -> None:
         if self.items and self.backfill_id is None:
-            raise errors.ITEMS_WITHOUT_BACKFILL()
+            raise errors.ITEMS_WITHOUT_BACKFILL(items=", ".join(self.items[:5]))
         if self.dates and (self.start_date is not None or self.end_date is not None):
             raise errors.DATES_AND_RANGE()
 

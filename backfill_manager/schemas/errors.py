@@ -227,7 +227,7 @@ LATEST_OF_GONE_DAG = _error(
     "the version they had"
 )
 TOO_MANY_RUNS = _error("More than {max} runs are chosen; take a shorter range of dates at once", "end_date")
-ITEMS_WITHOUT_BACKFILL = _error("[items] are those of a backfill; name it with [backfill_id]", "items")
+ITEMS_WITHOUT_BACKFILL = _error("[items] {items} are items of a backfill; name it with [backfill_id]", "items")
 DATES_AND_RANGE = _error(
     "[dates] and [start_date] or [end_date] don't go together; a range in [dates] is FIRST/LAST", "dates"
 )

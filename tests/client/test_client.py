@@ -198,6 +198,26 @@ def test_a_run_is_triggered_marked_and_cleared(
     assert (run.logical_date, run.run_type) == (at, "manual")
 
 
+def test_chosen_items_are_marked_cleared_and_retried(
+    client: Client, manager: InMemoryManager, manager_at_work: AtWork
+) -> None:
+    manager.script = lambda _: Failed("ValueError: no such file", retryable=False)
+    backfill = manager.backfill("weather", days("2013-01-01", 5))
+    manager.drain()
+    plan = client.plan_mark("weather", "success", backfill_id=backfill, items=["1-2", 4])
+    assert (plan.state, plan.summary.runs, plan.summary.by_state) == ("success", 3, {"failed": 3})
+    with manager_at_work():
+        marked = client.mark_runs("weather", "success", backfill_id=backfill, items=[1], wait=60)
+        cleared = client.clear("weather", dates=["2013-01-02/2013-01-03"], wait=60)
+        ended = list(client.watch(backfill))[-1]
+        retried = client.retry_backfill(backfill, items=[4, "5-5"], wait=60)
+    assert [one.state for one in (marked, cleared, retried)] == ["accepted"] * 3
+    assert (ended.failed, ended.success) == (4, 1)
+    assert "runs 2 failed items again" in str(retried.message)
+    with pytest.raises(errors.InvalidInput, match="items.0: must be a number such as 5"):
+        client.retry_backfill(backfill, items=["five"])
+
+
 def test_a_run_in_the_future_is_refused_unless_it_is_allowed(
     client: Client, manager: InMemoryManager, manager_at_work: AtWork
 ) -> None:

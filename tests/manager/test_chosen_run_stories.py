@@ -145,7 +145,7 @@ def test_a_backfill_of_another_dag_and_items_without_runs_are_refused() -> None:
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
-        ({"items": ["1"]}, "items are those of a backfill; name it with backfill_id"),
+        ({"items": ["1"]}, "items 1 are items of a backfill; name it with backfill_id"),
         ({"dates": ["2013-01-01"], "start_date": "2013-01-01"}, "don't go together"),
         ({"dates": ["2013-01-01"] * 2001}, "must be at most 2,000 ranges, not 2,001"),
     ],
