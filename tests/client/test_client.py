@@ -214,7 +214,7 @@ def test_chosen_items_are_marked_cleared_and_retried(
     assert [one.state for one in (marked, cleared, retried)] == ["accepted"] * 3
     assert (ended.failed, ended.success) == (4, 1)
     assert "runs 2 failed items again" in str(retried.message)
-    with pytest.raises(errors.InvalidInput, match="items.0: must be a number such as 5"):
+    with pytest.raises(errors.InvalidInput, match=r"items\.0: must be a number such as 5"):
         client.retry_backfill(backfill, items=["five"])
 
 
