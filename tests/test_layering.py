@@ -36,6 +36,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
                 "yaml_reader",
                 "user_cache",
                 "package_files",
+                "number_ranges",
             },
             {"masking"},
             {"value_rules", "logging"},

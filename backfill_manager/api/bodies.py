@@ -129,6 +129,14 @@ class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # t
     dry_run: bool = Field(default=False, description="Only return what would be cleared.")
 
 
+class MarkRuns(_body_of(commands.MarkRuns, without={"dag_id"})):  # type: ignore[misc]
+    """Runs of a DAG, and the state that they get."""
+
+    model_config = _example(dry_run=True, state="success", dates=["2013-01-05/2013-01-09"])
+
+    dry_run: bool = Field(default=False, description="Only return what would be marked.")
+
+
 class MarkRun(Body):
     """The state that a run, or a task of it, is set to."""
 

@@ -111,11 +111,13 @@ class Client(AbstractContextManager["Client"]):
         return self._submit(_path("backfills", backfill_id, "cancel"), wait, {"let_running_finish": let_running_finish})
 
     def retry_backfill(
-        self, backfill_id: str, *, latest_version: bool = False, downstream: bool = False, wait: float = 0.0
-    ) -> r.RequestDetails:
-        """`latest_version`: with the DAG's current version, not the one that it has; `downstream`: also the backfills downstream
-        of it that failed."""
-        how = {"latest_version": latest_version, "downstream": downstream}
+        self, backfill_id: str, *, items: Sequence[int | str] = (), latest_version: bool = False,
+        downstream: bool = False, wait: float = 0.0,
+    ) -> r.RequestDetails:  # fmt: skip
+        """`items`: only those of its failed items, by number or range (`[3, "5-20"]`); `latest_version`: with the DAG's current
+        version, not the one that it has; `downstream`: also the backfills downstream of it that failed."""
+        how: dict[str, Any] = {"latest_version": latest_version, "downstream": downstream}
+        how |= {"items": list(items)} if items else {}
         return self._submit(_path("backfills", backfill_id, "retry"), wait, how)
 
     def diff_backfill(
@@ -236,6 +238,17 @@ class Client(AbstractContextManager["Client"]):
         """What `clear` would clear."""
         body = _json({**filters, "dry_run": True})
         return r.ClearPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "clear"), body))
+
+    def mark_runs(
+        self, dag_id: str, state: Literal["success", "failed"], *, wait: float = 0.0, **filters: Any
+    ) -> r.RequestDetails:
+        """Sets several runs to a state. `filters`: the fields of `schemas.commands.ChosenRuns`."""
+        return self._submit(_path("dags", dag_id, "mark"), wait, {**filters, "state": state, "dry_run": False})
+
+    def plan_mark(self, dag_id: str, state: Literal["success", "failed"], **filters: Any) -> r.MarkPlan:
+        """What `mark_runs` would do."""
+        body = _json({**filters, "state": state, "dry_run": True})
+        return r.MarkPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "mark"), body))
 
     def import_errors(self) -> Iterator[r.ImportProblem]:
         return self._list(r.ImportProblem, "/import_errors")

@@ -15,6 +15,7 @@ from backfill_manager.manager.tick_context import MoveItems, Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.number_ranges import Ranges
 
 SPLIT_REASON = "its batch failed; retried in halves"
 ENDED_EARLY = "its batch ended early, as a scheduled run had waited for a slot; smaller batches take its intervals"
@@ -50,16 +51,25 @@ def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str)
             changes.put(c.item_ended(item, end_state, reason))
 
 
-def reopen_failed(tick: Tick, live: ActiveBackfill) -> int:
-    """Makes every failed item pending again, in one statement; returns how many."""
-    return _move_all(tick, live, s.FAILED, s.PENDING, "retried")
+def reopen_failed(tick: Tick, live: ActiveBackfill, chosen: Sequence[int] | None = None, ranges: Ranges = ()) -> int:
+    """Makes every failed item pending again, in one statement; returns how many. `chosen`: of the failed items only those
+    with these numbers, which lie in `ranges`."""
+    if chosen is None:
+        return _move_all(tick, live, s.FAILED, s.PENDING, "retried")
+    if not chosen:
+        return 0
+    tick.moves.append(MoveItems(live.row.backfill_id, s.FAILED, s.PENDING, "retried", ranges))
+    return _moved(tick, live, s.FAILED, s.PENDING, len(chosen))
 
 
 def _move_all(tick: Tick, live: ActiveBackfill, was: str, now: str, reason: str) -> int:
     tick.moves.append(MoveItems(live.row.backfill_id, was, now, reason))
-    moved = live.counts[was]
+    return _moved(tick, live, was, now, live.counts[was])
+
+
+def _moved(tick: Tick, live: ActiveBackfill, was: str, now: str, moved: int) -> int:
     live.counts[now] += moved
-    live.counts[was] = 0
+    live.counts[was] -= moved
     live.pending.clear()  # what is pending now is read again, in order
     forget_dependencies(tick.state, live.row.backfill_id)
     return moved

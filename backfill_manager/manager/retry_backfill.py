@@ -1,5 +1,5 @@
 """Retries a backfill that has ended: its failed items run again as part of it, with the version of the DAG that it has or the
-current one; and, when asked, the backfills downstream of it that failed.
+current one, all or those that were chosen; and, when asked, the backfills downstream of it that failed.
 
 Done in one commit of backfills, so that a crash leaves all of it or none; items that were reopened before it are pending, and
 the request is handled again.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.humanise import plural
@@ -18,8 +19,9 @@ from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill
-from backfill_manager.requests.backfill_checks import check_changes_for_dag
+from backfill_manager.model.records import Backfill, BackfillItem
+from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
+from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_row import AUTO, option_of
 from backfill_manager.schemas.commands import UPDATABLE_FIELDS, RetryBackfill
@@ -42,22 +44,48 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     retried = [load_backfill(state, store, rows[0]), *(below if command.downstream else [])]
     if not _has_failed(retried[0]):
         raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
+    chosen, ranges = _chosen_failures(store, rows[0], command) if command.items else (None, ())
     if command.latest_version:  # all are checked before the first is changed
         for live in retried:
             _move_to_current_version(state, store, live)
-    texts = [_retry(state, live, call) for live in retried]
+    texts = [_retry(state, retried[0], call, chosen, ranges), *(_retry(state, live, call) for live in retried[1:])]
     if below and not command.downstream:
         names = ", ".join(f"{live.row.backfill_id} of {live.row.dag_id}" for live in below)
         texts.append(f"downstream of it failed too, and not retried: {names}")
     return backfill_id, "; ".join(texts)
 
 
-def _retry(state: ManagerState, live: ActiveBackfill, call: Call) -> str:
+def _chosen_failures(store: Store, row: Backfill, command: RetryBackfill) -> tuple[list[int], Ranges]:
+    """The failed items of those that the command chooses, and ranges with no other failed item in them. `Refused` if there
+    is none."""
+    wanted = command.ordinals or ()
+    check_items(wanted, row.backfill_id, row.planned)
+    failed = matching(backfill_id=row.backfill_id, state=s.FAILED)
+    there = sorted(store.read_arrow(BackfillItem.TABLE, ["ordinal"], failed)["ordinal"].to_pylist())
+    chosen = [ordinal for ordinal in there if is_in(ordinal, wanted)]
+    again = [*matching(backfill_id=row.backfill_id, state=s.PENDING), Condition("ordinal", "in_ranges", wanted)]
+    if not chosen and not store.count(BackfillItem.TABLE, [], again).get(
+        ()
+    ):  # pending: before a crash, by this request
+        raise errors.NO_CHOSEN_ITEM_FAILED(
+            backfill_id=row.backfill_id, chosen=plural(count_numbers(wanted), "chosen item"),
+            failed=plural(len(there), "failed item"),
+        )  # fmt: skip
+    return chosen, widened(wanted, there)
+
+
+def _retry(
+    state: ManagerState, live: ActiveBackfill, call: Call, chosen: Sequence[int] | None = None, ranges: Ranges = ()
+) -> str:
+    """`chosen`: only these of its failed items, which lie in `ranges`."""
     row = live.row
     state.backfills[row.backfill_id] = live
-    state.put(c.backfill_reopened(row).evolve(is_cancelled=False, reason=None, changed_by=call.id))
-    items = plural(reopen_failed(call.tick, live), "failed item")
+    items = plural(reopen_failed(call.tick, live, chosen, ranges), "failed item")
+    left = live.counts[s.FAILED]  # of which `stop_on_failure` counts none
+    again = c.backfill_reopened(row).evolve(is_cancelled=False, reason=None, changed_by=call.id)
+    state.put(again.evolve(failed_when_resumed=left))
     text = f"backfill {row.backfill_id} runs {items} again with version {row.dag_version} of {row.dag_id}"
+    text += f" and leaves {plural(left, 'failed item')} as {'it is' if left == 1 else 'they are'}" if left else ""
     dag = state.catalog.dags.get(row.dag_id)
     if dag is None or dag.current_version == row.dag_version:
         return text

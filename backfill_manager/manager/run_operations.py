@@ -9,7 +9,7 @@ response has them handled twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -34,6 +34,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
+from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.requests.run_params import check_conf
@@ -52,6 +53,14 @@ class _Clearing:
 
 
 @dataclass
+class _Marking:
+    """A mark of several runs under way."""
+
+    plan: MarkPlan
+    runs: list[RunKey]  # that are still to be marked
+
+
+@dataclass
 class _FoundRun:
     """A run that a command concerns: `live`, or finished and as the tables have it."""
 
@@ -66,9 +75,11 @@ class RunOperations:
     def __init__(self, state: ManagerState, store: Store) -> None:
         self._state, self._store = state, store
         self._clearing: dict[str, _Clearing] = {}  # by request, while something is being stopped
+        self._marking: dict[str, _Marking] = {}
         self.handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = {
             commands.TriggerDag: self._trigger, commands.RunTask: self._run_task, commands.CancelRun: self._cancel_run,
-            commands.MarkRun: self._mark_run, commands.MarkTask: self._mark_task, commands.NoteRun: self._note_run,
+            commands.MarkRun: self._mark_run, commands.MarkRuns: self._mark_runs, commands.MarkTask: self._mark_task,
+            commands.NoteRun: self._note_run,
             commands.ClearTasksPayload: self._clear, commands.RetryBackfill: self._retry,
         }  # fmt: skip
 
@@ -145,27 +156,67 @@ class RunOperations:
         raise Refused(f"Run {run_id} had finished before it could be cancelled.")
 
     def _mark_run(self, command: commands.MarkRun, call: Call) -> Answer | None:
-        found = self._find((command.dag_id, command.run_id))
-        reason = f"marked {command.state} by {call.by}"
+        if not self._mark(self._find((command.dag_id, command.run_id)), command.state, call):
+            return None
+        return command.run_id, f"run {command.run_id} is marked {command.state}"
+
+    def _mark_runs(self, command: commands.MarkRuns, call: Call) -> Answer | None:
+        if call.id not in self._marking:
+            planned = plan_mark(self._store, command, self._state.catalog.dags)
+            keys = [run.key for run in (*planned.runs, *self._half_marked(planned.unchanged))]
+            self._marking[call.id] = _Marking(planned, keys)
+        marking = self._marking[call.id]
+        loaded = self._load(marking.runs)
+        found = [self._find(key, loaded) for key in marking.runs]
+        # In the meantime another run may have taken the place of one, or it was reverted.
+        left = [one for one in found if _may_reopen(one.row) and not self._mark(one, command.state, call)]
+        marking.runs = [one.row.key for one in left]
+        if left:
+            return None
+        del self._marking[call.id]
+        summary = marking.plan.summary
+        before = f"; {plural(n, 'run')} had that state before" if (n := summary["unchanged"]) else ""
+        marked = f"{plural(summary['runs'], 'run')} {'is' if summary['runs'] == 1 else 'are'}"
+        return command.dag_id, f"{marked} marked {command.state}{before}"
+
+    def _half_marked(self, runs: Sequence[DagRun]) -> Iterator[DagRun]:
+        """Those of these marked runs from which the states of items or of the backfill are still to be derived: a crash may
+        have come between them."""
+        loaded = self._load(run.key for run in runs)
+        of_backfill: dict[str, DagRun] = {}
+        for run in runs:
+            if run.backfill_id is not None:
+                of_backfill.setdefault(run.backfill_id, run)
+                if any(item.state != run.state for item in loaded.items[run.backfill_id, run.run_id]):
+                    yield run
+        for row in self._store.read(Backfill, matching(backfill_id=list(of_backfill))) if of_backfill else ():
+            counts = self._store.count(BackfillItem.TABLE, ["state"], matching(backfill_id=row.backfill_id))
+            ended_well = not counts.get((s.FAILED,)) and not counts.get((s.CANCELLED,))
+            if row.state in (s.SUCCESS, s.FAILED) and ended_well != (row.state == s.SUCCESS):
+                yield of_backfill[row.backfill_id]
+
+    def _mark(self, found: _FoundRun, state: str, call: Call) -> bool:
+        """Sets a run to `success` or `failed`; False while its tasks are being stopped."""
+        reason = f"marked {state} by {call.by}"
         if found.live and call.tick.cancel(found.tasks.values(), reason):
             for ti in list(found.tasks.values()):
                 if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:  # so that nothing starts meanwhile
-                    new_state = s.SKIPPED if found.spec.is_callback(ti.task_id) else command.state
+                    new_state = s.SKIPPED if found.spec.is_callback(ti.task_id) else state
                     self._state.put(c.marked(ti, new_state, call.now, reason))
-            return None
+            return False
         run = self._active(found)
         kept = s.TASK_FINISHED - {s.CANCELLED}
-        if command.state == s.SUCCESS:
+        if state == s.SUCCESS:
             kept = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
         for ti in run.own_tasks:
             if ti.state not in kept:
-                self._state.put(c.marked(ti, command.state, call.now, reason))
+                self._state.put(c.marked(ti, state, call.now, reason))
         self._skip_callbacks(run, run.tasks, call, reason)
-        if command.state == s.FAILED and not any(ti.state == s.FAILED for ti in run.own_tasks):
+        if state == s.FAILED and not any(ti.state == s.FAILED for ti in run.own_tasks):
             for task_id in run.spec.leaves:
                 if task_id in run.selected:
                     self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))
-        return command.run_id, f"run {command.run_id} is marked {command.state}"
+        return True
 
     def _mark_task(self, command: commands.MarkTask, call: Call) -> Answer | None:
         found = self._find((command.dag_id, command.run_id))

@@ -12,6 +12,7 @@ from backfill_manager.execution.revert import WrittenTable
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, RunKey, TaskInstance
+from backfill_manager.number_ranges import Ranges
 from backfill_manager.schemas.commands import CreateBackfill
 
 
@@ -60,13 +61,14 @@ class RevertJob:
 
 
 class MoveItems(NamedTuple):
-    """All items of a backfill in the state `was` get this state: one statement, however many they are. Done as part of the
-    commit, before the rows of the tick."""
+    """All items of a backfill in the state `was` (of these ordinals) get this state: one statement, however many they are.
+    Done as part of the commit, before the rows of the tick."""
 
     backfill_id: str
     was: str
     state: str
     reason: str
+    ordinals: Ranges | None = None
 
 
 @dataclass

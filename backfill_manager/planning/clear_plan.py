@@ -1,7 +1,6 @@
 """Plans a clear: the runs and task instances that it touches, one value that is shown before it is done.
 
-Runs: of every type, current ones (neither overridden nor reverted), by logical date; an `external` run only when it is named,
-and a run without a date only when no dates are given. Tasks: by expression, with those upstream or downstream in the version that
+Runs: those that `chosen_runs` reads. Tasks: by expression, with those upstream or downstream in the version that
 the run has, and with their callbacks (a callback alone only by its whole id). Of those, finished ones are set back, live ones are
 stopped first, and one that never started in a live run is left as it is: it will run anyhow.
 
@@ -13,30 +12,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import parse_end, parse_start
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.timeline import OF_TIMELINE
+from backfill_manager.planning.chosen_runs import described_dates, read_chosen_runs, spans_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.regex import searcher
 from backfill_manager.store.base import Condition, Store, matching
 
-MAX_RUNS: Final = 100_000  # of one clear
 STOPPED_FIRST: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 HAS_FAILED: Final = frozenset({s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED})
 _RUNS_PER_READ: Final = 500  # whose tasks are read together
 
 SpecOf = Callable[[str, int], DagSpec]
-Dates = tuple[datetime | None, datetime | None]
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], sp
     """
     command.check()
     chosen = chosen_dags(command, dags)
-    runs = _read_runs(store, command, chosen)
+    runs = read_chosen_runs(store, command, chosen)
     _check_runs(store, command, chosen, runs)
     specs = {version: spec_of(*version) for version in sorted({_version_of(run) for run in runs})}
     tasks = {version: tasks_to_clear(command, spec) for version, spec in specs.items()}
@@ -130,16 +125,6 @@ def chosen_dags(command: ClearTasks, dags: Mapping[str, DagRow]) -> list[DagRow]
     if command.latest_version and gone:
         raise errors.LATEST_OF_GONE_DAG(dag_id=gone[0])
     return chosen
-
-
-def dates_of(command: ClearTasks, dag: DagRow) -> Dates:
-    """The ends of the range, read in the DAG's zone; a date alone as the end is its whole day. `InvalidInput` for what is
-    no date, or the wrong way round."""
-    start = None if command.start_date is None else parse_start(command.start_date, dag.timezone, name="start_date")
-    end = None if command.end_date is None else parse_end(command.end_date, dag.timezone, name="end_date")
-    if start is not None and end is not None and start > end:
-        raise errors.RANGE_REVERSED(start=command.start_date, end=command.end_date)
-    return start, end
 
 
 def tasks_to_clear(command: ClearTasks, spec: DagSpec) -> frozenset[str]:
@@ -199,27 +184,6 @@ def failed_and_after(spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> list[DagRun]:
-    """Current runs by DAG and logical date; those without a date come last."""
-    by_dates: dict[Dates, list[str]] = {}  # DAGs of one zone are read at once
-    for dag in dags:
-        by_dates.setdefault(dates_of(command, dag), []).append(dag.dag_id)
-    runs: list[DagRun] = []
-    for (start, end), dag_ids in by_dates.items():
-        where = [*matching(dag_id=dag_ids, run_id=command.run_ids), Condition("state", "!=", s.OVERRIDDEN)]
-        where.append(Condition("reverted_at", "is_null"))
-        if start is not None:
-            where.append(Condition("logical_date", ">=", start))
-        if end is not None:
-            where.append(Condition("logical_date", "<=", end))
-        if not command.run_ids:
-            where.append(OF_TIMELINE)
-        runs += store.read(DagRun, where, limit=MAX_RUNS + 1 - len(runs))
-    if len(runs) > MAX_RUNS:
-        raise errors.TOO_MANY_RUNS(max=f"{MAX_RUNS:,}")
-    return sorted(runs, key=lambda run: (run.dag_id, run.logical_date is None, run.logical_date, run.run_seq))
-
-
 def _read_tasks(
     store: Store, in_states: frozenset[str], runs: Sequence[DagRun]
 ) -> dict[tuple[Any, ...], list[TaskInstance]]:
@@ -251,15 +215,15 @@ def _check_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow], runs:
         none = f"No DAG that matches {command.dag_id!r} has ever run" if command.is_regex else dag
         first = next((dag.dag_id for dag in dags if dag.is_active), None)
         if first is None:
-            raise errors.NEVER_RAN_AND_GONE(none=none, between=_between(command))
+            raise errors.NEVER_RAN_AND_GONE(none=none, between=described_dates(command))
         ends = {"start": command.start_date or "T", "end": command.end_date or "T"}
-        raise errors.NEVER_RAN(none=none, between=_between(command), dag_id=first, **ends)
+        raise errors.NEVER_RAN(none=none, between=described_dates(command), dag_id=first, **ends)
 
 
 def _check_batches(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> None:
     """A run that took several intervals has the logical date of its first: the dates after it did run, with it."""
     for dag in dags:
-        start, _ = dates_of(command, dag)
+        start = spans_of(command, dag)[0][0]
         if start is None:
             continue
         where = [
@@ -268,7 +232,9 @@ def _check_batches(store: Store, command: ClearTasks, dags: Sequence[DagRow]) ->
         ]  # fmt: skip
         if batch := store.first(DagRun, where):
             first = format_instant(batch.logical_date)
-            raise errors.PART_OF_A_BATCH(between=_between(command), run_id=batch.run_id, items=batch.items, start=first)
+            raise errors.PART_OF_A_BATCH(
+                between=described_dates(command), run_id=batch.run_id, items=batch.items, start=first
+            )
 
 
 def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_id: str) -> Exception:
@@ -281,7 +247,7 @@ def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_
         return errors.CLEAR_OVERRIDDEN(run_id=run_id, by=there.overridden_by)
     if there.reverted_at is not None:
         return errors.CLEAR_REVERTED(run_id=run_id)
-    return errors.RUN_OUT_OF_RANGE(run_id=run_id, between=_between(command))
+    return errors.RUN_OUT_OF_RANGE(run_id=run_id, between=described_dates(command))
 
 
 def _no_task_matches(command: ClearTasks, specs: Iterable[DagSpec]) -> BackfillManagerError:
@@ -295,11 +261,4 @@ def _no_task(command: ClearTasks, runs: int) -> BackfillManagerError:
     of = "" if command.tasks is None else f", of those that match {command.tasks!r},"
     those = "the one run" if runs == 1 else f"any of the {runs:,} runs"
     dags = f"any DAG that matches {command.dag_id!r}" if command.is_regex else f"DAG {command.dag_id!r}"
-    return errors.NO_TASK_STARTED(of=of, what=what, runs=those, dags=dags, between=_between(command))
-
-
-def _between(command: ClearTasks) -> str:
-    start, end = command.start_date, command.end_date
-    if start and end:
-        return f" between {start} and {end}"
-    return f" from {start} on" if start else f" up to {end}" if end else ""
+    return errors.NO_TASK_STARTED(of=of, what=what, runs=those, dags=dags, between=described_dates(command))

@@ -25,7 +25,7 @@ def grid(
 ) -> dict[str, Any]:  # fmt: skip
     """`runs` oldest first, each a run as everywhere with `cells`: task id -> state, tries, times. `tasks` are the rows:
     those of the current definition in its order, then those that only older runs had (not `is_current`). `older` says
-    where the next page begins (`before_date` or `before_seq`), or is None.
+    where the next page begins (`before_date` or `before_seq`), or is None; `numbers` are the runs' `run_seq` by id.
 
     By `date`: the runs in the timeline, newest dates. `made`: all runs, the last made (also overridden ones,
     and those by partition key).
@@ -46,6 +46,7 @@ def grid(
         "runs": [{**run_view(run), "cells": cells.get(run.run_id, {})} for run in shown],
         "tasks": [{"task_id": one, "is_current": one in current} for one in [*current, *gone]],
         "older": _cursor(shown[0], by_date) if more else None,
+        "numbers": {run.run_id: run.run_seq for run in shown},
     }
 
 

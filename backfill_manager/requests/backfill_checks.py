@@ -17,10 +17,11 @@ from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date, timetable_of
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
-from backfill_manager.humanise import name_list
+from backfill_manager.humanise import name_list, plural
 from backfill_manager.masking import mask_values
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
+from backfill_manager.number_ranges import Ranges, range_texts
 from backfill_manager.planning.backfill_range import MAX_ITEMS, NOTHING_TO_BATCH, ON_SCHEDULE, read_range, with_defaults
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.requests.run_params import check_conf
@@ -281,3 +282,10 @@ def _check_plan(timetable: Timetable, start: datetime, end: datetime) -> None:
     items = timetable.estimate_count(start, end)
     if items > MAX_ITEMS:
         raise errors.TOO_MANY_INTERVALS(count=f"{items:,}", max=f"{MAX_ITEMS:,}")
+
+
+def check_items(chosen: Ranges, backfill_id: str, planned: int) -> None:
+    """`InvalidInput` for numbers that no item of the backfill has."""
+    if chosen and chosen[-1][1] > planned:
+        (beyond,) = range_texts(chosen[-1:])
+        raise errors.NO_SUCH_ITEM(item=beyond, backfill_id=backfill_id, planned=plural(planned, "item"))

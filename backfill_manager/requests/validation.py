@@ -6,9 +6,9 @@ The CLI, the API and the pages call these before they send a request; the manage
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
@@ -19,7 +19,9 @@ from backfill_manager.masking import MASK, mask_text, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.planning.backfill_range import with_settled_ends
+from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.backfill_settings import settings_now
+from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.bundles import find_bundle, list_bundles
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
 from backfill_manager.queries.runs import find_run
@@ -32,14 +34,17 @@ from backfill_manager.schemas.commands import (
     CHECKED_TOGETHER,
     ClearTasks,
     CreateBackfill,
+    MarkRuns,
     NoteBackfill,
     NoteRun,
+    RetryBackfill,
     check_sizes,
 )
 from backfill_manager.settings import Settings
-from backfill_manager.store.base import Store
+from backfill_manager.store.base import Store, matching
 
 Payload = dict[str, Any]
+Chosen = TypeVar("Chosen", ClearTasks, MarkRuns)
 
 
 def _pools(store: Store, settings: Settings) -> list[str]:
@@ -132,8 +137,11 @@ def reverted_backfill(backfill: Mapping[str, Any], *, dry_run: bool) -> Payload:
     return {"backfill_id": backfill_id, "dry_run": dry_run}
 
 
-def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Payload:
+def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool, items: Sequence[str] = ()) -> Payload:
+    """`items`: the numbers of those that are to be retried, if not all that failed."""
     backfill_id, state = backfill["backfill_id"], backfill["state"]
+    command = RetryBackfill.parse({"backfill_id": backfill_id, "items": tuple(items)})
+    backfill_checks.check_items(command.ordinals or (), backfill_id, backfill["planned"])
     if latest_version and state not in states.BACKFILL_FINISHED:
         raise errors.BACKFILL_KEEPS_VERSION(
             backfill_id=backfill_id, state=state, version=backfill["dag_version"], dag_id=backfill["dag_id"]
@@ -142,7 +150,7 @@ def retried_backfill(backfill: Mapping[str, Any], *, latest_version: bool) -> Pa
         raise errors.BACKFILL_NOT_ENDED(backfill_id=backfill_id, state=state)
     if state == states.SUCCESS:
         raise errors.NOTHING_TO_RETRY(backfill_id=backfill_id)
-    return {"backfill_id": backfill_id}
+    return {"backfill_id": backfill_id} | ({"items": list(command.items)} if items else {})
 
 
 def known_bundle(store: Store, settings: Settings, name: str) -> str:
@@ -206,6 +214,13 @@ def marked_run(run: DagRun, state: str) -> Payload:
     return {"dag_id": run.dag_id, "run_id": run.run_id, "state": state}
 
 
+def marked_runs(store: Store, command: MarkRuns) -> tuple[MarkRuns, MarkPlan]:
+    """The command with whole ids, and what it would do."""
+    command.check()
+    known = with_whole_ids(store, command)
+    return known, plan_mark(store, known, all_dags(store))
+
+
 def marked_task(store: Store, run: DagRun, task_id: str, state: str) -> Payload:
     _refuse_kept(run)
     find_task_instance(store, run, task_id)
@@ -247,14 +262,21 @@ def _refuse_kept(run: DagRun) -> None:
         raise errors.RUN_REVERTED(run_id=run.run_id)
 
 
-def with_whole_run_ids(store: Store, command: ClearTasks) -> ClearTasks:
-    """Runs may be named by a prefix of their id, a logical date, or `latest`."""
+def with_whole_ids(store: Store, command: Chosen) -> Chosen:
+    """Runs may be named by a prefix of their id, a logical date, or `latest`; the backfill by a prefix, or `latest`."""
+    if command.backfill_id is not None:
+        backfill = find_backfill(store, command.backfill_id)
+        backfill_checks.check_items(command.ordinals or (), backfill["backfill_id"], backfill["planned"])
+        command = command.evolve(backfill_id=backfill["backfill_id"])
     if not command.run_ids:
         return command
-    dag_id = None if command.is_regex else command.dag_id
+    dag_id = None if isinstance(command, ClearTasks) and command.is_regex else command.dag_id
     if dag_id is not None and dag_id not in (known := all_dags(store)):
         raise NotFound("DAG", dag_id, known, hint="see_dags")
-    ids = (_whole_run_id(store, id_or_prefix, dag_id) for id_or_prefix in command.run_ids)
+    whole = (
+        {run.run_id for run in store.read(DagRun, matching(dag_id=dag_id, run_id=command.run_ids))} if dag_id else ()
+    )
+    ids = (one if one in whole else _whole_run_id(store, one, dag_id) for one in command.run_ids)
     return command.evolve(run_ids=tuple(dict.fromkeys(ids)))
 
 

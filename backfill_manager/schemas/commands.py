@@ -25,6 +25,7 @@ from typing_extensions import Self
 
 from backfill_manager.clock import INSTANT_FORM, format_instant, parse_instant
 from backfill_manager.errors import InvalidInput, nearest, shorten
+from backfill_manager.number_ranges import RANGE_PATTERN, Ranges, read_range, read_ranges
 from backfill_manager.schemas import errors, kinds
 from backfill_manager.schemas.errors import invalid_input
 from backfill_manager.schemas.fields import DeclaredField, Option, fields_of, option
@@ -43,6 +44,7 @@ MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or
 MAX_PARTITION_KEY_LENGTH: Final = 1000
 MAX_DEPTH: Final = 50  # levels of JSON from outside
 MAX_NOTE_LENGTH: Final = 4000
+MAX_RANGES: Final = 2000  # of items or dates that are selected; a range may be as long as the backfill
 MAX_BYTES: Final = 65_536  # of run parameters, and of overrides, as JSON text in UTF-8: they are kept with every run
 
 Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale", "outdated"]
@@ -79,6 +81,22 @@ def _read_nice(value: Any) -> Any:
     if not re.fullmatch(r"none|[0-9]{1,2}", value):
         raise ValueError(f"must be 0 to {MAX_NICE}, or `none`, not {value[:60]!r}")
     return None if value == "none" else int(value)
+
+
+def _read_item_range(value: Any) -> Any:
+    if type(value) is int:
+        value = str(value)
+    if isinstance(value, str):
+        first, _ = read_range(value)  # or what is wrong with it
+        if first < 1:
+            raise ValueError(f"must not be below 1, the number of the first item, not {value[:40]!r}")
+    return value
+
+
+def _few_ranges(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(values) > MAX_RANGES:
+        raise ValueError(f"must be at most {MAX_RANGES:,} ranges, not {len(values):,}; choose fewer, longer ones")
+    return values
 
 
 def _read_batch(value: Any) -> Any:
@@ -133,6 +151,7 @@ Hours = Annotated[
     _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),
     Field(max_length=20),
 ]
+_ITEM_RANGE_PATTERN: Final = f"^{RANGE_PATTERN}$"
 _MEMORY_TEXT: Final = {"type": "string", "pattern": f"^(none|{MEMORY_PATTERN})$"}
 _MEMORY_SCHEMA: Final = {"type": "integer", "minimum": MIN_MEMORY_MB, "maximum": MAX_MEMORY_MB}
 MemoryLimit = Annotated[
@@ -145,6 +164,14 @@ Nice = Annotated[
     Annotated[int, Field(ge=0, le=MAX_NICE)] | None,
     BeforeValidator(_read_nice),
     WithJsonSchema({"anyOf": [_NICE_SCHEMA, {"type": "string", "pattern": "^(none|[0-9]{1,2})$"}, {"type": "null"}]}),
+]
+ItemRange = Annotated[
+    str,
+    BeforeValidator(_read_item_range),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _ITEM_RANGE_PATTERN}]}),
+]
+ItemRanges = Annotated[
+    tuple[ItemRange, ...], AfterValidator(_few_ranges), Field(json_schema_extra={"maxItems": MAX_RANGES})
 ]
 JsonObject = dict[str, Any]
 Date = TypeVar("Date")
@@ -447,6 +474,15 @@ class RetryBackfill(_OfBackfill, kind=kinds.BACKFILL_RETRY):
     downstream: bool = option(
         False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
     )
+    items: ItemRanges = option(
+        (), "Only those of its failed items that have this number, or a number of this range (5-20).", "--item",
+        metavar="N|N-M", none="all that failed", strict=False,
+    )  # fmt: skip
+
+    @property
+    def ordinals(self) -> Ranges | None:
+        """Of the chosen items; None: all of them."""
+        return read_ranges(self.items) if self.items else None
 
 
 class DiffBackfill(_OfBackfill, kind=kinds.BACKFILL_DIFF):
@@ -590,12 +626,10 @@ class RunTask(_OfDag, kind=kinds.TASK_RUN):
         check_sizes(conf=self.conf)
 
 
-class ClearTasks(Command):
-    """Which finished task instances run again. Without dates, tasks or runs: all of them. Dates are text, because an
-    expression may choose DAGs in several time zones, and a date without an offset is in each DAG's own."""
+class ChosenRuns(Command):
+    """Runs that a command is about. Dates are text, because an expression may choose DAGs in several time zones, and a date
+    without an offset is in each DAG's own."""
 
-    dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
-    is_regex: bool = option(False, "The DAG is a regular expression.", "--dag-regex", "-R", label="Regular expression")
     start_date: Text | None = option(
         None, "Runs of this logical date or later.", "--from", "-s", label="From", metavar="T"
     )
@@ -606,6 +640,46 @@ class ClearTasks(Command):
     run_ids: tuple[Text, ...] = option(
         (), "Only these runs, of any kind.", "--run", label="Runs", metavar="RUN", strict=False
     )
+    dates: Annotated[tuple[Text, ...], AfterValidator(_few_ranges)] = option(
+        (), "Only runs of this logical date, or of a range of them (2013-01-05/2013-01-09, inclusive); a date alone is its "
+        "whole day.", "--date", metavar="T|T/T", strict=False,
+    )  # fmt: skip
+    backfill_id: Id | None = option(None, "Only runs of this backfill.", "--backfill", metavar="ID", label="Backfill")
+    items: ItemRanges = option(
+        (), "Of the backfill: only the runs of the items with this number, or a number of this range (5-20).", "--item",
+        metavar="N|N-M", strict=False,
+    )  # fmt: skip
+
+    @property
+    def ordinals(self) -> Ranges | None:
+        """Of the chosen items; None: whatever items."""
+        return read_ranges(self.items) if self.items else None
+
+    def to_payload(self) -> JsonObject:
+        """Without what was added after other releases, unless it says something: they don't know it."""
+        return {name: value for name, value in super().to_payload().items() if value or name not in _CHOSEN_SINCE}
+
+    def check(self) -> None:
+        if self.items and self.backfill_id is None:
+            raise errors.ITEMS_WITHOUT_BACKFILL(items=", ".join(self.items[:5]))
+        if self.dates and (self.start_date is not None or self.end_date is not None):
+            raise errors.DATES_AND_RANGE()
+
+
+_CHOSEN_SINCE: Final = frozenset({"dates", "backfill_id", "items"})
+
+
+class MarkRuns(ChosenRuns, _OfDag, kind=kinds.RUNS_MARK):
+    """Sets the chosen runs of a DAG to a state; those that are in it already stay as they are."""
+
+    state: Literal["success", "failed"] = Field(description="The state they get.")
+
+
+class ClearTasks(ChosenRuns):
+    """Which finished task instances run again. Without dates, tasks or runs: all of them."""
+
+    dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
+    is_regex: bool = option(False, "The DAG is a regular expression.", "--dag-regex", "-R", label="Regular expression")
     tasks: Regex | None = option(
         None, "Only tasks whose id matches this regular expression.", "--tasks", "-t", metavar="REGEX"
     )
@@ -620,13 +694,14 @@ class ClearTasks(Command):
     latest_version: bool = option(False, "Run them with the DAG's current version, not the one they had.")
 
     def to_payload(self) -> JsonObject:
-        return {_CLEAR_PAYLOAD.get(name, name): value for name, value in self.model_dump(mode="json").items()}
+        return {_CLEAR_PAYLOAD.get(name, name): value for name, value in super().to_payload().items()}
 
     @classmethod
     def from_payload(cls, values: Mapping[str, Any]) -> Self:
         return cls.parse(_read_clear(values))
 
     def check(self) -> None:
+        super().check()
         if self.only_failed and self.only_running:
             raise errors.ONLY_FAILED_AND_RUNNING()
         if self.is_regex:
@@ -721,6 +796,12 @@ MAY_BE_LEFT_OUT: Final = frozenset(
         "table",
         "partial",
         "rebase",
+        "items",
+        "dates",
+        "start_date",
+        "end_date",
+        "run_ids",
+        "backfill_id",
     }
 )
 

@@ -191,6 +191,8 @@ REVERT_MEETS_RUN = _refused(
 )
 ALREADY_REVERTED = _refused("{what} was reverted already{when}.")
 WROTE_NO_TABLE = _refused("{what} has written no Delta table that is known: there is nothing to revert.")
+NO_SUCH_ITEM = _error("[items] {item}: backfill {backfill_id} has {planned}, with the numbers from 1 on", "items")
+NO_CHOSEN_ITEM_FAILED = _refused("None of the {chosen} of backfill {backfill_id} has failed; it has {failed}.")
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")
@@ -224,7 +226,20 @@ LATEST_OF_GONE_DAG = _error(
     "[latest_version]: DAG {dag_id!r} is gone, so there is no later version to move to; without it, its runs are cleared with "
     "the version they had"
 )
-TOO_MANY_RUNS = _error("More than {max} runs are chosen; clear a shorter range of dates at once", "end_date")
+TOO_MANY_RUNS = _error("More than {max} runs are chosen; take a shorter range of dates at once", "end_date")
+ITEMS_WITHOUT_BACKFILL = _error("[items] {items} are items of a backfill; name it with [backfill_id]", "items")
+DATES_AND_RANGE = _error(
+    "[dates] and [start_date] or [end_date] don't go together; a range in [dates] is FIRST/LAST", "dates"
+)
+DATES_REVERSED = _error("[dates] {range} is the wrong way round; the earlier date comes first", "dates")
+NO_BACKFILL_TO_CHOOSE_FROM = _error("there is no backfill {backfill_id!r}", "backfill_id")
+BACKFILL_OF_OTHER_DAG = _error(
+    "backfill {backfill_id} is one of DAG {dag_id!r}; its runs are chosen with that DAG", "backfill_id"
+)
+ITEMS_WITHOUT_RUN = _error("none of the items {items} of backfill {backfill_id} has a run yet", "items")
+NO_RUN_TO_MARK = _error(
+    "DAG {dag_id!r} has no run{between} to mark; what never ran is run by a backfill, or by one with [mark_success]"
+)
 NEVER_RAN = _error("{none}{between}, and what never ran can't be cleared", hint="create_backfill")
 NEVER_RAN_AND_GONE = _error(
     "{none}{between}, and what never ran can't be cleared; nor can it run any more, as no bundle defines it now"

@@ -34,6 +34,7 @@ BUNDLE_DEACTIVATE: Final = "bundle.deactivate"
 DAG_TRIGGER: Final = "dag.trigger"  # answered with the run's id as object_id
 RUN_CANCEL: Final = "run.cancel"
 RUN_MARK: Final = "run.mark"
+RUNS_MARK: Final = "runs.mark"
 TASK_RUN: Final = "task.run"  # answered with the external run's id as object_id
 TASK_MARK: Final = "task.mark"
 TASKS_CLEAR: Final = "tasks.clear"

@@ -704,6 +704,34 @@ class ClearPlan(Resource):
     )
 
 
+class MarkedRun(Resource):
+    """A run that is marked."""
+
+    dag_id: str = Field(description="Its DAG.")
+    run_id: str = Field(description="Its id.")
+    state: RunState = Field(description="That it has now.")
+    run_type: RunType = Field(description="What created it.")
+    logical_date: Instant | None = Field(description="The date that it stands for; null of a partition.")
+    partition_key: str | None = Field(description="Null of a date.")
+
+
+class MarkSummary(Resource):
+    """How many runs a mark would touch."""
+
+    runs: int = Field(description="That get the state.")
+    unchanged: int = Field(description="That have the state already, and stay as they are.")
+    running: int = Field(description="Of the runs: those that are queued or running, and stopped first.")
+    by_state: dict[str, int] = Field(description="The runs by the state that they have now.")
+
+
+class MarkPlan(Resource):
+    """What a mark of several runs would touch."""
+
+    state: Literal["success", "failed"] = Field(description="The state that the runs get.")
+    runs: tuple[MarkedRun, ...] = Field(description="By logical date.")
+    summary: MarkSummary = Field(description="How many they are.")
+
+
 class ManagerStatus(Resource):
     """The manager of a term."""
 

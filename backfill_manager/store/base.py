@@ -17,6 +17,7 @@ from backfill_manager.errors import LostLease
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Record, Request
 from backfill_manager.model.transitions import Changes
+from backfill_manager.number_ranges import Ranges
 from backfill_manager.store.uri import canonical_place
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from backfill_manager.store.whole_tables import PinnedTables
 
 R = TypeVar("R", bound=Record)
-Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than"]
+Operator = Literal[
+    "=", "!=", "<", "<=", ">", ">=", "in", "is_null", "not_null", "starts_with", "shorter_than", "in_ranges"
+]
 # Parents are committed after their children; a child whose parent never came is an orphan of a tick that broke off.
 CHILDREN: Final[Mapping[str, tuple[str, ...]]] = {
     "dag_run": ("task_instance", "task_try", "table_access", "check_result", "task_log"),
@@ -36,7 +39,7 @@ CHILDREN: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True)
 class Condition:
     """`Condition("state", "in", ("queued", "running"))`. A comparison with a null column is not true, as in SQL.
-    `shorter_than` compares the number of characters of a text."""
+    `shorter_than` compares the number of characters of a text; the value of `in_ranges` are `number_ranges.Ranges`."""
 
     column: str
     operator: Operator
@@ -51,6 +54,12 @@ def matching(**values: Any) -> list[Condition]:
         for column, value in values.items()
         if value is not None and value not in ((), [])
     ]
+
+
+def items_to_move(backfill_id: str, state: str, ordinals: Ranges | None) -> list[Condition]:
+    """The items of a backfill in a state, of these ordinals (None: all)."""
+    of_ordinals = [] if ordinals is None else [Condition("ordinal", "in_ranges", ordinals)]
+    return [*matching(backfill_id=backfill_id, state=state), *of_ordinals]
 
 
 @dataclass(frozen=True)
@@ -222,9 +231,9 @@ class Leader(ABC):
         attempt left under the same backfill id are replaced."""
 
     @abstractmethod
-    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
-        """Every item of this backfill in the state `was` takes `state`, with the reason, in one statement: there may be a
-        million of them. `LostLease` as in `commit`."""
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str, ordinals: Ranges | None = None) -> None:
+        """Every item of this backfill in the state `was` (of these ordinals) takes `state`, with the reason, in one
+        statement: there may be a million of them. `LostLease` as in `commit`."""
 
     @abstractmethod
     def delete(self, table: str, where: Sequence[Condition]) -> None:

@@ -29,7 +29,18 @@ from backfill_manager.model.records import (
     columns,
 )  # fmt: skip
 from backfill_manager.model.transitions import Changes
-from backfill_manager.store.base import CHILDREN, ChangedTables, Condition, Finding, Leader, R, Store, Term
+from backfill_manager.number_ranges import Ranges
+from backfill_manager.store.base import (
+    CHILDREN,
+    ChangedTables,
+    Condition,
+    Finding,
+    Leader,
+    R,
+    Store,
+    Term,
+    items_to_move,
+)
 from backfill_manager.store.filters import checked, known_columns, orders, record_of, records_of
 from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
 from backfill_manager.store.sql_guard import single_query, tables_named, with_view
@@ -377,6 +388,7 @@ class DeltaLeader(Leader):
         else:
             self._writer.delete(table, conditions)
 
-    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
-        where = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
-        self._writer.update(BackfillItem.TABLE, where, {"state": state, "reason": reason})
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str, ordinals: Ranges | None = None) -> None:
+        conditions = checked(BackfillItem, items_to_move(backfill_id, was, ordinals))
+        if conditions is not None:
+            self._writer.update(BackfillItem.TABLE, conditions, {"state": state, "reason": reason})

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.model.records import TABLES, Record, columns
+from backfill_manager.number_ranges import is_in
 from backfill_manager.store.base import Condition, R
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -24,6 +25,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "in": lambda a, b: a in b,
     "starts_with": lambda a, b: a.startswith(b),
     "shorter_than": lambda a, b: len(a) < b,
+    "in_ranges": is_in,
 }
 
 
@@ -62,7 +64,7 @@ def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition]
         if condition.operator not in COMPARISONS:
             known = ", ".join([*COMPARISONS, "is_null", "not_null"])
             raise InvalidInput(f"{condition.operator!r} is not a condition; one of {known}")
-        many = condition.operator == "in"
+        many = condition.operator in ("in", "in_ranges")
         values = [v for v in (condition.value if many else (condition.value,)) if v is not None]
         if not values:
             return None
@@ -75,6 +77,10 @@ def checked(record: type[Record], where: Sequence[Condition]) -> list[Condition]
 def _check_type(record: type[Record], condition: Condition, value: Any) -> None:
     kind, _ = columns(record)[condition.column]
     column = f"{record.TABLE}.{condition.column}"
+    if condition.operator == "in_ranges":
+        if kind is int and [type(one) for one in value] == [int, int]:
+            return
+        raise InvalidInput(f"{column} is compared with the range {value!r}, which is not one of whole numbers")
     if condition.operator == "shorter_than":
         if kind is str and type(value) is int:
             return

@@ -29,6 +29,7 @@ from backfill_manager.model.records import (
     has_run_seq,
 )
 from backfill_manager.model.transitions import Changes
+from backfill_manager.number_ranges import Ranges
 from backfill_manager.store.base import (
     CHILDREN,
     ChangedTables,
@@ -39,6 +40,7 @@ from backfill_manager.store.base import (
     Store,
     Term,
     check_next_term,
+    items_to_move,
 )
 from backfill_manager.store.filters import checked, known_columns, orders, record_of, that_meet
 from backfill_manager.store.schema import nullable_schema
@@ -227,8 +229,8 @@ class MemoryLeader(Leader):
             kept = [row for row in self._store.rows("backfill_item") if row.backfill_id not in ids]  # type: ignore[attr-defined]
             self._store.replace("backfill_item", kept + rows)
 
-    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
-        mine = [Condition("backfill_id", "=", backfill_id), Condition("state", "=", was)]
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str, ordinals: Ranges | None = None) -> None:
+        mine = items_to_move(backfill_id, was, ordinals)
         with self._committing():
             moved = self._store.read(BackfillItem, mine)
             self._store.write([item.evolve(state=state, reason=reason) for item in moved])

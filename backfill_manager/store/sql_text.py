@@ -19,9 +19,11 @@ from arro3.core import Array, ChunkedArray, DataType, Table
 
 from backfill_manager.clock import from_micros, micros
 from backfill_manager.model.records import Record, columns
+from backfill_manager.number_ranges import Ranges
 from backfill_manager.store.base import Condition
 
 _INSTANT = DataType.timestamp("us", tz="UTC")
+_SHORT_RANGE: Final = 4
 _ARROW = {str: DataType.string(), int: DataType.int64(), float: DataType.float64(), bool: DataType.bool()}
 
 
@@ -76,8 +78,26 @@ def _one(condition: Condition, dialect: Dialect) -> str:
             return f"{dialect.starts_with}({column}, {literal(value)})"
         case "shorter_than":
             return f"character_length({column}) < {literal(value)}"
+        case "in_ranges":
+            return _in_ranges(column, value)
         case comparison:
             return f"{column} {comparison} {literal(value, dialect)}"
+
+
+def _in_ranges(column: str, ranges: Ranges) -> str:
+    """Short ranges as a list of numbers, which an engine finds at once; longer ones side by side in a balanced tree, as a
+    chain of a thousand would be as deep."""
+    short = [n for first, last in ranges if last - first < _SHORT_RANGE for n in range(first, last + 1)]
+    parts = [f"{column} IN ({', '.join(map(literal, short))})"] if short else []
+    parts += [
+        f"{column} BETWEEN {literal(first)} AND {literal(last)}"
+        for first, last in ranges
+        if last - first >= _SHORT_RANGE
+    ]
+    while len(parts) > 1:
+        pairs = (parts[at : at + 2] for at in range(0, len(parts), 2))
+        parts = [f"({' OR '.join(pair)})" for pair in pairs]
+    return parts[0]
 
 
 def select(

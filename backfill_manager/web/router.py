@@ -27,6 +27,7 @@ from backfill_manager.web.pages import (
     reverts,
     run_lists,
     runs,
+    selections,
     tables,
 )
 from backfill_manager.web.static_files import static_response
@@ -61,6 +62,7 @@ for _pages in (
     grid_panel,
     data_gaps,
     run_lists,
+    selections,
     runs,
     notes,
     reverts,

@@ -77,3 +77,20 @@ def test_a_hundred_thousand_items_are_drawn_and_looked_into(
     expect(page.locator("#items tbody tr")).to_contain_text("failed")
     page.get_by_role("navigation", name="Range of items").get_by_role("link", name="all 100,000").click()
     expect(cells).to_have_count(1000)
+
+    # a rectangle over the whole map is one range, however many items it holds; the cells of a zoom show it
+    first, last = (cells.nth(n).bounding_box() for n in (0, 999))
+    assert first and last
+    begun = clock.monotonic()
+    page.mouse.move(first["x"] + 2, first["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(last["x"] + 200, last["y"])
+    page.mouse.move(last["x"] + 2000, last["y"] + last["height"] / 2)
+    page.mouse.up()
+    expect(page.locator(".selection-count")).to_have_text("100,000 items selected")
+    print(f"all of them selected in {clock.monotonic() - begun:.2f} s")
+    assert page.locator('#selection [name="selected"]').input_value() == "1-100000"
+    page.get_by_role("button", name="Retry failed…").click()
+    expect(page.get_by_role("heading", name="Retry 60 failed items")).to_be_visible()
+    page.goto("/backfills/many?from=901&to=1000")
+    expect(page.locator("#item-map a.is-selected")).to_have_count(100)

@@ -222,6 +222,46 @@ def test_a_run_is_marked_and_cancelled_by_its_date(bfm: Bfm, filled: FilledState
     ]
 
 
+def test_several_runs_are_marked_after_a_preview(
+    bfm: Bfm, filled: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = ("dags", "mark", "flights", "success", "--date", "2013-01-01/2013-01-02", "--date", "2013-01-03")
+    shown = bfm(*chosen, "--dry-run", "--output", "json").document
+    assert shown["summary"] == {"runs": 2, "unchanged": 1, "running": 1, "by_state": {"failed": 1, "running": 1}}
+    assert [run["run_id"] for run in shown["runs"]] == [
+        "backfill__2013-01-02T05:00:00Z",
+        "manual__2013-01-03T05:00:00Z",
+    ]
+    assert filled.store.read(Request) == []
+
+    types(monkeypatch, "y\n")
+    result = bfm(*chosen)
+    assert result.code == 0
+    assert "2 runs to be marked success." in result.out.splitlines()
+    assert "1 of them is queued or running: stopped first." in result.out.splitlines()
+    assert "Mark 2 runs success? [y/N] " in result.err
+    kind, payload = submitted(filled)
+    assert (kind, payload["dates"]) == ("runs.mark", ["2013-01-01/2013-01-02", "2013-01-03"])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--item", "3"), "--item 3 are items of a backfill; name it with --backfill"),
+        (("--date", "2013-01-03/2013-01-01"), "--date 2013-01-03/2013-01-01 is the wrong way round"),
+        (("--date", "2012-01-01"), "has no run on 2012-01-01 to mark"),
+        (("--backfill", "nobodys"), "nobodys"),
+    ],
+)
+def test_a_choice_of_no_run_is_refused_in_one_line(
+    bfm: Bfm, filled: FilledState, options: tuple[str, ...], why: str
+) -> None:
+    result = bfm("dags", "mark", "flights", "failed", *options, "--yes")
+    assert result.code != 0
+    assert why in result.err
+    assert filled.store.read(Request) == []
+
+
 def test_a_task_is_marked(bfm: Bfm, filled: FilledState) -> None:
     result = bfm("tasks", "mark", "flights", "2013-01-02", "clean", "skipped")
 

@@ -51,6 +51,7 @@ METHODS = {
     "next_intervals": "next_intervals", "trigger_dag": "trigger", "render_run": "render",
     "list_runs_of_dag": "runs", "get_grid": "grid",
     "get_timeline": "timeline", "list_versions": "versions", "diff_versions": "version_diff", "clear_tasks": "clear",
+    "mark_runs": "mark_runs",
     "list_import_errors": "import_errors", "list_runs": "runs", "get_run": "run", "cancel_run": "cancel_run",
     "mark_run": "mark_run", "list_tasks_of_run": "run_tasks", "get_log": "logs", "list_checks_of_run": "checks",
     "list_checks_of_run_of_dag": "checks", "list_pools": "pools", "list_tables": "tables",
@@ -196,6 +197,26 @@ def test_a_run_is_triggered_marked_and_cleared(
     assert plan.summary["runs"] == 1
     run = client.run(run_id)
     assert (run.logical_date, run.run_type) == (at, "manual")
+
+
+def test_chosen_items_are_marked_cleared_and_retried(
+    client: Client, manager: InMemoryManager, manager_at_work: AtWork
+) -> None:
+    manager.script = lambda _: Failed("ValueError: no such file", retryable=False)
+    backfill = manager.backfill("weather", days("2013-01-01", 5))
+    manager.drain()
+    plan = client.plan_mark("weather", "success", backfill_id=backfill, items=["1-2", 4])
+    assert (plan.state, plan.summary.runs, plan.summary.by_state) == ("success", 3, {"failed": 3})
+    with manager_at_work():
+        marked = client.mark_runs("weather", "success", backfill_id=backfill, items=[1], wait=60)
+        cleared = client.clear("weather", dates=["2013-01-02/2013-01-03"], wait=60)
+        ended = list(client.watch(backfill))[-1]
+        retried = client.retry_backfill(backfill, items=[4, "5-5"], wait=60)
+    assert [one.state for one in (marked, cleared, retried)] == ["accepted"] * 3
+    assert (ended.failed, ended.success) == (4, 1)
+    assert "runs 2 failed items again" in str(retried.message)
+    with pytest.raises(errors.InvalidInput, match=r"items\.0: must be a number such as 5"):
+        client.retry_backfill(backfill, items=["five"])
 
 
 def test_a_run_in_the_future_is_refused_unless_it_is_allowed(

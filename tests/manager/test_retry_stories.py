@@ -7,9 +7,11 @@ import json
 import pytest
 from support.scenarios import accepted, dies_after, nothing_hangs, refused
 
+from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun
+from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.store.base import matching
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 3)
@@ -102,3 +104,85 @@ def test_a_crash_in_the_middle_of_it_leaves_all_of_it_done_once(tables: int) -> 
     nothing_hangs(ground)
     assert [ground.row(one).state for one in backfills] == [s.SUCCESS] * 2
     assert len([run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]) == 6
+
+
+def days_that_fail(*failing: int) -> tuple[InMemoryManager, str]:
+    """A backfill of ten days, of which those with these numbers have failed; from then on every task succeeds."""
+
+    def script(launch: TaskLaunch) -> Outcome:
+        assert launch.run.logical_date is not None
+        return Failed("boom") if launch.run.logical_date.day in failing else Succeeded()
+
+    ground = InMemoryManager(dag_spec("d", "a"), script=script)
+    backfill = ground.backfill("d", days("2013-01-01", 10))
+    nothing_hangs(ground)
+    ground.script = lambda _: Succeeded()
+    return ground, backfill
+
+
+def failed_items(ground: InMemoryManager, backfill: str) -> list[int]:
+    failed = matching(backfill_id=backfill, state=s.FAILED)
+    return [item.ordinal for item in ground.store.read(BackfillItem, failed, order_by=["ordinal"])]
+
+
+def test_only_the_chosen_items_that_failed_run_again() -> None:
+    ground, backfill = days_that_fail(2, 3, 5, 9)
+    answer = accepted(ground, "backfill.retry", backfill_id=backfill, items=["3-6", "9"])
+    assert answer.message == (
+        f"backfill {backfill} runs 3 failed items again with version 1 of d and leaves 1 failed item as it is"
+    )
+    nothing_hangs(ground)
+    assert failed_items(ground, backfill) == [2]
+    assert (ground.row(backfill).state, ground.states(backfill)) == (s.FAILED, {s.SUCCESS: 9, s.FAILED: 1})
+    assert len(ground.store.read(DagRun)) == 13  # ten, and one more for each of the three
+
+
+def test_failures_that_are_left_do_not_count_for_stop_on_failure_of_a_retry() -> None:
+    ground, backfill = days_that_fail(2, 3, 5, 9)
+    ground.ask("backfill.retry", backfill_id=backfill, items=["9"])
+    ground.state.put(ground.row(backfill).evolve(stop_on_failure=1))
+    nothing_hangs(ground)
+    assert ground.states(backfill) == {s.SUCCESS: 7, s.FAILED: 3}
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        (["1", "4"], "None of the 2 chosen items of backfill {id} has failed; it has 4 failed items."),
+        (["11"], "items 11: backfill {id} has 10 items, with the numbers from 1 on"),
+        (["8-11"], "items 8-11: backfill {id} has 10 items"),
+    ],
+)
+def test_chosen_items_that_have_not_failed_or_are_none_are_refused(items: list[str], why: str) -> None:
+    ground, backfill = days_that_fail(2, 3, 5, 9)
+    assert why.format(id=backfill) in refused(ground, "backfill.retry", backfill_id=backfill, items=items)
+    assert ground.row(backfill).state == s.FAILED
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        (["0-3"], "items must not be below 1"),
+        (["5-3"], "items must begin with the lower number, 3-5, not '5-3'"),
+        (["five"], "items must be a number such as 5, or a range such as 5-20, not 'five'"),
+        (
+            [str(2 * n + 1) for n in range(2001)],
+            "items must be at most 2,000 ranges, not 2,001; choose fewer, longer ones",
+        ),
+    ],
+)
+def test_what_is_no_number_of_an_item_or_too_many_of_them_is_not_submitted(items: list[str], why: str) -> None:
+    ground, backfill = days_that_fail(2)
+    with pytest.raises(InvalidInput) as error:
+        ground.ask("backfill.retry", backfill_id=backfill, items=items)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize("tables", range(6))
+def test_a_kill_in_the_middle_of_a_retry_of_chosen_items_retries_no_others(tables: int) -> None:
+    ground, backfill = days_that_fail(2, 3, 5, 9)
+    ground.ask("backfill.retry", backfill_id=backfill, items=["3-6"])
+    dies_after(ground, tables)
+    nothing_hangs(ground)
+    assert failed_items(ground, backfill) == [2, 9]
+    assert ground.row(backfill).state == s.FAILED

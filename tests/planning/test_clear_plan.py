@@ -13,7 +13,7 @@ from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
-from backfill_manager.planning import clear_plan
+from backfill_manager.planning import chosen_runs, clear_plan
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.testing import MemoryStore, dag_spec
@@ -353,13 +353,13 @@ def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, submitted: dic
 
 
 def test_more_runs_than_one_clear_takes_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clear_plan, "MAX_RUNS", 2)
+    monkeypatch.setattr(chosen_runs, "MAX_RUNS", 2)
     for day in (1, 2):
         scene.run(day, ALL_WELL)
     assert len(scene.clear().runs) == 2
 
     scene.run(3, ALL_WELL)
-    with pytest.raises(InvalidInput, match="More than 2 runs are chosen; clear a shorter range"):
+    with pytest.raises(InvalidInput, match="More than 2 runs are chosen; take a shorter range"):
         scene.clear()
 
 

@@ -204,6 +204,24 @@ def test_all_items_of_a_backfill_in_one_state_are_moved_at_once(store: Store, le
     ]
 
 
+def test_chosen_items_in_one_state_are_moved_and_read_by_ranges(store: Store, leader: Leadership) -> None:
+    mine, lead = unique("b"), leader()
+    first = lead.next_seq(31)
+    states = ["failed" if n % 2 else "success" for n in range(1, 31)]
+    lead.append_items(_arrow([item(mine, n, first + n - 1, state) for n, state in enumerate(states, 1)]))
+    lead.commit(changes(backfill(mine, first + 30)))
+    ranges = ((1, 1), (3, 4), (8, 20), (29, 40))
+    lead.move_items(mine, "failed", "pending", "retried", ranges)
+    lead.move_items(mine, "failed", "cancelled", "of no item", ())
+    moved = [Condition("backfill_id", "=", mine), Condition("state", "=", "pending")]
+    expected = [1, 3, 9, 11, 13, 15, 17, 19, 29]
+    assert [one.ordinal for one in store.read(BackfillItem, moved, order_by=["ordinal"])] == expected
+    within = [*moved, Condition("ordinal", "in_ranges", ((2, 10), (29, 29)))]
+    assert [one.ordinal for one in store.read(BackfillItem, within, order_by=["ordinal"])] == [3, 9, 29]
+    with pytest.raises(InvalidInput, match="range"):
+        store.read(BackfillItem, [Condition("state", "in_ranges", ((1, 2),))])
+
+
 def test_rows_are_deleted_by_their_conditions(store: Store, leader: Leadership) -> None:
     dag, lead = unique("d"), leader()
     first = lead.next_seq(3)

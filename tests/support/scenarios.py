@@ -11,6 +11,7 @@ from backfill_manager.execution.messages import Cancelled, LaunchKey, Outcome, T
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response, TaskInstance
 from backfill_manager.model.transitions import Changes
+from backfill_manager.number_ranges import Ranges
 from backfill_manager.store.base import Leader
 from backfill_manager.testing import InMemoryManager
 
@@ -146,9 +147,9 @@ class Mortal:
                 part.put(row)
             self._leader.commit(part)
 
-    def move_items(self, backfill_id: str, was: str, state: str, reason: str) -> None:
+    def move_items(self, backfill_id: str, was: str, state: str, reason: str, ordinals: Ranges | None = None) -> None:
         self._one_more()
-        self._leader.move_items(backfill_id, was, state, reason)
+        self._leader.move_items(backfill_id, was, state, reason, ordinals)
 
 
 def a_third_kill_would_fail_a_task(ground: InMemoryManager) -> bool:

@@ -165,9 +165,10 @@ def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) ->
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
 @submits(kinds.BACKFILL_RETRY)
 def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> Payload:
-    """Runs its failed items again, with the version of the DAG that it has or the current one."""
+    """Runs its failed items again, all or those of `items`, with the version of the DAG that it has or the current one."""
     how, row = body or Retry(), find_backfill(submitter.store, backfill_id)
-    return {**retried_backfill(row, latest_version=how.latest_version), **how.model_dump()}
+    checked = retried_backfill(row, latest_version=how.latest_version, items=how.items)
+    return {**how.model_dump(exclude={"items"}), **checked}
 
 
 @router.post("/{backfill_id}/diff", operation_id="diff_backfill", **CHANGE)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.bodies import Clear, DagChanges, Deactivate, NewRun, Parse
+from backfill_manager.api.bodies import Clear, DagChanges, Deactivate, MarkRuns, NewRun, Parse
 from backfill_manager.api.conditional_get import Reader, read_from
 from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
 from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
@@ -27,7 +27,7 @@ from backfill_manager.requests import validation
 from backfill_manager.requests.data_gaps import gap_report
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import commands, kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
 
@@ -171,6 +171,7 @@ def get_grid(
         before_seq=seq if order == "made" else None,
     )  # fmt: skip
     last = older = document.pop("older")
+    del document["numbers"]  # of pages
     if older is not None:
         seq = older.get("before_seq", 0)
         last = (older["before_date"] if order == "date" else seq, seq)
@@ -219,13 +220,32 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
 
     def planned() -> tuple[ClearTasks, dict[str, Any]]:
         command.check()
-        known = validation.with_whole_run_ids(store, command)
+        known = validation.with_whole_ids(store, command)
         return known, plan_clear(store, known, queries.all_dags(store), queries.spec_reader(store)).to_json_document()
 
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
         return JSONResponse(plan)
     return await submitter(kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
+
+
+@router.post(
+    "/{dag_id}/mark", status_code=202, operation_id="mark_runs", response_model=r.RequestDetails,
+    responses={
+        **CHANGES,
+        200: {
+            "model": r.MarkPlan | r.RequestDetails,
+            "description": "With `dry_run`: what would be marked. Else: accepted by the manager.",
+        },
+    },
+)  # fmt: skip
+async def mark(dag_id: Id, body: MarkRuns, submitter: ApiSubmit) -> Response:
+    """Sets several runs to a state; those that are in it already stay as they are. Running tasks are stopped first."""
+    command = commands.MarkRuns(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
+    if body.dry_run:
+        _, plan = await run_in_threadpool(validation.marked_runs, submitter.store, command)
+        return JSONResponse(plan.to_json_document())
+    return await submitter(kinds.RUNS_MARK, lambda _: validation.marked_runs(submitter.store, command)[0].to_payload())
 
 
 def _check_known(reader: Reader, dag_id: str) -> None:

@@ -16,7 +16,7 @@ from backfill_manager.queries import dags
 from backfill_manager.requests import submit, validation
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import COMMANDS, BackfillInput, ClearTasks, CreateBackfill
+from backfill_manager.schemas.commands import COMMANDS, BackfillInput, ClearTasks, CreateBackfill, MarkRuns
 from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case kinds.BACKFILL_CREATE:
             return _new_backfill(backend, values, submit.id_from(request_id))
         case kinds.BACKFILL_RETRY:
-            values = {"latest_version": False, "downstream": False, **values}
-            return {**values, **validation.retried_backfill(backfill, latest_version=values["latest_version"])}
+            values = {"latest_version": False, "downstream": False, "items": (), **values}
+            latest, items = values["latest_version"], values.pop("items")
+            return {**values, **validation.retried_backfill(backfill, latest_version=latest, items=items)}
         case kinds.BACKFILL_SET:
             return validation.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_DIFF | kinds.BACKFILL_PROMOTE | kinds.BACKFILL_DISCARD:
@@ -62,6 +63,8 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             return validation.noted_backfill(backfill, values["text"])
         case kinds.RUN_MARK:
             return validation.marked_run(backend.run_row(values), values["state"])
+        case kinds.RUNS_MARK:
+            return validation.marked_runs(store, MarkRuns.parse(values))[0].to_payload()
         case kinds.TASK_MARK:
             return validation.marked_task(store, backend.run_row(values), values["task_id"], values["state"])
         case kinds.TASKS_CLEAR:
@@ -77,6 +80,8 @@ def preview_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> D
         return _plan_backfill(backend, values)
     if kind == kinds.BUNDLE_PARSE:
         return _parse_bundle(backend, values)
+    if kind == kinds.RUNS_MARK:
+        return validation.marked_runs(backend.store, MarkRuns.parse(values))[1].to_json_document()
     from backfill_manager.planning.clear_plan import plan_clear
 
     store, command = backend.store, _clear_command(backend, values)
@@ -94,7 +99,7 @@ def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id:
 
 
 def _clear_command(backend: LocalBackend, values: Mapping[str, Any]) -> ClearTasks:
-    return validation.with_whole_run_ids(backend.store, ClearTasks.parse(values))
+    return validation.with_whole_ids(backend.store, ClearTasks.parse(values))
 
 
 def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document:

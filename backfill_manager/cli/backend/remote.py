@@ -32,7 +32,8 @@ _METHODS: Final[Mapping[str, Callable[..., m.RequestDetails]]] = {
     kinds.RUN_REVERT: Client.revert_run, kinds.RUN_NOTE: Client.note_run, kinds.BACKFILL_NOTE: Client.note_backfill,
     kinds.DAG_PAUSE: Client.pause_dag, kinds.DAG_UNPAUSE: Client.unpause_dag, kinds.DAG_TRIGGER: Client.trigger,
     kinds.DAG_DEACTIVATE: Client.deactivate_dag, kinds.RUN_CANCEL: Client.cancel_run, kinds.RUN_MARK: Client.mark_run,
-    kinds.TASK_MARK: Client.mark_task, kinds.TASKS_CLEAR: Client.clear, kinds.POOL_SET: Client.set_pool,
+    kinds.TASK_MARK: Client.mark_task, kinds.RUNS_MARK: Client.mark_runs,
+    kinds.TASKS_CLEAR: Client.clear, kinds.POOL_SET: Client.set_pool,
     kinds.BUNDLE_PARSE: Client.parse_bundle, kinds.BUNDLE_DEACTIVATE: Client.deactivate_in_bundle,
 }  # fmt: skip
 
@@ -134,6 +135,8 @@ class RemoteBackend:
         if kind == kinds.TASKS_CLEAR:
             _refuse_regex(values)
             return self._client.plan_clear(**values).document()
+        if kind == kinds.RUNS_MARK:
+            return self._client.plan_mark(**values).document()
         raise NoActiveManager(
             f"What a server is asked to parse is read by a manager, and none is running now: {HINTS['start_manager']}, "
             "or use --state where the bundle and its configuration are."

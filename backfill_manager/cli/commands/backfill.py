@@ -201,6 +201,8 @@ def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
     [cyan]bfm backfill retry latest[/]
 
     [cyan]bfm backfill retry latest --latest-version --downstream[/]
+
+    [cyan]bfm backfill retry latest --item 3 --item 7-12[/]
     """
     _submit(context, kinds.BACKFILL_RETRY, "Retry", id, **values)
 

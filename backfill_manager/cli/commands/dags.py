@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from rich.text import Text
@@ -16,12 +16,13 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, argument, flag, option
 from backfill_manager.cli.render.errors import option_of
 from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
+from backfill_manager.cli.render.plan import print_mark_plan
 from backfill_manager.cli.render.rendered import print_rendered
-from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
+from backfill_manager.cli.render.response import is_confirmed, outcome_of, print_response, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.humanise import duration, plural
-from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE
+from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
 from backfill_manager.schemas.params import list_params
 
 if TYPE_CHECKING:
@@ -176,6 +177,40 @@ _add(
     "Make a DAG inactive: nothing more is scheduled, triggered or backfilled; running runs continue. It becomes active "
     "again with new content, or when its file is parsed with `bfm bundles parse`.",
 )  # fmt: skip
+
+
+@group.command("mark", schema="MarkRuns", without=("dag_id", "state"))
+def mark(
+    context: CliContext,
+    values: Document,
+    dag: Dag,
+    state: Literal["success", "failed"] = argument("success|failed", "The new state."),
+    dry_run: bool = flag("--dry-run -n", "Print what would be marked, and change nothing."),
+    yes: bool = flag("--yes -y", "Don't ask for confirmation."),
+) -> int:
+    """Set several runs of a DAG to success or failed: of dates, by id, or those of items of a backfill. Prints which, and asks.
+    Those that have the state already stay as they are; running tasks are stopped first.
+
+    Examples:
+
+    [cyan]bfm dags mark flights success -s 2013-01-05 -e 2013-01-07[/]
+
+    [cyan]bfm dags mark flights failed --backfill latest --item 3 --item 7-12 --dry-run[/]
+    """
+    values = {"dag_id": dag, "state": state, **values}
+    plan = context.backend.preview(RUNS_MARK, values)
+    if context.out.is_table:
+        print_mark_plan(context.out, plan)
+    elif dry_run:
+        context.out.print_document(plan)
+    if dry_run:
+        return 0
+    what = f"{plural(plan['summary']['runs'], 'run')} {state}"
+    if not yes and not is_confirmed(context, f"Mark {what}?", "marks", "marked"):
+        return 0
+    request = context.backend.submit(RUNS_MARK, values)
+    print_response(context, request, f"Mark {what}", {"summary": plan["summary"]})
+    return 0
 
 
 @group.command("test")

@@ -256,6 +256,21 @@ def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
         )
 
 
+def print_mark_plan(out: Output, plan: Mapping[str, Any]) -> None:
+    runs, summary = plan["runs"], plan["summary"]
+    out.print_rows(runs[:MAX_RUNS_SHOWN], ("dag_id", "run_id", Column("run_type", "type", optional=True), "state"))
+    if len(runs) > MAX_RUNS_SHOWN:
+        out.print_line(
+            f"… and {plural(len(runs) - MAX_RUNS_SHOWN, 'more run')}; `--dry-run --output json` lists them all."
+        )
+    out.print_line("")
+    out.print_line(f"{plural(summary['runs'], 'run')} to be marked {plan['state']}.")
+    if running := summary["running"]:
+        out.print_line(f"{running:,} of them {'is' if running == 1 else 'are'} queued or running: stopped first.")
+    if same := summary["unchanged"]:
+        out.print_line(f"{plural(same, 'run')} {'has' if same == 1 else 'have'} that state already.")
+
+
 def clear_summary(summary: Mapping[str, int]) -> str:
     """`2 tasks of 1 run`"""
     return f"{plural(summary['tasks'], 'task')} of {plural(summary['runs'], 'run')}"

@@ -75,9 +75,9 @@ def new_backfill_form(
         typed = f.typed_of_copy(
             options_to_copy(context.store, found), current.shown, copied, context.field_zone(copied.timezone)
         )
-        return _page(context, copied, typed, copied=found["backfill_id"])
+        return new_backfill_page(context, copied, typed, copied=found["backfill_id"])
     spec = current_dag(context.store, dag)[1] if dag else None
-    return _page(
+    return new_backfill_page(
         context,
         spec,
         f.typed_of(context.request.query_params, spec, context.field_zone(spec.timezone if spec else "UTC")),
@@ -96,8 +96,15 @@ async def submit_form(context: OperatorContext) -> Response:
         plan = await _plan(context, submitted)
     status = 422 if submitted.errors and form.get("do") in ("create", "preview") else 200
     return await run_in_threadpool(
-        _page, context, submitted.dag, submitted.typed, errors=submitted.errors, plan=plan, status=status, copied=copied
-    )
+        new_backfill_page,
+        context,
+        submitted.dag,
+        submitted.typed,
+        errors=submitted.errors,
+        plan=plan,
+        status=status,
+        copied=copied,
+    )  # fmt: skip
 
 
 @router.post("/backfills/new/preview")
@@ -150,7 +157,7 @@ async def _create(
     if sent.refusal:
         errors = {"": message_of(sent.refusal)}
         return await run_in_threadpool(
-            _page, context, submitted.dag, submitted.typed, errors=errors, status=409, copied=copied
+            new_backfill_page, context, submitted.dag, submitted.typed, errors=errors, status=409, copied=copied
         )
     request_id = sent.request.request_id
     return redirect(to("backfills", id_from(request_id), request_id=request_id))
@@ -185,7 +192,7 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
     return await run_in_threadpool(shown, sent.answer.payload_json or "{}")
 
 
-def _page(
+def new_backfill_page(
     context: PageContext, dag: DagSpec | None, typed: f.Typed, *, errors: f.Errors | None = None,
     plan: Mapping[str, Any] | None = None, status: int = 200, copied: str = "",
 ) -> Response:  # fmt: skip

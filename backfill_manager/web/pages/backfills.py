@@ -288,11 +288,15 @@ async def cancel(
 @router.post("/backfills/{backfill_id}/retry")
 async def retry(
     context: OperatorContext, backfill_id: PathId, latest_version: Annotated[bool, Form()] = False,
-    downstream: Annotated[bool, Form()] = False, back: _Back = None,
+    downstream: Annotated[bool, Form()] = False, items: Annotated[str, Form(max_length=200_000)] = "",
+    back: _Back = None,
 ) -> Response:  # fmt: skip
+    """`items`: `1-5,9`; empty: all that failed."""
+
     def payload(row: dict[str, Any]) -> dict[str, Any]:
         how = {"latest_version": latest_version, "downstream": downstream}
-        return retried_backfill(row, latest_version=latest_version) | how
+        chosen = [part for part in items.split(",") if part]
+        return retried_backfill(row, latest_version=latest_version, items=chosen) | how
 
     return await _act(context, backfill_id, kinds.BACKFILL_RETRY, payload, back)
 

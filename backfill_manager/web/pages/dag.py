@@ -24,7 +24,7 @@ from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
-from backfill_manager.requests.validation import triggered_dag, with_whole_run_ids
+from backfill_manager.requests.validation import triggered_dag, with_whole_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.schemas.params import example_conf, list_params
@@ -32,6 +32,7 @@ from backfill_manager.store.base import Store
 from backfill_manager.web.dates import checked_zone, for_command, moved
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
+from backfill_manager.web.pages.chosen import Chosen
 from backfill_manager.web.pages.grid_panel import Id as PanelId
 from backfill_manager.web.pages.grid_panel import panel_of
 from backfill_manager.web.svg.calendar import year_of_days
@@ -199,7 +200,7 @@ class RenderQuery(OneDate):
     conf: Annotated[str, Field(max_length=100_000)] = ""
 
 
-class ClearForm(BaseModel):
+class ClearForm(Chosen):
     start: Line = ""
     end: Line = ""
     zone: Line = ""  # in which both were typed
@@ -225,14 +226,15 @@ class ClearForm(BaseModel):
         end = for_command(self.end, self.zone or own, own, "end", name="end_date")
         command = ClearTasks.parse(
             {
-                "dag_id": dag_id, "start_date": start or None, "end_date": end or None, "tasks": tasks or None,
-                "run_ids": (run,) if run else (), "upstream": self.upstream, "downstream": self.downstream,
+                **self.values(), "dag_id": dag_id, "start_date": start or None, "end_date": end or None,
+                "tasks": tasks or None, **({"run_ids": (run,)} if run else {}), "upstream": self.upstream,
+                "downstream": self.downstream,
                 "only_failed": self.only == "failed", "only_running": self.only == "running",
                 "latest_version": self.latest_version,
             }
         )  # fmt: skip
         command.check()
-        command = with_whole_run_ids(store, command)
+        command = with_whole_ids(store, command)
         return command, plan_clear(store, command, queries.all_dags(store), queries.spec_reader(store))
 
 
@@ -300,7 +302,7 @@ def _shown_again(context: PageContext, dag_id: str, form: TriggerForm) -> Trigge
 def clear_form(context: ViewerContext, dag_id: PathId, query: Annotated[ClearQuery, Query()]) -> Response:
     if "downstream" not in query.model_fields_set and not query.preview:  # checked when the form is opened
         query.downstream = True
-    return _clear_page(context, dag_id, query, preview=query.preview)
+    return clear_page(context, dag_id, query, preview=query.preview)
 
 
 @router.post("/dags/{dag_id}/clear")
@@ -310,23 +312,39 @@ async def clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearF
         return {"ask": command.to_payload()}
 
     try:
-        return await context.submit(TASKS_CLEAR, payload, back=to("dags", dag_id))
+        back = to("backfills", form.backfill) if form.backfill else to("dags", dag_id)
+        return await context.submit(TASKS_CLEAR, payload, back=back)
     except (InvalidInput, NotFound) as error:
-        return await run_in_threadpool(_clear_page, context, dag_id, form, error=message_of(error), status=422)
+        return await run_in_threadpool(clear_page, context, dag_id, form, error=message_of(error), status=422)
 
 
-def _clear_page(
+@router.post("/dags/{dag_id}/clear/preview")
+def preview_clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearForm, Form()]) -> Response:
+    """The preview of a clear of selected runs, which may be too many for an address."""
+    return clear_page(context, dag_id, form, preview=True)
+
+
+@router.get("/dags/{dag_id}/clear/preview")
+def clear_again(context: ViewerContext, dag_id: PathId) -> Response:
+    """A reload of what was posted."""
+    return redirect(to("dags", dag_id, "clear"))
+
+
+def clear_page(
     context: PageContext, dag_id: str, form: ClearForm, *, preview: bool = False, error: str | None = None,
     status: int = 200,
 ) -> Response:  # fmt: skip
-    plan = None
+    plan, chosen = None, ""
     try:
         form = form.shown_in(context, dag_id)
     except InvalidInput as refusal:  # of the zone
         error = message_of(refusal)
     if preview and error is None:
         try:
+            chosen = form.described() if form.is_chosen else ""
             plan = form.plan(context.store, dag_id)[1].to_json_document()
         except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
             error = message_of(refusal)
-    return dag_page(context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error)
+    return dag_page(
+        context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error, chosen=chosen
+    )

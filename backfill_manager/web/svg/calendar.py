@@ -21,6 +21,7 @@ class Square(NamedTuple):
     y: int
     summary: Mapping[str, Any] | None  # of `queries.calendar`; None: no run
     shade: int | None  # 1 to SHADES; None: no value
+    number: int  # of the day, by which it is selected
 
 
 class Year(NamedTuple):
@@ -43,7 +44,9 @@ def year_of_days(year: int, days: Mapping[str, Mapping[str, Any]], by: str = "du
             summary = days.get(day.isoformat())
             value = None if summary is None else summary.get(by)
             shade = None if value is None else shade_of(value, limits)
-            squares.append(Square(day.isoformat(), LEFT + column * STEP, TOP + row * STEP, summary, shade))
+            squares.append(
+                Square(day.isoformat(), LEFT + column * STEP, TOP + row * STEP, summary, shade, day.toordinal())
+            )
             if day.day == 1:
                 months.append((LEFT + (column + (row > 0)) * STEP, MONTHS[day.month - 1]))
     return Year(LEFT + len(weeks) * STEP, TOP + 7 * STEP, tuple(squares), tuple(months), limits)

@@ -52,6 +52,7 @@ class ItemMap {
     this.cells = this.map.cells.map((_, at) => {
       const link = make(links ? "a" : "g", links ? { href: this.address(at), tabindex: at ? -1 : 0 } : { role: "img" }, this.svg);
       link.dataset.at = at;
+      link.dataset.select = this.range(at).join("-"); // for `selection.js`
       const rect = make("rect", { class: "cell", rx: 2 }, link);
       const part = make("rect", { class: "part", rx: 1 }, link);
       const sign = make("path", { class: "sign" }, link);
@@ -60,6 +61,7 @@ class ItemMap {
     this.at = 0;
     this.container.append(this.svg);
     this.layout();
+    document.dispatchEvent(new CustomEvent("bfm:drawn"));
   }
 
   range(at) {

@@ -1,0 +1,86 @@
+"""The dates or partitions of selected items or runs: a range where their intervals adjoin, else a list; and which items are in
+some states, as ranges of their numbers. Read as Arrow's columns: there may be a hundred thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from backfill_manager.clock import format_instant, from_micros, micros
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.number_ranges import Ranges, merged
+from backfill_manager.store.base import Condition, Store, matching
+
+_Interval = tuple[int, int]  # microseconds
+
+
+@dataclass(frozen=True)
+class SelectedDates:
+    """One of the three: `range` from the first logical date to the last, `dates`, or `partitions`."""
+
+    range: tuple[datetime, datetime] | None = None
+    dates: tuple[datetime, ...] = ()
+    partitions: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """As options of a backfill."""
+        if self.range is not None:
+            start, end = map(format_instant, self.range)
+            return {"kind": "schedule", "start_date": start, "end_date": end}
+        if self.partitions:
+            return {"kind": "partitions", "partitions": list(self.partitions)}
+        return {"kind": "dates", "dates": [format_instant(at) for at in self.dates]}
+
+
+def dates_of_items(store: Store, backfill_id: str, ordinals: Ranges) -> SelectedDates:
+    import pyarrow as pa
+
+    where = [*matching(backfill_id=backfill_id), Condition("ordinal", "in_ranges", ordinals)]
+    names = ["logical_date", "interval_start", "interval_end", "partition_key"]
+    read = store.read_arrow(BackfillItem.TABLE, names, where)
+    keys = [key for key in read["partition_key"].to_pylist() if key is not None]
+    at, start, end = (read[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist() for name in names[:3])
+    return _selected(sorted({date for date in at if date is not None}), list(zip(start, end, strict=True)), keys)
+
+
+def dates_of_runs(runs: Sequence[DagRun]) -> SelectedDates:
+    dates = sorted({micros(run.logical_date) for run in runs if run.logical_date is not None})
+    intervals = [
+        (micros(run.interval_start), micros(run.interval_end))
+        for run in runs
+        if run.interval_start is not None and run.interval_end is not None
+    ]
+    return _selected(dates, intervals, [run.partition_key for run in runs if run.partition_key is not None])
+
+
+def _selected(dates: list[int], intervals: Sequence[Any], keys: list[str]) -> SelectedDates:
+    if dates and keys:
+        raise InvalidInput(
+            "Dates and partitions are selected; a backfill is of the one or the other, so select one kind."
+        )
+    if keys:
+        return SelectedDates(partitions=tuple(dict.fromkeys(keys)))
+    if not dates:
+        raise InvalidInput("What is selected has no date and no partition.")
+    known: set[_Interval] = {(start, end) for start, end in intervals if start is not None and end is not None}
+    in_order = sorted(known)
+    adjoin = all(one[1] == after[0] for one, after in pairwise(in_order))
+    if in_order and adjoin and all(start < end for start, end in in_order):
+        return SelectedDates(range=(from_micros(dates[0]), from_micros(dates[-1])))
+    return SelectedDates(dates=tuple(map(from_micros, dates)))
+
+
+def ranges_in_states(store: Store, backfill_id: str, in_states: Sequence[str], first: int, last: int) -> Ranges:
+    """The numbers of the items in these states (none: all) from `first` to `last`."""
+    if not in_states:
+        return ((first, last),) if first <= last else ()
+    where = [
+        *matching(backfill_id=backfill_id, state=tuple(in_states)),
+        Condition("ordinal", ">=", first), Condition("ordinal", "<=", last),
+    ]  # fmt: skip
+    there = store.read_arrow(BackfillItem.TABLE, ["ordinal"], where)["ordinal"].to_pylist()
+    return merged((n, n) for n in there)

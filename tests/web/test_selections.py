@@ -1,0 +1,236 @@
+"""What pages do with a selection: what each action shows before it is done, the request that follows, and what is refused."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from support.page_client import browser_of
+
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Request
+from backfill_manager.store.base import Condition, matching
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+from backfill_manager.web.pages import selections
+
+FAILING = (3, 4, 9)
+
+
+def some_fail(launch: TaskLaunch) -> Outcome:
+    at = launch.run.logical_date
+    return Failed("boom") if at is not None and at.day in FAILING else Succeeded()
+
+
+@pytest.fixture
+def scene() -> tuple[InMemoryManager, TestClient, str]:
+    ground = InMemoryManager(
+        dag_spec("flights", "clean", schedule="@daily"), dag_spec("hourly", "a", schedule="@hourly"),
+        dag_spec("regions", "load", schedule=None), script=some_fail,
+    )  # fmt: skip
+    backfill = ground.backfill("flights", days("2013-01-01", 20))
+    ground.drain()
+    return ground, browser_of(ground.store, ground.clock), backfill
+
+
+def posts(browser: TestClient, address: str, **fields: str) -> Any:
+    token = re.search(r'name="csrf-token" content="([^"]*)"', browser.get("/backfills").text)
+    assert token is not None
+    return browser.post(address, data={"csrf_token": token[1], **fields})
+
+
+def text_of(answer: Any) -> str:
+    main = answer.text[answer.text.index("<main") :]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+
+def hidden_fields(answer: Any) -> dict[str, str]:
+    """Of the form that does it."""
+    form = re.findall(r"<form[^>]*method=\"post\".*?</form>", answer.text, re.DOTALL)[-1]
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', form)
+    found += re.findall(r'<textarea name="([^"]*)" hidden>([^<]*)</textarea>', form)
+    return {name: html.unescape(value) for name, value in found if name != "csrf_token"}
+
+
+def payload(ground: InMemoryManager, kind: str) -> dict[str, Any]:
+    (row,) = ground.store.read(Request, [Condition("kind", "=", kind)])
+    return dict(json.loads(row.payload_json))
+
+
+def value_of(answer: Any, name: str) -> str:
+    found = re.search(rf'<input[^>]*name="{name}"[^>]*value="([^"]*)"', answer.text)
+    assert found is not None, name
+    return found[1]
+
+
+def test_a_retry_of_selected_items_is_shown_and_then_submitted(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    ground, browser, backfill = scene
+    shown = posts(browser, f"/backfills/{backfill}/selected", do="retry", selected="1-4")
+    assert "Retry 2 failed items" in text_of(shown)
+    assert "4 items selected" in text_of(shown)
+    fields = hidden_fields(shown)
+    assert fields["items"] == "1-4"
+    answer = posts(browser, f"/backfills/{backfill}/retry", **fields)
+    assert answer.status_code == 303
+    assert payload(ground, "backfill.retry") == {
+        "backfill_id": backfill, "latest_version": False, "downstream": False, "items": ["1-4"],
+    }  # fmt: skip
+
+
+def test_a_retry_says_when_nothing_of_it_failed_or_the_backfill_still_runs(
+    scene: tuple[InMemoryManager, TestClient, str],
+) -> None:
+    ground, browser, backfill = scene
+    shown = posts(browser, f"/backfills/{backfill}/selected", do="retry", selected="1-2")
+    assert "None of the selected items has failed" in text_of(shown)
+    assert f'action="/backfills/{backfill}/retry"' not in shown.text
+    ground.script = lambda _: None
+    running = ground.backfill("regions", keys=["north"])
+    ground.drain()
+    shown = posts(browser, f"/backfills/{running}/selected", do="retry", selected="1")
+    assert "can be retried when it has ended" in text_of(shown)
+
+
+def test_a_clear_of_selected_items_is_previewed_and_submitted(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    ground, browser, backfill = scene
+    shown = posts(browser, f"/backfills/{backfill}/selected", do="clear", selected="3,5-6")
+    assert "3 tasks of 3 runs" in text_of(shown)
+    assert f"3 items of backfill {backfill}: 3, 5 to 6" in text_of(shown)
+    fields = hidden_fields(shown)
+    again = posts(browser, "/dags/flights/clear/preview", **{**fields, "tasks": "^clean$"})
+    assert "3 tasks of 3 runs" in text_of(again)
+    answer = posts(browser, "/dags/flights/clear", **fields)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith(f"/backfills/{backfill}?request_id=")
+    ask = payload(ground, "tasks.clear")["ask"]
+    assert (ask["backfill_id"], ask["items"], ask["downstream"]) == (backfill, ["3", "5-6"], True)
+
+
+@pytest.mark.parametrize(("do", "state", "marked"), [("mark_success", "success", 2), ("mark_failed", "failed", 2)])
+def test_a_mark_of_selected_items_is_shown_and_submitted(
+    scene: tuple[InMemoryManager, TestClient, str], do: str, state: str, marked: int
+) -> None:
+    ground, browser, backfill = scene
+    shown = posts(browser, f"/backfills/{backfill}/selected", do=do, selected="1-4")
+    assert f"Mark {marked} runs {state}" in text_of(shown)
+    assert "2 selected runs are" in text_of(shown)
+    answer = posts(browser, "/dags/flights/mark", **hidden_fields(shown))
+    assert answer.status_code == 303
+    sent = payload(ground, "runs.mark")
+    assert (sent["state"], sent["backfill_id"], sent["items"]) == (state, backfill, ["1-4"])
+
+
+def test_selected_items_become_a_range_or_dates(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    _, browser, backfill = scene
+    shown = posts(browser, f"/backfills/{backfill}/selected", do="create", selected="3-7")
+    assert (value_of(shown, "start_date"), value_of(shown, "end_date")) == ("2013-01-03", "2013-01-07")
+    assert re.search(r'name="kind" value="schedule" checked', shown.text)
+    shown = posts(browser, f"/backfills/{backfill}/selected", do="create", selected="3-4,9")
+    assert re.search(r'name="kind" value="dates" checked', shown.text)
+    assert "2013-01-03\n2013-01-04\n2013-01-09" in shown.text
+    assert re.search(r'value="completed" selected', shown.text)
+
+
+def test_selected_partitions_become_partitions(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    ground, browser, _ = scene
+    backfill = ground.backfill("regions", keys=["north", "south/west", "50% off"])
+    ground.drain()
+    shown = posts(browser, f"/backfills/{backfill}/selected", do="create", selected="2-3")
+    assert re.search(r'name="kind" value="partitions" checked', shown.text)
+    assert "south/west\n50% off" in shown.text
+
+
+def test_selected_days_become_dates_of_the_schedule(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    _, browser, _ = scene
+    first = 734_869  # 2013-01-01
+    shown = posts(browser, "/dags/hourly/selected", do="create", of="days", selected=f"{first}-{first + 2}")
+    assert (value_of(shown, "start_date"), value_of(shown, "end_date")) == ("2013-01-01", "2013-01-03")
+    shown = posts(browser, "/dags/hourly/selected", do="create", of="days", selected=f"{first},{first + 2}")
+    listed = re.search(r'<textarea[^>]*name="dates"[^>]*>([^<]*)<', shown.text)
+    assert listed is not None
+    assert len(listed[1].split()) == 48
+    shown = posts(browser, "/dags/regions/selected", do="create", of="days", selected=f"{first}-{first + 1}")
+    assert "2013-01-01\n2013-01-02" in shown.text
+
+
+def test_selected_days_and_runs_are_cleared_by_dates_and_ids(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    ground, browser, _ = scene
+    first = 734_869
+    shown = posts(browser, "/dags/flights/selected", do="retry", of="days", selected=f"{first}-{first + 3},{first + 8}")
+    assert "3 tasks of 3 runs" in text_of(shown)  # those that failed
+    fields = hidden_fields(shown)
+    assert (fields["dates"], fields["only"]) == ("2013-01-01/2013-01-04,2013-01-09", "failed")
+    posts(browser, "/dags/flights/clear", **fields)
+    assert payload(ground, "tasks.clear")["ask"]["dates"] == ["2013-01-01/2013-01-04", "2013-01-09"]
+
+    runs = ground.store.read(DagRun, matching(dag_id="flights"), order_by=["logical_date"])[:2]
+    numbers = ",".join(str(run.run_seq) for run in runs)
+    shown = posts(browser, "/dags/flights/selected", do="mark_failed", of="runs", selected=numbers)
+    assert "Mark 2 runs failed" in text_of(shown)
+    posts(browser, "/dags/flights/mark", **hidden_fields(shown))
+    assert payload(ground, "runs.mark")["run_ids"] == [run.run_id for run in runs]
+
+
+def test_all_that_match_the_filter_are_ranges(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    _, browser, backfill = scene
+    assert browser.get(f"/backfills/{backfill}/matching").text == "1-20"
+    assert browser.get(f"/backfills/{backfill}/matching?state=failed").text == "3-4,9"
+    assert browser.get(f"/backfills/{backfill}/matching?state=failed&from=4&to=8").text == "4"
+    assert browser.get(f"/backfills/{backfill}/matching?state=odd").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("selected", "why"),
+    [
+        ("", "Nothing is selected"),
+        ("x", "The selection must be a number such as 5, or a range such as 5-20, not 'x'"),
+        (",".join(str(2 * n + 1) for n in range(2001)), "scattered over 2,001 ranges; at most 2,000 are possible"),
+        ("30", "has 20 items, with the numbers from 1 on"),
+    ],
+)
+def test_a_selection_of_nothing_or_too_much_is_refused_in_one_line(
+    scene: tuple[InMemoryManager, TestClient, str], selected: str, why: str
+) -> None:
+    _, browser, backfill = scene
+    answer = posts(browser, f"/backfills/{backfill}/selected", do="mark_success", selected=selected)
+    assert answer.status_code == 422
+    assert why in text_of(answer)
+
+
+def test_more_dates_than_a_form_lists_are_refused(
+    scene: tuple[InMemoryManager, TestClient, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, browser, backfill = scene
+    monkeypatch.setattr(selections, "MAX_LISTED", 3)
+    answer = posts(browser, f"/backfills/{backfill}/selected", do="create", selected="1,3,5,7")
+    assert (answer.status_code, "More than 3 separate dates" in text_of(answer)) == (422, True)
+    assert posts(browser, f"/backfills/{backfill}/selected", do="create", selected="1-7").status_code == 200
+
+
+def test_a_reload_of_what_was_posted_leads_back(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+    _, browser, backfill = scene
+    for address, back in (
+        (f"/backfills/{backfill}/selected", f"/backfills/{backfill}"),
+        ("/dags/flights/selected", "/dags/flights"),
+        ("/dags/flights/clear/preview", "/dags/flights/clear"),
+    ):
+        assert browser.get(address).headers["location"] == back
+
+
+def test_a_viewer_may_select_nothing(ground: InMemoryManager, logged_in: Callable[[str], TestClient]) -> None:
+    backfill = ground.store.read(Backfill)[0].backfill_id
+    assert ground.store.read(BackfillItem, matching(backfill_id=backfill))
+    ben, ada = logged_in("ben"), logged_in("ada")
+    for address in (f"/backfills/{backfill}", "/dags/shop", "/dags/shop/calendar"):
+        assert "selection.js" not in ben.get(address).text
+        assert 'id="selection"' not in ben.get(address).text
+        assert 'id="selection"' in ada.get(address).text
+    for address, fields in (
+        (f"/backfills/{backfill}/selected", {}), ("/dags/shop/selected", {"of": "days"}),
+        ("/dags/shop/mark", {"state": "failed", "dates": "2024-01-05"}), ("/dags/shop/clear/preview", {}),
+    ):  # fmt: skip
+        assert posts(ben, address, do="clear", selected="1", **fields).status_code == 403
