@@ -57,6 +57,8 @@ def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
 
 def rectangle(person: User, first: Any, last: Any) -> None:
     """Draws from the centre of one cell to that of another."""
+    for cell in (last, first):
+        cell.scroll_into_view_if_needed()
     ends = [cell.bounding_box() for cell in (first, last)]
     (x, y), to = ((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in ends)
     mouse = person.page.mouse
