@@ -31,6 +31,7 @@ from typing import Any, Final, NoReturn
 from py4j.protocol import Py4JError
 
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
+from backfill_manager.execution import task_spans
 from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import TaskLaunch
@@ -67,6 +68,7 @@ class TaskOrder:
     description: str
     commits_together: bool = False  # its writes may share a commit with those of others
     with_columns: bool = False  # what the columns of its writes are computed from is recorded
+    traceparent: str | None = None  # of the span of this try; None: nobody traces
 
 
 def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
@@ -98,6 +100,8 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager) -> NoReturn:
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
+    if order.traceparent is not None:
+        task_spans.set_up(order.traceparent, lambda span: manager.send({"span": span}))
     manager.send({"begun": True})
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
