@@ -109,7 +109,7 @@ class _OtlpExporter:
         self._status, self._said.first = None, ""
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
             return
-        reason = mask_text(self._said.first) or "no reason was given"
+        reason = mask_text(self._said.first.partition(", retrying in")[0]) or "no reason was given"
         if self._status not in _NEVER_TAKEN:
             raise _NotSent(reason)
         log.warning("spans are refused and left out", spans=len(spans), status=self._status, reason=reason)
