@@ -110,9 +110,11 @@ class _OtlpExporter:
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
             return
         reason = mask_text(self._said.first.partition(", retrying in")[0]) or "no reason was given"
+        if self._status is not None:
+            reason = f"the collector answers with status {self._status}"
         if self._status not in _NEVER_TAKEN:
             raise _NotSent(reason)
-        log.warning("spans are refused and left out", spans=len(spans), status=self._status, reason=reason)
+        log.warning("spans are refused and left out", spans=len(spans), reason=reason)
 
     def close(self) -> None:
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # an attempt that waits is given up

@@ -173,8 +173,9 @@ def test_a_row_that_is_committed_again_after_its_end_is_no_second_span(receiver:
     accepted(manager, "backfill.hide", backfill_id=first)
     manager.backfill("flights", days("2024-01-01", 1))  # its successor's pointer is moved
     manager.drain()
-    manager.crash()
+    manager.sender.run_once()
     manager.clock.advance(seconds=1)
+    manager.crash()
     accepted(manager, "backfill.hide", backfill_id=first)
     manager.sender.run_once()
     names = [span.name for span in receiver.spans]
@@ -210,7 +211,7 @@ def test_a_receiver_that_is_away_gets_what_waited_and_the_log_says_it_once(
     assert len(receiver.spans) == 4
     printed = capfd.readouterr()
     (away, back) = [line for line in (printed.out + printed.err).splitlines() if "opentelemetry" in line]
-    assert "spans can't be sent; they wait" in away and "Service Unavailable" in away
+    assert "spans can't be sent; they wait" in away and "status 503" in away
     assert "spans are sent again" in back and "left_out=8" in back and "failures=3" in back
 
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.http_sink import PATIENCE, Sink, http_sink
 
 from backfill_manager.clock import UTC
+from support.http_sink import PATIENCE, Sink, http_sink
 
 
 @dataclass(frozen=True)
