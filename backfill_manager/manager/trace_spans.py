@@ -4,8 +4,8 @@
     trace of a run:      run (linked to its request) ─► task try ─► Spark jobs, spans of the task's own code
 
 A run is a trace of its own, so a backfill of 100,000 items is 100,000 small traces and not one that no backend can show. Ids are
-digests of what a thing is called in the state: a manager that takes over, and the process of a task, know them without being
-told. A span is made when the thing has ended.
+digests of what a thing is called in the state: a manager that takes over, and the process of a task, know them without
+being given them. A span is made when the thing has ended.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class TraceIds:
 
 
 class TraceSpans:
-    """Makes the spans of one manager. `since`: what had ended before was told by the manager of that time."""
+    """Makes the spans of one manager. `since`: what had ended before was sent by the manager of that time."""
 
     def __init__(self, ids: TraceIds, since: datetime, *, with_spark_jobs: bool = True) -> None:
         self._ids, self._since, self._with_spark_jobs = ids, since, with_spark_jobs

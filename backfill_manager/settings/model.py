@@ -471,7 +471,7 @@ class NotificationSettings(_Section):
         SecretStr | None,
         Field(min_length=1),
         _doc(
-            "As Apprise takes it: `slack://...`, `msteams://...`, `mailtos://...`, `jsons://host/path` for a webhook."
+            "As Apprise takes it: `slack://...`, `workflows://...` (Teams), `mailtos://...`, `jsons://host/path` for a webhook."
         ),
     ] = None
     url_env: Annotated[

@@ -24,7 +24,6 @@ from backfill_manager.store.base import Condition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY = timedelta(days=1)
 FIRST = datetime(2024, 3, 5, tzinfo=UTC)
 DAG_FILE = """
 import os
@@ -41,7 +40,7 @@ def traced():
         with tracer.start_as_current_span("fetch", attributes={"pages": 3}):
             n = ctx.spark.range(100).repartition(2).count()
             with tracer.start_as_current_span("parse") as span:
-                span.add_event("told", {"why": "password=hunter22"})
+                span.add_event("parsed", {"why": "password=hunter22"})
 
         @tracer.start_as_current_span("in a thread")
         def work():
@@ -55,7 +54,7 @@ def traced():
     @task
     def quiet(ctx):
         import sys
-        return [name for name in sys.modules if name.startswith("opentelemetry")]
+        return [name for name in sys.modules if name.startswith("opentelemetry.")]
 
     [count(), quiet()] >> sql("query", "SELECT count(*) FROM range(10)")
 """
@@ -86,7 +85,7 @@ def test_a_backfill_of_a_day_from_its_request_to_its_spark_jobs(
     try:
         assert ready.wait(TIMEOUT_S)
         store = open_store(settings.state)
-        request(store, CreateBackfill(dag_id="traced", start_date=FIRST, end_date=FIRST + DAY), "b1")
+        request(store, CreateBackfill(dag_id="traced", start_date=FIRST, end_date=FIRST), "b1")
         done = ended(store, "b1")
         assert done.state == s.SUCCESS, done.reason
         results = {
@@ -108,7 +107,7 @@ def test_a_backfill_of_a_day_from_its_request_to_its_spark_jobs(
     assert tries["count"].start <= fetch.start <= parse.start <= parse.end <= fetch.end <= tries["count"].end
     assert fetch.scope == "traced.api" and fetch.attributes == {"pages": 3}
     assert fetch.resource["service.name"] == "backfill-manager"
-    assert [name for name, _ in parse.events] == ["told"] and "hunter22" not in str(spans)
+    assert [name for name, _ in parse.events] == ["parsed"] and "hunter22" not in str(spans)
     assert f'"00-{run.trace}-{tries["count"].id}-01"' in results["count"] and "false" in results["count"]
     assert results["quiet"] == "[]", "a task that makes no spans imports nothing"
 

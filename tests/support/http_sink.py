@@ -19,6 +19,7 @@ class Sink(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.decode, self.status = decode, 503
         self.refuses, self.events = 0, list[dict[str, Any]]()
+        self.reply = b""
         self.requests: list[tuple[str, dict[str, str]]] = []  # path and headers of those that were taken
         self.changed = threading.Condition()
 
@@ -49,8 +50,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.requests.append((self.path, dict(self.headers)))
             self.server.changed.notify_all()
         self.send_response(200 if is_taken else self.server.status)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(self.server.reply)))
         self.end_headers()
+        self.wfile.write(self.server.reply)
 
     def log_message(self, *_: Any) -> None:
         """Nothing on the terminal."""
