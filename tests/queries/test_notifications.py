@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.busy_state import busy_ground
+from support.api_server import ApiFixture
+from support.busy_state import busy_ground, notifications
 
 from backfill_manager.queries.notifications import NotificationFilter, list_notifications
 from backfill_manager.store.base import Store
@@ -46,3 +47,15 @@ def test_what_waits_says_how_often_it_failed_and_why_and_no_secret(store: Store)
     late, failed, _ = list_notifications(store, NotificationFilter()).items
     assert (failed["failures"], failed["error"][-7:], failed["ended_at"]) == (3, "503 <b>", None)
     assert "hunter22" not in str(late) and late["title"].startswith("wide: a backfill is late")
+
+
+def test_the_api_pages_filters_and_refuses_what_it_does_not_know() -> None:
+    api = ApiFixture()
+    api.put(*notifications(busy_ground()))
+    first = api.call.get("/notifications?limit=2")
+    second = api.call.get(f"/notifications?limit=2&cursor={first['next_cursor']}")
+    assert [one["event"] for one in first["items"] + second["items"]] == ["late", "failed", "done"]
+    assert second["next_cursor"] is None
+    assert [one["target"] for one in api.call.get("/notifications?state=sent&dag_id=shop")["items"]] == ["ops"]
+    for wrong in ("state=lost", "event=early", "colour=red"):
+        assert api.call("GET", f"/notifications?{wrong}").status_code == 422
