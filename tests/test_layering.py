@@ -85,6 +85,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "httpx": frozenset({"client"}),
     "openlineage": frozenset({"manager"}),
     "apprise": frozenset({"manager"}),
+    "opentelemetry": frozenset({"execution", "manager"}),
     "pandera": frozenset({"execution"}),
 }
 

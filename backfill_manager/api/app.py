@@ -27,7 +27,17 @@ from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, One
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
 from backfill_manager.api.preconditions import check_preconditions
-from backfill_manager.api.routes import backfills, dags, events, monitoring, pools, requests, runs, tables
+from backfill_manager.api.routes import (
+    backfills,
+    dags,
+    events,
+    monitoring,
+    notifications,
+    pools,
+    requests,
+    runs,
+    tables,
+)
 from backfill_manager.clock import Clock
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
@@ -37,7 +47,7 @@ GZIP_MIN_BYTES: Final = 1000
 GZIP_LEVEL: Final = 5  # of 9: higher levels take much longer for a hardly smaller page
 ROUTERS: Final = (
     backfills.router, dags.router, runs.router, runs.of_dag_router, pools.router, dags.bundles_router, requests.router,
-    tables.router, monitoring.router, events.router,
+    notifications.router, tables.router, monitoring.router, events.router,
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ TAGS: Final = [
     {"name": "pools", "description": "Limits of the number of running tasks."},
     {"name": "tables", "description": "Tables that tasks have read and written, and what is made of what."},
     {"name": "requests", "description": "Every change that was submitted, by whom, and the manager's answer."},
+    {"name": "notifications", "description": "Messages about runs and backfills to targets of the configuration."},
     {"name": "health", "description": "Health, metrics and events."},
 ]
 

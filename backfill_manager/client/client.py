@@ -363,6 +363,17 @@ class Client(AbstractContextManager["Client"]):
     def request(self, request_id: str) -> r.RequestDetails:
         return self._read(r.RequestDetails, _path("requests", request_id))
 
+    def notifications(
+        self, *, state: Sequence[str] = (), event: Sequence[str] = (), target: str | None = None, dag_id: str | None = None,
+        backfill_id: str | None = None, order_by: str | None = None, limit: int | None = None,
+    ) -> Iterator[r.Notification]:  # fmt: skip
+        """Newest first, unless `order_by` says otherwise; up to `limit` of them (None: all)."""
+        filters = {
+            "state": tuple(state), "event": tuple(event), "target": target, "dag_id": dag_id, "backfill_id": backfill_id,
+            "order_by": order_by,
+        }  # fmt: skip
+        return self._list(r.Notification, "/notifications", limit, filters)
+
     def health(self) -> r.Health:
         return self._read(r.Health, "/health")
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
@@ -60,6 +60,16 @@ END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone; only th
 RowsBeforeOf = Callable[[m.TaskLaunch, str, int, str], Sequence[int]]
 
 
+class Traces(Protocol):
+    """Where spans of tasks go; waits for nothing."""
+
+    def traceparent(self, launch: m.TaskLaunch) -> str:
+        """Of the span of this try, as W3C writes it."""
+
+    def put_own(self, span: m.TaskSpan) -> None:
+        """Of a task's code."""
+
+
 @dataclass(eq=False)
 class _Try:
     launch: m.TaskLaunch
@@ -83,17 +93,18 @@ class Executor:
     """`is_leader()` says whether this manager still leads: writes are refused when it doesn't. `state` owns the outputs.
     `snapshots` is where snapshots lie now: a state that was moved still names the place where they lay then.
     `find_secret` is for `ctx.secret`. `rows_before` is `row_checks.RowsBefore` of a launch, and may read the state.
-    `on_spark_gone(reason)` is called once, from any thread. `with_columns`: see `TableAccesses`."""
+    `on_spark_gone(reason)` is called once, from any thread. `with_columns`: see `TableAccesses`.
+    `traces`: None when nobody traces."""
 
     def __init__(
         self, spark: SparkSession, *, servers: ForkServers, on_event: Callable[[m.Event], None], clock: Clock,
         term: int, is_leader: Callable[[], bool], state: StateIdentity, slots: Mapping[str, int], snapshots: Path | None = None,
         grace_s: float = GRACE_S, on_spark_gone: Callable[[str], None] = lambda reason: None,
         on_failure: FailureHandler | None = None, rows_before: RowsBeforeOf = lambda launch, table, number, unit: (),
-        with_columns: bool = False, find_secret: FindSecret = no_secret,
+        with_columns: bool = False, find_secret: FindSecret = no_secret, traces: Traces | None = None,
     ) -> None:  # fmt: skip
         self._spark, self._snapshots, self._on_event, self._clock = spark, snapshots, on_event, clock
-        self._with_columns = with_columns
+        self._with_columns, self._traces = with_columns, traces
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure, self._rows_before = on_spark_gone, on_failure, rows_before
         self._find_secret = find_secret
@@ -248,6 +259,7 @@ class Executor:
         order = TaskOrder(
             it.launch, self._state, self._snapshots, jobs.group, jobs.tag, jobs.description,
             commits_together=self._commits.is_available, with_columns=self._with_columns,
+            traceparent=None if self._traces is None else self._traces.traceparent(it.launch),
         )  # fmt: skip
         with self._changed:
             if it.abandoned is None:
@@ -298,6 +310,11 @@ class Executor:
         it.lines.add_secret(found.value)
         it.lines.add("INFO", f"ctx.secret reads {name} from {found.source}")
         return found.value
+
+    def span(self, it: _Try, span: m.TaskSpan) -> None:
+        """Made by its code, and masked as its log is."""
+        if self._traces is not None:
+            self._traces.put_own(span.without_secrets(it.lines.masked))
 
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
@@ -466,7 +483,7 @@ class _Listener:
         self._executor, self._it = executor, it
         self.line, self.refusal = it.lines.add, partial(executor.refusal, it)
         self.rows_before = partial(executor.rows_before, it)
-        self.secret = partial(executor.secret, it)
+        self.secret, self.span = partial(executor.secret, it), partial(executor.span, it)
 
     def started(self) -> None:
         self._executor.started(self._it)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from backfill_manager.schemas.resources import SparkStages
 
 LaunchKey = tuple[str, str, str, int]  # dag_id, run_id, task_id, launch
+SpanValue = str | bool | int | float | list[str | bool | int | float]
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,49 @@ class CheckedWrite:
         """As it is stored: a condition may be written with the value of a param, or of the task's environment."""
         name, message = (None if text is None else mask_text(text, known) for text in (self.name, self.message))
         return replace(self, condition=mask_code(self.condition, known), name=name, message=message)
+
+
+@dataclass(frozen=True)
+class SpanEvent:
+    """Something that a span of a task's code tells of an instant."""
+
+    name: str
+    at_ns: int
+    attributes: dict[str, SpanValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskSpan:
+    """A span that the code of a task has made by the API of OpenTelemetry, as it leaves the task's process."""
+
+    name: str
+    trace_id: str  # 32 digits of hexadecimal
+    span_id: str  # 16
+    parent_id: str | None
+    kind: Literal["INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
+    start_ns: int  # since 1970
+    end_ns: int
+    status: Literal["UNSET", "OK", "ERROR"] = "UNSET"
+    message: str | None = None  # of the status
+    scope: str = ""  # the tracer's name
+    attributes: dict[str, SpanValue] = field(default_factory=dict)
+    events: tuple[SpanEvent, ...] = ()
+
+    def without_secrets(self, masked: Callable[[str], str]) -> TaskSpan:
+        def clean(values: dict[str, SpanValue]) -> dict[str, SpanValue]:
+            return {key: _masked_value(value, masked) for key, value in values.items()}
+
+        return replace(
+            self, name=masked(self.name), message=None if self.message is None else masked(self.message),
+            attributes=clean(self.attributes),
+            events=tuple(replace(one, attributes=clean(one.attributes)) for one in self.events),
+        )  # fmt: skip
+
+
+def _masked_value(value: SpanValue, masked: Callable[[str], str]) -> SpanValue:
+    if isinstance(value, str):
+        return masked(value)
+    return [masked(one) if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from typing import Any, Final, NoReturn
 from py4j.protocol import Py4JError
 
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
+from backfill_manager.execution import task_spans
 from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import Skipped, Succeeded, TaskLaunch
@@ -72,6 +73,7 @@ class TaskOrder:
     description: str
     commits_together: bool = False  # its writes may share a commit with those of others
     with_columns: bool = False  # what the columns of its writes are computed from is recorded
+    traceparent: str | None = None  # of the span of this try; None: nobody traces
 
     @property
     def reuse_key(self) -> Hashable | None:
@@ -122,6 +124,8 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     signal.signal(signal.SIGTERM, stop)
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
+    if order.traceparent is not None:
+        task_spans.set_up(order.traceparent, lambda span: manager.send({"span": span}))
     before: dict[str, Any] = {}  # as the version's code left it when it was loaded
 
     def remember_state() -> None:

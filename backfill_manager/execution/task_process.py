@@ -46,6 +46,7 @@ from backfill_manager.execution.messages import (
     Postponed,
     Skipped,
     Succeeded,
+    TaskSpan,
 )
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
@@ -72,6 +73,7 @@ _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
 _STAGED: Final = TypeAdapter(StagedWrite)
 _TABLES: Final = TypeAdapter(tuple[AccessedTable, ...])
 _CHECKS: Final = TypeAdapter(tuple[CheckedWrite, ...])
+_SPAN: Final = TypeAdapter(TaskSpan)
 
 
 class Listener(Protocol):
@@ -80,6 +82,9 @@ class Listener(Protocol):
     def started(self) -> None: ...
 
     def line(self, level: str, message: str) -> None: ...
+
+    def span(self, span: TaskSpan) -> None:
+        """That its code has made."""
 
     def refusal(self) -> tuple[str, str] | None:
         """Why it must write nothing any more: ("abandoned" or "unsure", the message)."""
@@ -504,6 +509,8 @@ class TaskProcesses:
             task.has_begun = True
         elif "line" in message:
             process.line(str(message["level"]), str(message["line"]))
+        elif "span" in message:
+            task.listener.span(_SPAN.validate_python(message["span"]))
         elif "request" in message:
             self._answer(process, task, message)
         elif "release" in message:

@@ -25,6 +25,7 @@ from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
+from backfill_manager.execution.spark_properties import SparkJobs
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
@@ -33,7 +34,7 @@ from backfill_manager.manager.notification_sender import AppriseChannel, Channel
 from backfill_manager.manager.notification_targets import Target, targets_of
 from backfill_manager.manager.notifications import new_notifications
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
-from backfill_manager.manager.planner import Planner
+from backfill_manager.manager.planner import Planner, PlanResult
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
 from backfill_manager.manager.preview_work import PreviewWork
 from backfill_manager.manager.recovery import restore_state
@@ -42,8 +43,10 @@ from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
+from backfill_manager.manager.trace_sender import Exporter, TraceSender, make_exporter
+from backfill_manager.manager.trace_spans import TraceIds, TraceSpans
 from backfill_manager.manager.wait_lookers import Lookers
-from backfill_manager.model.records import Pool
+from backfill_manager.model.records import Backfill, DagRun, Pool, Request, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
 from backfill_manager.processes.memory_cgroup import remove_leftovers
@@ -53,7 +56,7 @@ from backfill_manager.queries.tables import rows_before
 from backfill_manager.service import Service
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
-from backfill_manager.store.base import Leader, Store
+from backfill_manager.store.base import Condition, Leader, Store
 from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
@@ -78,6 +81,7 @@ def run_manager(
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     lineage = None if settings.openlineage is None else make_client(settings.openlineage)
+    exporter = None if settings.opentelemetry is None else make_exporter(settings.opentelemetry)
     channels = {target: AppriseChannel(target) for target in targets_of(settings.notifications)}
     raise_limit()
     remove_leftovers()
@@ -92,7 +96,7 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
-                return Term(settings, store, leader, session, clock, stop, lineage, channels).lead(
+                return Term(settings, store, leader, session, clock, stop, lineage, channels, exporter).lead(
                     ready or threading.Event(), until_idle
                 )
         finally:
@@ -105,9 +109,9 @@ class Term:
 
     def __init__(
         self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event,
-        lineage: Client | None = None, channels: Mapping[Target, Channel] | None = None,
+        lineage: Client | None = None, channels: Mapping[Target, Channel] | None = None, exporter: Exporter | None = None,
     ) -> None:  # fmt: skip
-        self.lineage, self.channels = lineage, channels or {}
+        self.lineage, self.channels, self.exporter = lineage, channels or {}, exporter
         self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
         self.events, self.metrics = EventQueue(), TickMetrics()
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
@@ -152,7 +156,7 @@ class Manager:
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
-        self._servers = ForkServers()
+        self._servers, self._traces = ForkServers(), _traces_of(term, spark)
         snapshots = snapshots_folder(settings, store.root)
         executor = self._executor = Executor(
             spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
@@ -160,10 +164,10 @@ class Manager:
             slots={pool.name: pool.slots for pool in state.pools.values()},
             on_spark_gone=shutdown.spark_gone, on_failure=shutdown.service_failed, rows_before=partial(rows_before, store),
             with_columns=term.lineage is not None,
-            find_secret=Secrets(settings.secrets, lambda: spark).find,
+            find_secret=Secrets(settings.secrets, lambda: spark).find, traces=self._traces,
         )  # fmt: skip
         planner = Planner(
-            spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=events.put,
+            spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=self._has_planned,
             on_spark_gone=executor.report_spark_gone,
         )  # fmt: skip
         previews = PreviewWork(
@@ -188,6 +192,8 @@ class Manager:
             lineage = LineageEvents(settings.openlineage.namespace, str(leader.row.state_id), str(spark.version))
             self._lineage = OpenLineageSender(term.lineage, lineage)
             self._services.append(self._lineage)
+        if self._traces is not None:
+            self._services.append(self._traces)
         self._sender = NotificationSender(
             state.targets, {target.name: channel for target, channel in term.channels.items()}, clock, on_sent=events.put,
             details=partial(failures_of, store), public_url=settings.api.public_url,
@@ -201,11 +207,25 @@ class Manager:
             snapshots=own_snapshots(settings, store.root), on_commit=self._has_committed,
         )  # fmt: skip
 
+    def _has_planned(self, result: PlanResult) -> None:
+        if self._traces is not None:
+            request, refusal = result.request, str(result.refusal) or None
+            self._traces.put_plan(request.request_id, request.command.dag_id, result.began_at, result.ended_at, refusal)
+        self._events.put(result)
+
     def _has_committed(self, changes: Changes) -> None:
         if made := new_notifications(changes):
             self._sender.put(made)
         if self._lineage is not None:
-            self._lineage.put(changes, lambda key: run.row if (run := self._state.runs.get(key)) else None)
+            self._lineage.put(changes, self._run_of)
+        if self._traces is not None:
+            self._traces.put(changes, self._run_of, self._backfill_of)
+
+    def _run_of(self, key: RunKey) -> DagRun | None:
+        return run.row if (run := self._state.runs.get(key)) else None
+
+    def _backfill_of(self, backfill_id: str) -> Backfill | None:
+        return live.row if (live := self._state.backfills.get(backfill_id)) else None
 
     def run(self, ready: threading.Event, *, until_idle: bool) -> None:
         """Until it is to end; raises why, unless it was stopped."""
@@ -247,6 +267,20 @@ class Manager:
             return
         log.info("draining", tasks=len(running), seconds=seconds)
         self._loop.run_while(lambda: self._executor.close(seconds), lambda: self._shutdown.is_lease_lost)
+
+
+def _traces_of(term: Term, spark: SparkSession) -> TraceSender | None:
+    if term.exporter is None or term.settings.opentelemetry is None:
+        return None
+    store, jobs = term.store, SparkJobs(spark.sparkContext)
+    state_id, now = str(term.leader.row.state_id), term.clock.now()
+
+    def find_request(request_id: str) -> Request | None:
+        return next(iter(store.read(Request, [Condition("request_id", "=", request_id)], limit=1)), None)
+
+    ids = TraceIds(state_id)
+    spans = TraceSpans(ids, now, with_spark_jobs=term.settings.opentelemetry.spark_jobs)
+    return TraceSender(term.exporter, ids, spans, state_id=state_id, find_request=find_request, find_job=jobs.details)
 
 
 def add_configured_pools(state: ManagerState, settings: Settings) -> None:

@@ -8,6 +8,7 @@ leaves a message that the next one sends again.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ RETRY_S: Final = (5.0, 600.0)  # after the first failure, doubled by each furthe
 GIVE_UP_AFTER: Final = timedelta(days=1)
 MAX_LISTED: Final = 20  # in one message
 MAX_ERROR_CHARS: Final = 300
+MAX_TEXT_CHARS: Final = 4_000  # of one message: Teams takes 28 KB, and JSON may write a character with six bytes
+MARKDOWN: Final = frozenset({"workflows", "workflow"})  # schemes of services that render Markdown, and nothing else
 FLUSH_S: Final = 10.0  # at the manager's end
 _BAD: Final = frozenset({"failed", "deadlocked", "late"})
 
@@ -59,7 +62,8 @@ class AppriseChannel:
             raise InvalidConfig(
                 "notifications: needs the package apprise; pip install 'backfill-manager[notifications]'"
             ) from None
-        self.target, self._apprise = target, apprise.Apprise()
+        about = apprise.AppriseAsset(app_id="backfill_manager", image_url_mask="", image_url_logo="")
+        self.target, self._apprise = target, apprise.Apprise(asset=about)
         with apprise.LogCapture(level=logging.CRITICAL):  # type: ignore[no-untyped-call]
             is_known = self._apprise.add(target.url)
         if not is_known:
@@ -73,8 +77,13 @@ class AppriseChannel:
         import apprise
 
         kind = apprise.NotifyType.FAILURE if is_bad else apprise.NotifyType.SUCCESS
+        form = (
+            apprise.NotifyFormat.TEXT
+        )  # else it goes as it is: into HTML, or as `<!channel>` to all of a Slack channel
+        if self.target.url.partition("://")[0].lower() in MARKDOWN:
+            body, form = as_markdown(body), apprise.NotifyFormat.MARKDOWN
         with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as written:  # type: ignore[no-untyped-call]
-            if self._apprise.notify(body=body, title=title, notify_type=kind):
+            if self._apprise.notify(body=body, title=title, notify_type=kind, body_format=form):
                 return None
             said = " ".join(written.getvalue().split()) or "no reason was given"
         for secret in (self.target.url, self.target.url.partition("://")[2]):
@@ -174,18 +183,28 @@ def compose(
     """Title and text of one message about all of these."""
     if len(rows) == 1:
         (row,) = rows
-        lines = [line for line in (row.text, *details(row), _link(row, public_url)) if line]
+        text = shorten("\n".join(line for line in (row.text, *details(row)) if line), MAX_TEXT_CHARS)
+        lines = [line for line in (text, _link(row, public_url)) if line]
         return row.title, "\n".join(lines) or row.title  # some services take no message without a text
     counts = ", ".join(f"{number} {event}" for event, number in Counter(row.event for row in rows).most_common())
     dags = sorted({row.dag_id for row in rows})
     of = ", ".join(dags[:3]) + (f" and {plural(len(dags) - 3, 'DAG')} more" if len(dags) > 3 else "")
     parts = []
     for row in rows[:MAX_LISTED]:
-        why = row.text.partition("\n")[0]
+        why = shorten(row.text.partition("\n")[0], MAX_TEXT_CHARS // MAX_LISTED)
         parts += [f"- {row.title}{f': {why}' if why else ''}", *filter(None, [_link(row, public_url)])]
     if len(rows) > MAX_LISTED:
         parts.append(f"- and {len(rows) - MAX_LISTED} more")
     return f"{counts}: {of}", "\n".join(parts)
+
+
+def as_markdown(text: str) -> str:
+    """Lines stay lines, what looks like Markdown in an error stays as it is, and an address can be opened."""
+    lines = text.splitlines()
+    return "\n\n".join(
+        f"[Open]({line})" if re.fullmatch(r"https?://[^\s()<>]+", line) else re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", line)
+        for line in lines
+    )
 
 
 def _link(row: Notification, public_url: str | None) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,8 @@ class PlanResult:
     request: PlanRequest
     plan: BackfillPlan | None
     refusal: BackfillManagerError | str = ""
+    began_at: datetime = EPOCH
+    ended_at: datetime = EPOCH
 
 
 class Planner(Service):
@@ -102,6 +104,7 @@ class Planner(Service):
             return self._warm_up()
         self._warm_ups = WARM_UPS  # from now on tasks have the machine
         request, *_ = job
+        began = self._clock.now()
         try:
             result = PlanResult(request, self._planned(*job))
         except StateError as error:
@@ -117,7 +120,7 @@ class Planner(Service):
                 return 0
             result = PlanResult(request, None, refusal)
         del self._failed[request.request_id]
-        self._on_planned(result)
+        self._on_planned(replace(result, began_at=began, ended_at=self._clock.now()))
         return 0
 
     def _planned(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> BackfillPlan:

@@ -602,6 +602,27 @@ class Response(Resource):
     answered_at: Instant = Field(description="When the manager answered.")
 
 
+NotificationState = Literal["waiting", "sent", "failed"]
+NotificationEvent = Literal["failed", "late", "deadlocked", "done"]
+
+
+class Notification(Resource):
+    """A message about a run or a backfill to one target of the configuration."""
+
+    target: str = Field(description="The target's name.", examples=["ops"])
+    event: NotificationEvent = Field(description="What it is about.")
+    state: NotificationState = Field(description="`waiting` until it is sent; `failed`: given up after a day.")
+    dag_id: str = Field(description="The DAG's id.", examples=["flights"])
+    run_id: str | None = Field(description="Of the run that it is about.")
+    backfill_id: str | None = Field(description="Of the backfill that it is about.")
+    title: str = Field(description="Its first line.")
+    text: str = Field(description="What follows; errors of a backfill are read when it is sent.")
+    created_at: Instant = Field(description="When it was made, with what it reports.")
+    ended_at: Instant | None = Field(description="When it was sent or given up.")
+    failures: int = Field(description="Attempts that have failed.")
+    error: str | None = Field(description="Of the last failed attempt.")
+
+
 class Request(Resource):
     """What was asked, by whom, from where, and what the manager answered."""
 

@@ -444,6 +444,25 @@ class OpenLineageSettings(_Section):
         return self
 
 
+class OpenTelemetrySettings(_Section):
+    """Traces of requests, runs, tries and Spark jobs, by OTLP over HTTP. Needs the extra `opentelemetry`. The variables
+    `OTEL_...` count where nothing is set here."""
+
+    endpoint: Annotated[
+        Annotated[
+            str, _matching(r"https?://[^\s/]+(/[^\s]*)?", "an address such as http://localhost:4318", secret=True)
+        ]
+        | None,
+        _doc(
+            "A collector's address, without `/v1/traces`. null: of `OTEL_EXPORTER_OTLP_ENDPOINT`, else http://localhost:4318."
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, SecretStr], _doc("Of each request to it, such as a key; `OTEL_EXPORTER_OTLP_HEADERS`.")
+    ] = {}
+    spark_jobs: Annotated[bool, _doc("Whether each Spark job of a try is a span.")] = True
+
+
 class NotificationSettings(_Section):
     """A target of messages about runs and backfills. Needs the extra `notifications`."""
 
@@ -452,7 +471,7 @@ class NotificationSettings(_Section):
         SecretStr | None,
         Field(min_length=1),
         _doc(
-            "As Apprise takes it: `slack://...`, `msteams://...`, `mailtos://...`, `jsons://host/path` for a webhook."
+            "As Apprise takes it: `slack://...`, `workflows://...` (Teams), `mailtos://...`, `jsons://host/path` for a webhook."
         ),
     ] = None
     url_env: Annotated[
@@ -536,5 +555,8 @@ class Settings(_Section):
     api: ApiSettings = _DEFAULTS
     notifications: Annotated[list[NotificationSettings], _unique("name")] = []
     openlineage: Annotated[OpenLineageSettings | None, _doc("null: no events are sent.")] = None
+    opentelemetry: Annotated[
+        OpenTelemetrySettings | None, _doc("null: no traces are sent. `{}`: as `OTEL_...` says.")
+    ] = None
     secrets: SecretSettings = _DEFAULTS
     spark: SparkSettings = _DEFAULTS

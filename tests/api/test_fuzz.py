@@ -88,7 +88,7 @@ PAGES = (
     "/backfills/{backfill_id}/pause", "/backfills/{backfill_id}/cancel", "/backfills/{backfill_id}/retry",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/mark", "/runs/{dag_id}/{run_id}/cancel",
     "/runs/{dag_id}/{run_id}/{task_id}", "/runs/{dag_id}/{run_id}/{task_id}/log",
-    "/runs/{dag_id}/{run_id}/{task_id}/mark", "/pools", "/pools/{name}", "/import-errors", "/requests",
+    "/runs/{dag_id}/{run_id}/{task_id}/mark", "/pools", "/pools/{name}", "/import-errors", "/notifications", "/requests",
     "/requests/{request_id}", "/manager", "/login", "/logout", "/fragments/status_bar",
 )  # fmt: skip
 

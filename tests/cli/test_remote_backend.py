@@ -19,7 +19,7 @@ from backfill_manager.api.auth import sha256_of
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.cli.app import COMMANDS, GROUPS
 from backfill_manager.client import client as client_server
-from backfill_manager.model.records import BundleRow, CheckResult, DagRun, TableAccess
+from backfill_manager.model.records import BundleRow, CheckResult, DagRun, Notification, TableAccess
 from backfill_manager.settings import Settings
 
 OF_THE_SERVER = " component=api "  # lines of its log: here it lives in the same process and has the same standard error
@@ -91,6 +91,16 @@ CHECKS = [
 ]
 
 
+def notifications(state: FilledState) -> list[Notification]:
+    at = state.clock.at
+    return [
+        Notification("failed/1", "ops", "failed", "waiting", "flights", "flights: run r1 has failed", "x", 9001, at, run_id=RUN,
+                     failures=2, error="Failed to send: status 503"),
+        Notification("done/2", "ops", "done", "sent", "flights", "flights: backfill b1 has succeeded", "", 9002, at,
+                     backfill_id="b1", ended_at=at),
+    ]  # fmt: skip
+
+
 def fill(state: FilledState) -> None:
     state.dag(params={"full": False}, tags=("daily",))
     state.dag("hourly", schedule={"seconds": 5400}, is_paused=True)
@@ -105,7 +115,7 @@ def fill(state: FilledState) -> None:
     state.run(on="2024-05-11", state="overridden", run_id="old", overridden_by="scheduled__2024-05-11T04:00:00Z")
     state.run(on="2024-05-11", tasks={"clean": "failed"}, state="failed", reason="failed: clean")
     state.run(run_type="manual", run_id="manual__a/b c?d", tasks={"clean": "success"}, partition_key="a/b c?d")
-    state.put(*ACCESSES, *CHECKS)
+    state.put(*ACCESSES, *CHECKS, *notifications(state))
     state.logged(RUN, "read 12 files", "wrote 3 rows [ok]")
     state.clock.at += DAY
     state.requested("b3")
@@ -151,6 +161,9 @@ READING = [
     ("lineage", "flights"),
     ("bundles", "list"),
     ("bundles", "show", "examples"),
+    ("notify", "list"),
+    ("notify", "list", "--state", "waiting", "--event", "failed", "--target", "ops", "--dag", "flights"),
+    ("notify", "list", "--backfill", "b1", "--limit", "1"),
     ("requests", "list"),
     ("requests", "show", "rb3"),
     ("manager", "status"),

@@ -57,7 +57,8 @@ METHODS = {
     "list_checks_of_run_of_dag": "checks", "list_pools": "pools", "list_tables": "tables",
     "list_table_intervals": "table_intervals", "get_lineage": "lineage", "list_gaps": "gaps",
     "change_pool": "set_pool", "list_bundles": "bundles", "parse_bundle": "parse_bundle",
-    "deactivate_in_bundle": "deactivate_in_bundle", "list_requests": "requests", "get_request": "request",
+    "deactivate_in_bundle": "deactivate_in_bundle", "list_requests": "requests",
+    "list_notifications": "notifications", "get_request": "request",
     "get_health": "health", "follow_events": "watch", "get_run_of_dag": "run", "cancel_run_of_dag": "cancel_run",
     "mark_run_of_dag": "mark_run", "list_tasks_of_run_of_dag": "run_tasks", "get_log_of_run_of_dag": "logs",
 }  # fmt: skip

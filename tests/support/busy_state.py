@@ -7,7 +7,16 @@ from datetime import datetime, timedelta
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.model.records import Backfill, CheckResult, DagRun, ImportProblem, Record, TableAccess, TaskLog
+from backfill_manager.model.records import (
+    Backfill,
+    CheckResult,
+    DagRun,
+    ImportProblem,
+    Notification,
+    Record,
+    TableAccess,
+    TaskLog,
+)
 from backfill_manager.model.transitions import Changes
 from backfill_manager.schemas.resources import SparkStage, SparkStages
 from backfill_manager.testing import FakeClock, InMemoryManager, MemoryStore, dag_spec, days
@@ -114,7 +123,15 @@ def busy_ground() -> InMemoryManager:
     _finish_some(ground, {"start"})
     for _ in range(3):
         ground.tick()
-    put(ground, import_problem(), *log_lines(ground), *table_accesses(ground), *check_results(ground), *notes(ground))
+    put(
+        ground,
+        import_problem(),
+        *log_lines(ground),
+        *table_accesses(ground),
+        *check_results(ground),
+        *notes(ground),
+        *notifications(ground),
+    )
     ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
     return ground
 
@@ -156,6 +173,27 @@ def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
             interval_column="ordered_at" if name == "gold.orders" else None,
         )
         for k, run in enumerate(runs) for n, (task, access, name, path) in enumerate(steps, start=1)
+    ]  # fmt: skip
+
+
+def notifications(ground: InMemoryManager) -> list[Notification]:
+    """Sent, waiting after a failed attempt, and about a backfill."""
+    (backfill, *_) = sorted(ground.state.backfills)
+    error, at = "Failed to send JSON notification to ops: status 503 <b>", NOON - timedelta(hours=1)
+    run = "backfill__2024-01-12T00:00:00Z"
+    return [
+        Notification(
+            "done/shop/1", "ops", "done", "sent", "shop", f"shop: run {run} has succeeded", "", ground.leader.next_seq(1), at,
+            run_id=run, ended_at=at,
+        ),
+        Notification(
+            "failed/shop/2", "ops", "failed", "waiting", "shop", f"shop: run {run} has failed", "failed: aggregate",
+            ground.leader.next_seq(1), at, run_id=run, failures=3, error=error,
+        ),
+        Notification(
+            "late/wide/3", "sales-team", "late", "waiting", "wide", "wide: a backfill is late with password=hunter22", "",
+            ground.leader.next_seq(1), NOON, backfill_id=backfill,
+        ),
     ]  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""A server on loopback that takes JSON and remembers it, where the product sends events or messages."""
+"""A server on loopback that takes JSON, or what `decode` reads, and remembers it, where the product sends events or messages."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,11 +13,14 @@ PATIENCE = 30.0
 
 
 class Sink(ThreadingHTTPServer):
-    """The next `refuses` requests get a 503."""
+    """The next `refuses` requests get `status`."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, decode: Callable[[bytes], Any] = json.loads, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.decode, self.status = decode, 503
         self.refuses, self.events = 0, list[dict[str, Any]]()
+        self.reply = b""
+        self.requests: list[tuple[str, dict[str, str]]] = []  # path and headers of those that were taken
         self.changed = threading.Condition()
 
     @property
@@ -38,24 +41,26 @@ class _Handler(BaseHTTPRequestHandler):
     server: Sink
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.server.decode(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.changed:
             self.server.refuses -= 1
             is_taken = self.server.refuses < 0
             if is_taken:
                 self.server.events.append(body)
+                self.server.requests.append((self.path, dict(self.headers)))
             self.server.changed.notify_all()
-        self.send_response(201 if is_taken else 503)
-        self.send_header("Content-Length", "0")
+        self.send_response(200 if is_taken else self.server.status)
+        self.send_header("Content-Length", str(len(self.server.reply)))
         self.end_headers()
+        self.wfile.write(self.server.reply)
 
     def log_message(self, *_: Any) -> None:
         """Nothing on the terminal."""
 
 
 @contextmanager
-def http_sink() -> Iterator[Sink]:
-    with Sink() as server:
+def http_sink(decode: Callable[[bytes], Any] = json.loads, port: int = 0) -> Iterator[Sink]:
+    with Sink(decode, port) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

@@ -68,6 +68,9 @@ PAGES = {
     "/import-errors": ["broken.py", "line 3", "SyntaxError", "Traceback"],
     "/requests": ["dag.trigger", "refused", "waiting"],
     "/requests?kind=dag.trigger": ["All kinds"],
+    "/notifications": ["ops", "shop: run", "status 503", "waiting"],
+    "/notifications?state=sent&target=ops": ["All notifications", "has succeeded"],
+    "/notifications?state=failed": ["No such notifications"],
     "/manager": ["Term 1", "Recent requests"],
     "/rest-api": ["REST API", "/openapi.json"],
     "/fragments/status_bar": ["Manager running"],
@@ -82,6 +85,7 @@ EMPTY = {
     "/tables": "bfm dags trigger",
     "/import-errors": "bfm bundles parse",
     "/requests": "bfm backfill create",
+    "/notifications": "bfm notify test",
     "/manager": "bfm manager start",
 }
 

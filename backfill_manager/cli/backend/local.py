@@ -183,6 +183,10 @@ class LocalBackend:
     def requests(self, *, limit: int | None) -> list[Document]:
         return queries.requests.list_requests(self.store, limit=limit).items
 
+    def notifications(self, *, limit: int | None, **filters: Any) -> list[Document]:
+        chosen = queries.notifications.NotificationFilter(**filters)
+        return queries.notifications.list_notifications(self.store, chosen, limit=limit).items
+
     def request(self, request_id: str) -> Document:
         return queries.requests.find_request(self.store, request_id)
 

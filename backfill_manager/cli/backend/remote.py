@@ -109,6 +109,10 @@ class RemoteBackend:
     def requests(self, *, limit: int | None) -> list[Document]:
         return [_without(one, *_ONLY_IN_THE_API, "payload", "result") for one in self._client.requests(limit=limit)]
 
+    def notifications(self, **filters: Any) -> list[Document]:
+        documents: list[Document] = _plain(self._client.notifications(**filters))
+        return documents
+
     def request(self, request_id: str) -> Document:
         return _without(self._client.request(request_id), *_ONLY_IN_THE_API)
 

@@ -1,13 +1,51 @@
-"""`bfm notify`: the targets of notifications."""
+"""`bfm notify`: notifications, and their targets."""
 
 from __future__ import annotations
 
+from backfill_manager.cli import options as o
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import argument
+from backfill_manager.cli.options import argument, option
 from backfill_manager.errors import InvalidInput, NotFound
 
-group = Group("notify", "Notifications: where messages about runs and backfills go.")
+group = Group("notify", "Notifications: messages about runs and backfills, and where they go.")
+
+STATE = option("--state", "Only in this state: waiting, sent, failed (repeatable).")
+EVENT = option("--event", "Only of this event: failed, late, ... (repeatable).")
+
+
+@group.command("list")
+def list_(
+    context: CliContext,
+    dag: str | None = o.DAG_FILTER,
+    state: list[str] | None = STATE,
+    event: list[str] | None = EVENT,
+    target: str | None = option("--target", "Only to this target."),
+    backfill: str | None = option("--backfill", "Only of this backfill."),
+    limit: int | None = o.LIMIT,
+) -> None:
+    """List notifications, newest first: what was sent, waits, or was given up after a day (failed), and why.
+
+    Example: [cyan]bfm notify list --state waiting --target ops[/]
+    """
+    from backfill_manager.cli.render.output import Column
+    from backfill_manager.queries.notifications import EVENTS, STATES
+
+    states = o.chosen_states("notify list", "notification", state, STATES)
+    events = tuple(event or ())
+    if unknown := [one for one in events if one not in EVENTS]:
+        raise InvalidInput(f"--event must be one of {', '.join(EVENTS)}, not {unknown[0]!r}.")
+    limit = context.out.limit(limit)
+    rows = context.backend.notifications(
+        state=states, event=events, target=target, dag_id=dag, backfill_id=backfill, limit=limit
+    )
+    columns = (
+        Column("created_at", "created"), "state", "target", "event", Column("title", fold=True),
+        Column("failures", "failed attempts"), Column("error", fold=True),
+    )  # fmt: skip
+    is_filtered = any((states, events, target, dag, backfill))
+    empty = "No such notifications." if is_filtered else "No notifications yet: try the targets with `bfm notify test`."
+    context.out.print_rows(rows, columns, empty=empty, limit=limit)
 
 
 @group.command("test")

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
+from backfill_manager.queries.notifications import NotificationFilter, list_notifications
 from backfill_manager.queries.requests import find_request, list_requests, list_responses
 from backfill_manager.web import links
 from backfill_manager.web.links import PathId
@@ -17,6 +18,7 @@ from backfill_manager.web.page import ViewerContext, page_router, redirect
 
 router: Final = page_router()
 REQUESTS_PER_PAGE: Final = 50
+MAX_TIE: Final = 2**63 - 1
 
 
 @router.get("/manager")
@@ -53,6 +55,27 @@ def requests(
     older = links.to("requests", kind=kind, before=format_instant(last[0]), tie=last[1]) if last else None
     shown = [{**row, "object": links.to_object(row)} for row in rows]
     return context.page("requests.html", requests=shown, older=older, is_first=not before, kind=kind)
+
+
+@router.get("/notifications")
+def notifications(
+    context: ViewerContext, state: Annotated[str, Query(max_length=20)] = "",
+    event: Annotated[str, Query(max_length=20)] = "", target: Annotated[str, Query(max_length=200)] = "",
+    dag: Annotated[str, Query(max_length=200)] = "", backfill: Annotated[str, Query(max_length=200)] = "",
+    before: Annotated[str, Query(max_length=40)] = "", tie: Annotated[int, Query(ge=0, le=MAX_TIE)] = 0,
+) -> Response:  # fmt: skip
+    try:
+        after = (parse_instant(before), tie) if before else None
+    except ValueError:
+        raise InvalidInput(f"before={before!r} is not an instant.") from None
+    filter = NotificationFilter(
+        (state,) if state else (), (event,) if event else (), target or None, dag or None, backfill or None
+    )
+    page = list_notifications(context.store, filter, limit=REQUESTS_PER_PAGE, after=after)
+    given = {"state": state, "event": event, "target": target, "dag": dag, "backfill": backfill}
+    chosen, last = {name: value for name, value in given.items() if value}, page.after
+    older = links.to("notifications", **chosen, before=format_instant(last[0]), tie=last[1]) if last else None
+    return context.page("notifications.html", rows=page.items, older=older, is_first=not before, chosen=chosen)
 
 
 @router.get("/requests/{request_id}")

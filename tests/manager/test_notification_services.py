@@ -1,0 +1,163 @@
+"""What Slack, Teams and a mail server get: what Apprise sends to their own addresses by TLS, taken by a proxy on loopback, and by
+a real SMTP server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Message as MessageHandler
+from aiosmtpd.smtp import AuthResult, LoginPassword
+from support.service_proxy import ServiceProxy, service_proxy
+
+from backfill_manager.clock import EPOCH
+from backfill_manager.manager.notification_sender import MAX_TEXT_CHARS, AppriseChannel, as_markdown, compose
+from backfill_manager.manager.notification_targets import Target
+from backfill_manager.model.records import Notification
+
+pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+
+ERROR = "load: ValueError: <b>5 < 6</b> & `x` *y* _z_ [a](https://b) <!channel>"
+LINK = "https://bfm.example.com/dags/sales_daily/runs/scheduled__2024-01-01T00%3A00%3A00Z"
+SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7/#ops?verify=no"
+BOT = "slack://bot@xoxb-1234-1234-abcdefghijklmnopqrstuvwx/#ops?verify=no"
+TEAMS = "workflows://prod-161.westeurope.logic.azure.com:443/0123456789abcdef/s1gnature?verify=no"
+
+
+def row(text: str = f"failed: load\n{ERROR}\nafter 3 s", number: int = 1) -> Notification:
+    run_id = "scheduled__2024-01-01T00:00:00Z"
+    return Notification(
+        f"failed/{number}", "ops", "failed", "waiting", "sales_daily", f"sales_daily: run {run_id} has failed", text, number,
+        EPOCH, run_id=run_id,
+    )  # fmt: skip
+
+
+def send(url: str, *rows: Notification, is_bad: bool = True) -> str | None:
+    title, body = compose(rows or (row(),), lambda _: (), "https://bfm.example.com/")
+    return AppriseChannel(Target("ops", url, frozenset({"failed"}), ("*",), 0.0)).send(title, body, is_bad=is_bad)
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceProxy]:
+    with service_proxy(tmp_path) as it:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, it.url)
+        yield it
+
+
+def test_slack_gets_lines_and_a_link_and_an_error_calls_nobody(services: ServiceProxy) -> None:
+    services.reply = b"ok"
+    assert send(SLACK) is None
+    assert services.hosts == ["hooks.slack.com:443"]
+    assert services.requests[0][0] == "/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7"
+    (payload,) = services.events
+    (attachment,) = payload["attachments"]
+    assert payload["channel"] == "#ops"
+    assert attachment["title"] == "sales_daily: run scheduled__2024-01-01T00:00:00Z has failed"
+    lines = attachment["text"].split("\n")
+    assert lines == ["failed: load", lines[1], "after 3 s", LINK]
+    assert "&lt;b&gt;5 &lt; 6&lt;/b&gt; &amp; `x`" in lines[1] and "&lt;!channel&gt;" in lines[1]
+    assert "github" not in str(payload), "no picture of another server"
+
+
+def test_a_bot_of_slack_says_why_it_was_refused_without_its_token(services: ServiceProxy) -> None:
+    services.reply = b'{"ok": false, "error": "channel_not_found"}'
+    said = send(BOT)
+    assert said is not None and "xoxb" not in said
+    assert services.hosts == ["slack.com:443"] and services.requests[0][0] == "/api/chat.postMessage"
+    services.reply = b'{"ok": true}'
+    assert send(BOT, is_bad=False) is None
+    assert services.requests[-1][1]["Authorization"] == "Bearer xoxb-1234-1234-abcdefghijklmnopqrstuvwx"
+
+
+def test_teams_gets_a_card_whose_lines_stay_lines(services: ServiceProxy) -> None:
+    assert send(TEAMS) is None
+    assert services.requests[0][0].startswith("/workflows/0123456789abcdef/triggers/manual/paths/invoke?")
+    (payload,) = services.events
+    (attachment,) = payload["attachments"]
+    assert (payload["type"], attachment["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
+    texts = {block["id"]: block["text"] for block in attachment["content"]["body"] if block["type"] == "TextBlock"}
+    assert texts["title"] == "sales_daily: run scheduled__2024-01-01T00:00:00Z has failed"
+    lines = texts["body"].split("\n\n")
+    assert lines[0] == "failed: load" and lines[-1] == f"[Open]({LINK})"
+    assert r"\[a\](https://b) \<!channel\>" in lines[1] and r"\*y\*" in lines[1]
+    assert all(block["type"] != "Image" for block in attachment["content"]["body"])
+
+
+def test_a_message_of_many_errors_fits_into_every_service(services: ServiceProxy) -> None:
+    errors = "\n".join(f"task_{n}: Fehler – größer als „erlaubt“ {'ü' * 900}" for n in range(200))
+    assert send(TEAMS, row(errors)) is None
+    assert int(services.requests[0][1]["Content-Length"]) < 28_000
+    body = services.events[0]["attachments"][0]["content"]["body"][-1]["text"]
+    assert body.endswith(f"[Open]({LINK})") and len(body) < 2 * MAX_TEXT_CHARS
+    assert send(TEAMS, *(row(errors, number) for number in range(50))) is None
+    assert int(services.requests[1][1]["Content-Length"]) < 28_000
+
+
+def test_a_webhook_that_refuses_is_named_without_its_secrets(services: ServiceProxy) -> None:
+    services.refuses, services.status = 2, 403
+    for url in (SLACK, TEAMS):
+        said = send(url)
+        assert said is not None and "403" in said
+        assert not {"TIiajkdnlazkcOXrIdevi7", "s1gnature", "0123456789abcdef"} & set(said.replace("/", " ").split())
+
+
+def test_markdown_of_an_error_is_text() -> None:
+    assert as_markdown("a *b*\nhttps://x/y") == "a \\*b\\*\n\n[Open](https://x/y)"
+
+
+# -- e-mail ---------------------------------------------------------------------------------------------------------------
+
+
+class Mails(MessageHandler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[Message] = []
+
+    def handle_message(self, message: Message) -> None:
+        self.taken.append(message)
+
+
+def authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
+    assert isinstance(data, LoginPassword)
+    return AuthResult(success=data.password == b"hunter22-secret")
+
+
+@pytest.fixture
+def mails() -> Iterator[tuple[Mails, int]]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    taken = Mails()
+    server = Controller(
+        taken, hostname="127.0.0.1", port=port, authenticator=authenticate, auth_require_tls=False, ready_timeout=30
+    )
+    server.start()
+    try:
+        yield taken, port
+    finally:
+        server.stop()
+
+
+def test_an_e_mail_has_its_lines_and_no_html_of_an_error(mails: tuple[Mails, int]) -> None:
+    taken, port = mails
+    assert send(f"mailto://127.0.0.1:{port}?from=bfm@example.com&to=them@example.com,you@example.com") is None
+    assert {mail["To"] for mail in taken.taken} == {"them@example.com", "you@example.com"}
+    mail = taken.taken[0]
+    assert mail["Subject"] == "sales_daily: run scheduled__2024-01-01T00:00:00Z has failed"
+    assert mail.get_content_type() == "text/plain"
+    content = mail.get_payload(decode=True)
+    assert isinstance(content, bytes)
+    assert content.decode().splitlines() == ["failed: load", ERROR, "after 3 s", LINK]
+
+
+def test_a_mail_server_that_refuses_the_password_is_named_without_it(mails: tuple[Mails, int]) -> None:
+    taken, port = mails
+    address = f"127.0.0.1:{port}?from=bfm@example.com&to=them@example.com"
+    assert send(f"mailto://bfm:hunter22-secret@{address}") is None and len(taken.taken) == 1
+    said = send(f"mailto://bfm:wrong-secret@{address}")
+    assert said is not None and "wrong-secret" not in said and len(taken.taken) == 1
