@@ -301,7 +301,8 @@ function onKey(event) {
   const step = ARROWS[event.key];
   if (!step) return;
   const area = areaOf(cell);
-  if (!event.defaultPrevented && (area.hasAttribute("data-arrows") || area.dataset.selectable === "rows")) {
+  const moves = area.dataset.selectable === "rows" || (event.shiftKey ? "arrows" in area.dataset : area.dataset.arrows === "all");
+  if (!event.defaultPrevented && moves) {
     const next = neighbour(area, focusable(cell) ?? cell, step);
     if (!next) return;
     event.preventDefault();
@@ -315,12 +316,14 @@ function onKey(event) {
 
 function onEscape(event) {
   if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
+  anchor = null;
   if (drag?.box) endDrag(false);
   else if (mode) {
     mode = false;
     paint();
   } else if (selected.length && !event.target.matches("textarea, select, input:not(.select-box, .select-page)")) select([]);
-  anchor = null;
+  else return;
+  event.preventDefault(); // the next one closes the panel of the grid
 }
 
 if (bar) {
