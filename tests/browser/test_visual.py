@@ -65,6 +65,7 @@ PAGES = {
     "table": "/tables/one?table=bronze.orders",
     "pools": "/pools",
     "import-errors": "/import-errors",
+    "notifications": "/notifications",
     "requests": "/requests",
     "request": "/requests/{request}",
     "manager": "/manager",

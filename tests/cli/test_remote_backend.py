@@ -148,6 +148,7 @@ READING = [
     ("tasks", "list", "flights"),
     ("tasks", "states", "flights", "2024-05-10"),
     ("tasks", "logs", "flights", RUN, "clean"),
+    ("tasks", "stages", "flights", RUN, "clean"),
     ("tasks", "checks", "flights", RUN),
     ("tasks", "checks", "flights", RUN, "delays"),
     ("pools", "list"),

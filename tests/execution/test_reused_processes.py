@@ -12,14 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, Stage, a_launch, settled
+from support.executor_fixture import PATIENCE, Audience, Stage, a_launch, an_executor, settled
 from support.task_facts import found
 
-from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch, TaskSpan
 from backfill_manager.processes.process_state import first_difference, process_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 _runs = itertools.count(1)
@@ -230,6 +234,50 @@ def test_a_write_of_each_try_of_a_process_is_its_own(stage: Stage) -> None:
     assert len({version.play(n=n)["pid"] for n in (3, 4, 5)}) == 1
     assert [stage.audience.rows_of(launch) for launch in version.launches] == [3, 4, 5]
     assert stage.spark.table("reused_out").count() == 12
+
+
+class Spans:
+    """Gives each try a span, and takes those that its code makes."""
+
+    def __init__(self) -> None:
+        self.of_runs: dict[str, str] = {}
+        self.taken: list[TaskSpan] = []
+
+    def traceparent(self, launch: TaskLaunch) -> str:
+        self.of_runs[launch.ti.run_id] = f"{len(self.of_runs) + 1:016x}"
+        return f"00-{7:032x}-{self.of_runs[launch.ti.run_id]}-01"
+
+    def put_own(self, span: TaskSpan) -> None:
+        self.taken.append(span)
+
+
+def test_a_span_of_the_code_is_below_the_try_that_made_it(spark: SparkSession, tmp_path: Path) -> None:
+    def makes_a_span(ctx: Any) -> dict[str, Any]:
+        from opentelemetry import trace
+
+        with trace.get_tracer("test").start_as_current_span(ctx.run_id):
+            return {"pid": os.getpid()}
+
+    audience, spans = Audience(), Spans()
+    with an_executor(spark, audience, traces=spans) as executor:
+        version = Version(Stage(spark, executor, audience, [True], tmp_path), makes_a_span)
+        assert len({version.play()["pid"] for _ in range(3)}) == 1
+    assert {span.name: span.parent_id for span in spans.taken} == spans.of_runs and len(spans.taken) == 3
+
+
+def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warnings(stage: Stage) -> None:
+    def imports_it(_: Any) -> dict[str, Any]:
+        import warnings
+        from importlib import import_module
+
+        if library not in __import__("sys").modules:
+            import_module(library)
+            warnings.filterwarnings("ignore", module="of_that_library")
+        return {"pid": os.getpid()}
+
+    library = "colorsys"  # that nothing else imports
+    version = Version(stage, imports_it)
+    assert len({version.play()["pid"] for _ in range(3)}) == 1
 
 
 def test_many_tries_of_several_versions_leave_few_processes(stage: Stage) -> None:

@@ -44,6 +44,7 @@ RIGHT = {
     "dag.trigger": {"dag_id": "flights", "logical_date": None, "conf": {}},
     "run.cancel": {"dag_id": "flights", "run_id": "manual__1"},
     "run.mark": {"dag_id": "flights", "run_id": "manual__1", "state": "success"},
+    "runs.mark": {"dag_id": "flights", "state": "success"},
     "task.run": {"dag_id": "flights", "task_id": "clean", "logical_date": "2013-01-01T05:00:00Z"},
     "task.mark": {"dag_id": "flights", "run_id": "manual__1", "task_id": "clean", "state": "skipped"},
     "tasks.clear": {"ask": ClearTasks(dag_id="flights", start_date="2013-01-01").to_payload()},
