@@ -5,12 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError
-
-from backfill_manager.clock import UTC
 from backfill_manager.execution.spark_health import ignore_stopped_context
 
 if TYPE_CHECKING:
@@ -59,35 +55,9 @@ class SparkJobs:
     def __init__(self, sc: SparkContext) -> None:
         self._tracker = sc._jsc.statusTracker()
         self._as_text = sc._jvm.java.util.Arrays.toString  # each name on the way is a call
-        self._jvm, self._store, self._application = sc._jvm, sc._jsc.sc().statusStore(), sc.applicationId
-        self._writer: Any = None
 
     def of_group(self, group: str) -> tuple[int, ...]:
         """Ids in order of start, without those of code that sets a job group of its own; none when Spark is gone."""
         with ignore_stopped_context():
             return tuple(sorted(json.loads(self._as_text(self._tracker.getJobIdsForGroup(group)))))
         return ()
-
-    def details(self, job: int) -> dict[str, Any] | None:
-        """Of one job, for its span: two calls to the JVM, of which the second writes all that the store has as JSON, as Spark's
-        own REST API does. None: the store keeps it no more, or Spark is gone."""
-        with ignore_stopped_context():
-            if self._writer is None:
-                jackson, scala = self._jvm.com.fasterxml.jackson.databind, self._jvm.com.fasterxml.jackson.module.scala
-                self._writer = jackson.ObjectMapper().registerModule(scala.DefaultScalaModule())
-            try:
-                found = json.loads(self._writer.writeValueAsString(self._store.job(job)))
-            except Py4JJavaError as error:
-                if error.java_exception.getClass().getName() != "java.util.NoSuchElementException":
-                    raise
-                return None
-            return {
-                "name": found["name"], "began": _instant(found["submissionTime"]), "ended": _instant(found["completionTime"]),
-                "status": str(found["status"]), "application": self._application, "stages": len(found["stageIds"]),
-                "tasks": found["numTasks"], "failed_tasks": found["numFailedTasks"],
-            }  # fmt: skip
-        return None
-
-
-def _instant(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)

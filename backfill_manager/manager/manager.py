@@ -25,7 +25,7 @@ from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
-from backfill_manager.execution.spark_properties import SparkJobs
+from backfill_manager.execution.spark_status import SparkStatus
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
@@ -272,7 +272,7 @@ class Manager:
 def _traces_of(term: Term, spark: SparkSession) -> TraceSender | None:
     if term.exporter is None or term.settings.opentelemetry is None:
         return None
-    store, jobs = term.store, SparkJobs(spark.sparkContext)
+    store, status = term.store, SparkStatus(spark.sparkContext)
     state_id, now = str(term.leader.row.state_id), term.clock.now()
 
     def find_request(request_id: str) -> Request | None:
@@ -280,7 +280,7 @@ def _traces_of(term: Term, spark: SparkSession) -> TraceSender | None:
 
     ids = TraceIds(state_id)
     spans = TraceSpans(ids, now, with_spark_jobs=term.settings.opentelemetry.spark_jobs)
-    return TraceSender(term.exporter, ids, spans, state_id=state_id, find_request=find_request, find_job=jobs.details)
+    return TraceSender(term.exporter, ids, spans, state_id=state_id, find_request=find_request, find_job=status.job)
 
 
 def add_configured_pools(state: ManagerState, settings: Settings) -> None:

@@ -228,7 +228,7 @@ class TraceSpans:
 
 
 def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -> Span:
-    """Of a Spark job, as Spark's status store has it (`SparkJobs.details`). One that the store does not know to have ended yet
+    """Of a Spark job, as Spark's status store has it (`SparkStatus.job`). One that the store does not know to have ended yet
     ends with its try."""
     start = job["began"] or within.start
     end = job["ended"] or max(start, within.end)

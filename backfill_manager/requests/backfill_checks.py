@@ -39,7 +39,7 @@ def read_backfill(values: commands.BackfillInput, dag: DagSpec) -> commands.Crea
     """The command that is meant: `config` taken apart, the kind inferred, dates read in the DAG's zone."""
     values = _without_config(values)
     kind = _kind_of(values)
-    options = values.model_dump(exclude={"config", "kind", "start_date", "end_date", "dates"})
+    options = values.model_dump(exclude={"config", "copy_of", "kind", "start_date", "end_date", "dates"})
     dates = tuple(parse_date(text, dag.timezone, name="dates") for text in values.dates)
     return commands.CreateBackfill.parse(
         {**options, **read_range(dag, kind, values.start_date, values.end_date), "kind": kind, "dates": dates}

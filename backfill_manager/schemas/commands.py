@@ -363,6 +363,10 @@ class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
         None, "What it covers as one object, as another backfill shows it: in place of kind, dates, partitions and order.",
         metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
     )  # fmt: skip
+    copy_of: Name | None = option(
+        None, "Another backfill of the DAG: what is not given here is as it is there, the range and all settings.", "--copy-of",
+        metavar="ID",
+    )  # fmt: skip
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -59,6 +59,7 @@ CONFIG_AND_FIELD = _error("[config] says what is covered; leave [field] out, or 
 CONFIG_CUT_SHORT = _error(
     "[config] has a part of {total} {listed} only, as lists show it: take the one of the backfill itself", "config"
 )
+COPY_OF_OTHER_DAG = _error("[copy_of] {backfill_id} is a backfill of {of}: a copy is of the same DAG")
 NOTHING_LISTED = _error("[kind] {kind} needs [field], at least once")
 ONLY_DATES = _error("[kind] dates takes [dates] only, neither [start_date] and [end_date] nor [partitions]", "dates")
 ONLY_PARTITIONS = _error(

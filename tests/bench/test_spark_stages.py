@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
-from backfill_manager.execution.spark_stages import SparkStatus
+from backfill_manager.execution.spark_status import SparkStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

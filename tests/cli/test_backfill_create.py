@@ -66,6 +66,63 @@ def test_every_option_arrives(bfm: Bfm, filled: FilledState) -> None:
     )  # fmt: skip
 
 
+def first_and_copy(bfm: Bfm, state: FilledState, first: tuple[str, ...], *changes: str) -> list[CreateBackfill]:
+    """What was asked for by `first`, and by a copy of it with these options."""
+    made = bfm("backfill", "create", *first, "--output", "json")
+    assert made.code == 0, made.err
+    created = made.document
+    copied = bfm("backfill", "create", "flights", "--copy-of", created["backfill_id"], *changes)
+    assert copied.code == 0, copied.err
+    asked = [parse_payload(row.kind, row.payload_json) for row in state.store.read(Request)]
+    found = {payload["backfill_id"]: CreateBackfill.from_payload(payload["ask"]) for payload in asked}
+    of_first = found.pop(created["backfill_id"])
+    return [of_first, *found.values()]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        (
+            *JANUARY, "-B", "--reprocess", "failed", "--max-active-runs", "2", "--stop-on-failure", "3",
+            "--priority", "-1", "--window", "20:00-06:00", "-t", "^cl", "--downstream-tasks", "--polite", "--downstream",
+            "--set", "retries=3", "--batch-target", "5 min", "-c", '{"full": true, "password": "s3cr3t"}', "--allow-future",
+        ),
+        ("flights", "--kind", "single", "-s", "2013-01-01T06:30", "-e", "2013-01-05", "--preview"),
+        ("flights", "--date", "2013-01-05", "--date", "2013-02-07", "-m"),
+    ],
+)  # fmt: skip
+def test_a_copy_has_every_option_and_setting_of_the_backfill(
+    bfm: Bfm, filled: FilledState, first: tuple[str, ...]
+) -> None:
+    asked, copied = first_and_copy(bfm, filled, first)
+    assert copied == asked
+
+
+@pytest.mark.parametrize(
+    ("first", "changes", "result"),
+    [
+        (JANUARY, ("-s", "2013-01-30", "--priority", "5"), {"start_date": NEW_YEAR + 29 * DAY, "priority": 5}),
+        (JANUARY, ("--date", "2013-01-01"),
+         {"kind": "dates", "dates": (NEW_YEAR,), "start_date": None, "end_date": None}),
+        (("flights", "--date", "2013-01-05"), JANUARY[1:],
+         {"kind": "schedule", "dates": (), "start_date": NEW_YEAR, "end_date": NEW_YEAR + 30 * DAY}),
+    ],
+)  # fmt: skip
+def test_of_a_copy_what_is_given_is_other(
+    bfm: Bfm, filled: FilledState, first: tuple[str, ...], changes: tuple[str, ...], result: dict[str, object]
+) -> None:
+    asked, copied = first_and_copy(bfm, filled, (*first, "--reprocess", "completed"), *changes)
+    assert copied == asked.evolve(**result)
+
+
+def test_a_copy_is_of_the_same_dag(bfm: Bfm, state: FilledState) -> None:
+    state.filled_by(fill_with_odd_dags)
+    created = bfm("backfill", "create", *JANUARY, "--output", "json").document
+    refused = bfm("backfill", "create", "rolling", "--copy-of", created["backfill_id"])
+    assert refused.code == 2
+    assert refused.error == f"--copy-of {created['backfill_id']} is a backfill of flights: a copy is of the same DAG"
+
+
 def test_the_config_of_one_backfill_makes_another(bfm: Bfm, filled: FilledState) -> None:
     created = bfm("backfill", "create", *JANUARY, "-B", "--request-id", "first", "--output", "json").document
     again = bfm("backfill", "create", "flights", "--config", json.dumps(created["config"]), "--output", "json").document

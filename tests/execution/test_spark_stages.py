@@ -8,7 +8,7 @@ import pytest
 from support.executor_fixture import Stage, a_launch
 
 from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.spark_stages import MAX_STAGES, SparkStatus
+from backfill_manager.execution.spark_status import MAX_STAGES, SparkStatus
 from backfill_manager.schemas.resources import SparkStages
 
 ROWS = 300_000

@@ -24,6 +24,7 @@ from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import validation
 from backfill_manager.requests.backfill_checks import read_backfill
+from backfill_manager.requests.backfill_copy import with_copied
 from backfill_manager.requests.submit import id_from
 from backfill_manager.requests.validation import (
     check_not_ended,
@@ -212,12 +213,13 @@ def note(backfill_id: Id, body: Note, submitter: ApiSubmit) -> Payload:
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:
     store, context = submitter.store, submitter.context
-    command = read_backfill(body, current_dag(store, body.dag_id)[1])
+    values = with_copied(store, body)
+    command = read_backfill(values, current_dag(store, values.dag_id)[1])
     return validation.new_backfill(
         store,
         context.settings,
         command,
         id_from(request_id),
         context.clock.now(),
-        typed=(body.start_date, body.end_date),
+        typed=(values.start_date, values.end_date),
     )

@@ -15,6 +15,7 @@ from backfill_manager.model.records import BundleRow, DagRow, DagVersion, Import
 from backfill_manager.queries import dags
 from backfill_manager.requests import submit, validation
 from backfill_manager.requests.backfill_checks import read_backfill
+from backfill_manager.requests.backfill_copy import with_copied
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import COMMANDS, BackfillInput, ClearTasks, CreateBackfill, MarkRuns
 from backfill_manager.store.base import Condition
@@ -90,7 +91,7 @@ def preview_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> D
 
 def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id: str) -> Document:
     """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
-    backfill = BackfillInput.parse(values)
+    backfill = with_copied(backend.store, BackfillInput.parse(values))
     command = read_backfill(backfill, dags.current_dag(backend.store, backfill.dag_id)[1])
     return validation.new_backfill(
         backend.store, backend.context.settings, command, backfill_id, backend.clock.now(),

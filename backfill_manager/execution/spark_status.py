@@ -1,7 +1,8 @@
-"""What Spark says of the stages of a try: from its status store, as the figures of `schemas.resources.SparkStages`.
+"""What Spark's status store says of the stages of a try, as the figures of `schemas.resources.SparkStages`, and of a job.
 
-Read at the end of a try, without a Spark job: two calls to the JVM for each job and each stage, and two more for the skew of each
-that is shown. A stage comes as one text, by the writer of Spark's own REST API, so its fields are those of that API.
+The stages are read at the end of a try, without a Spark job: two calls to the JVM for each job and each stage, and two more for
+the skew of each that is shown. Each comes as one text, by the writer of Spark's own REST API, so its fields are those of that
+API.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from backfill_manager.clock import UTC
 from backfill_manager.errors import shorten
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark_health import ignore_stopped_context
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MAX_JOBS: Final = 100  # the newest of a try
 MAX_STAGES: Final = 20  # the longest, which are shown one by one
@@ -40,7 +43,7 @@ class SparkStatus:
         from py4j.protocol import Py4JError
 
         self._as_json: Callable[[Any], str] | None = None
-        self._context = sc._jsc.sc()
+        self._context, self._application = sc._jsc.sc(), sc.applicationId
         try:
             assert sc._jvm is not None and sc._gateway is not None, "it is there"
             self._store = self._context.statusStore()
@@ -52,14 +55,28 @@ class SparkStatus:
 
     def stages_of(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
         """Those of these jobs that have begun, by what Spark still knows. None: nothing. `masked` hides secrets in names."""
-        if self._as_json is None or not jobs:
+        return self._told(lambda: self._read(jobs[-MAX_JOBS:], masked)) if jobs else None
+
+    def job(self, number: int) -> dict[str, Any] | None:
+        """Of one job, for its span. None: Spark keeps it no more, or is gone."""
+        return self._told(lambda: next(map(self._of_job, self._document(self._store.job, number)), None))
+
+    def _told(self, read: Callable[[], T]) -> T | None:
+        if self._as_json is None:
             return None
         with ignore_stopped_context():
             try:
-                return self._read(jobs[-MAX_JOBS:], masked)
+                return read()
             except (KeyError, ValueError) as error:  # another layout
-                log.warning("What Spark says of its stages can't be read: %s", one_line(error))
+                log.warning("What Spark says of its jobs and stages can't be read: %s", one_line(error))
         return None
+
+    def _of_job(self, found: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "name": found["name"], "began": _at(found.get("submissionTime")), "ended": _at(found.get("completionTime")),
+            "status": found["status"], "application": self._application, "stages": len(found["stageIds"]),
+            "tasks": found["numTasks"], "failed_tasks": found["numFailedTasks"],
+        }  # fmt: skip
 
     def _read(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
         of_jobs = [job for number in jobs for job in self._document(self._store.job, number)]
@@ -126,9 +143,9 @@ def _task_s(stages: Sequence[dict[str, Any]]) -> float:
 
 def _seconds(stage: dict[str, Any]) -> float | None:
     """Between its first task's submission and its end; None while it has not ended."""
-    begun, ended = stage.get("submissionTime"), stage.get("completionTime")
-    return None if begun is None or ended is None else round((_at(ended) - _at(begun)).total_seconds(), 3)
+    begun, ended = _at(stage.get("submissionTime")), _at(stage.get("completionTime"))
+    return None if begun is None or ended is None else round((ended - begun).total_seconds(), 3)
 
 
-def _at(text: str) -> datetime:
-    return datetime.strptime(text.removesuffix("GMT"), "%Y-%m-%dT%H:%M:%S.%f")
+def _at(text: str | None) -> datetime | None:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fGMT").replace(tzinfo=UTC) if text else None

@@ -1,0 +1,33 @@
+"""`copy_of`: a new backfill with the range, options and settings of another one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backfill_manager.queries.backfill_settings import options_to_copy, settings_now
+from backfill_manager.queries.backfills import find_uncounted
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.commands import BackfillInput
+from backfill_manager.store.base import Store
+
+_LISTS: Final = ("dates", "partitions")
+_RANGE: Final = ("start_date", "end_date")
+_COVERED: Final = ("kind", "by", *_LISTS, *_RANGE)  # they belong together
+
+
+def with_copied(store: Store, values: BackfillInput) -> BackfillInput:
+    """`values` with what was not given as it is of the backfill `copy_of`: its options, and its settings as they are now."""
+    if values.copy_of is None:
+        return values
+    found = find_uncounted(store, values.copy_of)
+    if found["dag_id"] != values.dag_id:
+        raise errors.COPY_OF_OTHER_DAG(backfill_id=found["backfill_id"], of=found["dag_id"])
+    given = {name: getattr(values, name) for name in values.model_fields_set - {"copy_of"}}
+    copied = {**options_to_copy(store, found), **settings_now(store, found).values}
+    copied = {name: value for name, value in copied.items() if name in BackfillInput.model_fields and value is not None}
+    covers_other = any(given.get(name) for name in ("kind", "config", *_LISTS))
+    if covers_other or (copied["kind"] in _LISTS and any(given.get(name) for name in _RANGE)):
+        copied = {name: value for name, value in copied.items() if name not in _COVERED}
+    if given.get("config"):
+        copied = {name: value for name, value in copied.items() if name not in ("run_backwards", "allow_future")}
+    return BackfillInput.parse({**copied, **given})
