@@ -69,7 +69,7 @@ PAGES = {
     "/requests": ["dag.trigger", "refused", "waiting"],
     "/requests?kind=dag.trigger": ["All kinds"],
     "/notifications": ["ops", "shop: run", "status 503", "waiting"],
-    "/notifications?state=sent&target=ops": ["All notifications", "has succeeded"],
+    "/notifications?state=sent&target=ops": ["Clear filters", "Any event", "has succeeded"],
     "/notifications?state=failed": ["No such notifications"],
     "/manager": ["Term 1", "Recent requests"],
     "/rest-api": ["REST API", "/openapi.json"],

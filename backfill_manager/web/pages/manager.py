@@ -10,7 +10,7 @@ from starlette.responses import Response
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
-from backfill_manager.queries.notifications import NotificationFilter, list_notifications
+from backfill_manager.queries.notifications import EVENTS, STATES, NotificationFilter, list_notifications
 from backfill_manager.queries.requests import find_request, list_requests, list_responses
 from backfill_manager.web import links
 from backfill_manager.web.links import PathId
@@ -75,7 +75,11 @@ def notifications(
     given = {"state": state, "event": event, "target": target, "dag": dag, "backfill": backfill}
     chosen, last = {name: value for name, value in given.items() if value}, page.after
     older = links.to("notifications", **chosen, before=format_instant(last[0]), tie=last[1]) if last else None
-    return context.page("notifications.html", rows=page.items, older=older, is_first=not before, chosen=chosen)
+    targets = {one.name for one in context.app.settings.notifications} | ({target} if target else set())
+    return context.page(
+        "notifications.html", rows=page.items, older=older, is_first=not before, chosen=chosen, given=given, states=STATES, events=EVENTS,
+        targets=sorted(targets),
+    )  # fmt: skip
 
 
 @router.get("/requests/{request_id}")
