@@ -77,8 +77,8 @@ def notifications(
     older = links.to("notifications", **chosen, before=format_instant(last[0]), tie=last[1]) if last else None
     targets = {one.name for one in context.app.settings.notifications} | ({target} if target else set())
     return context.page(
-        "notifications.html", rows=page.items, older=older, is_first=not before, chosen=chosen, given=given, states=STATES, events=EVENTS,
-        targets=sorted(targets),
+        "notifications.html", rows=page.items, older=older, is_first=not before, chosen=chosen, given=given,
+        states=STATES, events=EVENTS, targets=sorted(targets),
     )  # fmt: skip
 
 
