@@ -43,6 +43,7 @@ from backfill_manager.dags.definition import (
     TaskSpec,
     has_macros,
 )
+from backfill_manager.dags.mapping import MAX_ID
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
 from backfill_manager.schemas.checks import in_code
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from backfill_manager.schemas.dag_settings import BashSettings, DagSettings, SqlSettings, TaskSettings
 
 Function = Callable[..., Any]
-MAX_ID: Final = 200  # characters, as of every name
 MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
@@ -106,6 +106,11 @@ class _DagBuilder:
                 twice = f"a task with the id {task_id!r} and mapped tasks {task_id}.<key>"
                 raise InvalidDag(f"DAG {self.dag_id!r} has {twice}; give one of them another with task_id=...")
             self._add(kind, task_id, settings, function)
+            return Task(self, task_id)
+        if not isinstance(over, dict):  # `dag_settings.ResultOf`
+            common = {name: value for name, value in settings.items() if name != "over"}
+            self._add(kind, task_id, {**common, "over_result_of": over.task_id}, function)
+            self.upstream[task_id][over.task_id] = None
             return Task(self, task_id)
         if task_id in self.tasks or task_id in self.mapped:
             twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
@@ -250,9 +255,10 @@ class TaskFunction:
         checked = check_settings("TaskSettings", settings, _who(self.task_id))
         return TaskFunction(self.function, self.kind, {**self.settings, **checked})
 
-    def expand(self, over: list[str | int] | tuple[str | int, ...] | Mapping[str, Any]) -> Task:
+    def expand(self, over: list[str | int] | tuple[str | int, ...] | Mapping[str, Any] | Task) -> Task:
         """A task for each value: `load.expand(over=["de", "fr"])` makes `load.de` and `load.fr`, each with its own state and
-        tries, and its value in `ctx.mapped_value`. Text and integers end the ids, too; other JSON values are given by key."""
+        tries, and its value in `ctx.mapped_value`. Text and integers end the ids, too; other JSON values are given by key.
+        Over another task it is mapped in each run, over what that one has returned."""
         made: Task = self.override(over=over)()
         return made
 

@@ -73,6 +73,7 @@ class TaskSpec:
     skip_exit_code: int | None = 99  # of `bash`: skips the task
     mapped_from: str | None = None  # of a mapped task (`over=`): the declared id, with which its own begins
     mapped_json: str | None = None  # ... and the value that this one is for
+    over_result_of: str | None = None  # the task whose result it is mapped over, in each run (dags/mapping.py)
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
@@ -193,6 +194,11 @@ class DagSpec:
                 found.setdefault(task.mapped_from, {})[task.task_id[len(task.mapped_from) + 1 :]] = task.task_id
         return found
 
+    @cached_property
+    def mapped_over_results(self) -> tuple[str, ...]:
+        """The tasks that are mapped in each run, over the result of another."""
+        return tuple(task.task_id for task in self.work if task.over_result_of is not None)
+
     def downstream(self, task_id: str) -> tuple[str, ...]:
         return tuple(task.task_id for task in self.tasks if task_id in task.upstream)
 
@@ -238,6 +244,10 @@ class DagSpec:
                     shown = shorten(" ".join(wait.condition.split()), 100)
                     example = "SELECT count(*) > 0 FROM t"
                     raise InvalidDag(f"{who}: waits_for: a condition is one query, such as {example}, not {shown!r}")
+            over = self.by_id.get(task.over_result_of or "")
+            if over is not None and over.over_result_of is not None:
+                hint = f"map it over {over.over_result_of!r}"
+                raise InvalidDag(f"{who} is mapped over {over.task_id!r}, which is mapped itself: {hint}")
             for up in task.upstream:
                 if up not in ids or self.is_callback(up):
                     why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
@@ -296,6 +306,8 @@ class DagSpec:
                 del task["checks"]
             if task["mapped_from"] is None:
                 del task["mapped_from"], task["mapped_json"]
+            if task["over_result_of"] is None:
+                del task["over_result_of"]
             if task["kind"] != "bash":
                 del task["bash"], task["env"], task["secrets"], task["cwd"], task["skip_exit_code"]
         for name in ("declared_params", "expected_by", "notify"):

@@ -122,12 +122,13 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
 
 def _function(launch: TaskLaunch, snapshots: Path | None) -> Callable[..., Any]:
     functions = _functions(launch.version, snapshots)
-    if launch.task.task_id not in functions:
+    found = functions.get(launch.task.task_id) or functions.get(launch.task.mapped_from or "")
+    if found is None:
         raise InvalidInput(
             f"version {launch.version.version} of DAG {launch.dag.dag_id!r} has no function "
             f"for task {launch.task.task_id!r}"
         )
-    return functions[launch.task.task_id]
+    return found
 
 
 @functools.lru_cache(maxsize=1)

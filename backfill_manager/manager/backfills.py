@@ -214,7 +214,7 @@ def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], existing
     seen, tasks = live.failed_runs.get(existing.key, (None, {}))
     if seen != existing:
         return 0
-    spec = tick.state.spec_of_run(existing, live.row)
+    spec = tick.state.spec_of_run(existing, live.row, tasks)
     again = failed_and_after(spec, tasks.values())
     if not again:  # no task of it failed: a new run replaces it
         _make(tick, live, items[:1], [existing] if items[0].logical_date == existing.logical_date else [])

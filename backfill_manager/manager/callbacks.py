@@ -30,7 +30,8 @@ def add_callbacks(tick: Tick, run: ActiveRun) -> None:
             continue
         ended = ended_of(run, callback)
         if ended is not None:
-            is_called = ended.state == callback.calls_back
+            # of one that was mapped in the run those of its mapped tasks are called
+            is_called = ended.state == callback.calls_back and callback.watches not in run.spec.mapped
             tick.put(c.scheduled(ti) if is_called else c.skipped(ti, tick.now, NOTHING_TO_REPORT))
 
 

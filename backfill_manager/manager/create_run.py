@@ -7,6 +7,7 @@ task instances begin as `none`. All of this is one commit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -29,7 +30,7 @@ def existing_run(
     state: ManagerState, row: DagRun, owner: ActiveBackfill | None, tasks: dict[str, TaskInstance]
 ) -> ActiveRun:
     """A stored run as an active one, with the settings of its backfill. Its version must be in memory."""
-    spec = state.spec_of_run(row, owner.row if owner else None)
+    spec = state.spec_of_run(row, owner.row if owner else None, tasks)
     return ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
 
 
@@ -56,6 +57,29 @@ def make_run(
         )  # fmt: skip
         state.put(ti if task.task_id in chosen else c.skipped(ti, row.created_at, NOT_SELECTED))
     return run
+
+
+def fit_tasks(state: ManagerState, run: ActiveRun, selected: Collection[str], now: datetime, *, only: str = "") -> None:
+    """Task instances as the run's definition, which is another now, has them: those that it lacks are `removed`, new ones are
+    added. `only`: of those whose ids begin so."""
+    for ti in list(run.tasks.values()):
+        if ti.task_id.startswith(only) and ti.task_id not in run.spec.by_id and ti.state != s.REMOVED:
+            gone = c.cleared(ti, ti.cleared_by) if ti.state in s.TASK_FINISHED else ti
+            state.put(c.removed(gone, now))
+    owner = state.owner_of(run.row)
+    for task in run.spec.tasks:
+        if not task.task_id.startswith(only):
+            continue
+        existing = run.tasks.get(task.task_id)
+        if existing is None:
+            added = TaskInstance(
+                dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE, run_seq=run.row.run_seq,
+                priority=task.priority + (owner.row.priority if owner else 0),
+            )  # fmt: skip
+            state.put(added if task.task_id in selected else c.skipped(added, now, NOT_SELECTED))
+        elif existing.state == s.REMOVED:
+            state.put(c.cleared(existing, existing.cleared_by))
+    run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
 
 def put_in_timeline(

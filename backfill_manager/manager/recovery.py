@@ -129,7 +129,9 @@ def _reopen_cleared(state: ManagerState, store: Store) -> None:
     active = LoadedRows(store, (run.key for run in state.runs.values() if run.row.backfill_id))
     for run in list(state.runs.values()):
         owner = reopen_backfill_of(state, run.row, active)
-        run.spec = state.spec_of_run(run.row, owner.row if owner else None)  # with its settings, though it had ended
+        run.spec = state.spec_of_run(
+            run.row, owner.row if owner else None, run.tasks
+        )  # with its settings, though it had ended
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
     cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), *matching(state=unfinished)])
     finished = LoadedRows(store, {(ti.dag_id, ti.run_id) for ti in cleared} - set(state.runs))

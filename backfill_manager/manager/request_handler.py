@@ -215,7 +215,7 @@ class RequestHandler:
         live.spec = self._state.spec_of_backfill(live.row)
         for key in live.running:
             run = self._state.runs[key]
-            run.spec = self._state.spec_of_run(run.row, live.row)
+            run.spec = self._state.spec_of_run(run.row, live.row, run.tasks)
             for ti in list(run.tasks.values()):
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                     self._state.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))

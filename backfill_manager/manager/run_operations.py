@@ -17,10 +17,11 @@ from typing import Any
 
 from backfill_manager.clock import in_zone
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import plural
-from backfill_manager.manager.create_run import make_run, selected_of
+from backfill_manager.manager.create_run import fit_tasks, make_run
 from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, reopen_run, version_spec
@@ -32,7 +33,6 @@ from backfill_manager.masking import secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance
-from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.planning.next_run import manual_interval
@@ -335,23 +335,9 @@ class RunOperations:
         version_spec(self._state, self._store, run.row.dag_id, version)
         self._state.put(run.row.evolve(dag_version=version))
         owner = self._state.owner_of(run.row)
-        run.spec = self._state.spec_of_run(run.row, owner.row if owner else None)
-        for ti in list(run.tasks.values()):
-            if ti.task_id not in run.spec.by_id and ti.state != s.REMOVED:
-                gone = c.cleared(ti, ti.cleared_by) if ti.state in s.TASK_FINISHED else ti
-                self._state.put(c.removed(gone, call.now))
+        run.spec = self._state.spec_of_run(run.row, owner.row if owner else None, run.tasks)
         selected = selected_of_backfill(owner.row, run.spec) if owner else run.spec.by_id
-        for task in run.spec.tasks:
-            existing = run.tasks.get(task.task_id)
-            if existing is None:
-                added = TaskInstance(
-                    dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE,
-                    run_seq=run.row.run_seq, priority=task.priority + (owner.row.priority if owner else 0),
-                )  # fmt: skip
-                self._state.put(added if task.task_id in selected else c.skipped(added, call.now, NOT_SELECTED))
-            elif existing.state == s.REMOVED:
-                self._state.put(c.cleared(existing, existing.cleared_by))
-        run.selected = selected_of(run.row, run.spec, run.tasks.values())
+        fit_tasks(self._state, run, selected, call.now)
 
     # -- retry of a backfill ------------------------------------------------------------------------------------------
     def _retry(self, command: commands.RetryBackfill, call: Call) -> Answer:
@@ -370,8 +356,9 @@ class RunOperations:
         row = loaded.rows.get(key)
         if row is None:
             raise NotFound(f"run of DAG {key[0]!r} with the id", key[1])
-        spec = version_spec(self._state, self._store, row.dag_id, row.dag_version)
-        return _FoundRun(row, loaded.tasks[key], spec, None, loaded)
+        tasks = loaded.tasks[key]
+        spec = spec_with_tasks(version_spec(self._state, self._store, row.dag_id, row.dag_version), tasks)
+        return _FoundRun(row, tasks, spec, None, loaded)
 
     def _active(self, found: _FoundRun) -> ActiveRun:
         return found.live or reopen_run(self._state, found.row, found.loaded)

@@ -23,6 +23,7 @@ from backfill_manager.manager import notifications
 from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
+from backfill_manager.manager.map_tasks import map_tasks
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -120,7 +121,10 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
         elif verdict == "start" and obstacle is None:
             missing = _missing(tick.state, run, task)
             if not missing:
-                tick.put(c.scheduled(ti))
+                if task.over_result_of is None:
+                    tick.put(c.scheduled(ti))
+                elif map_tasks(tick, run, task):
+                    return _advance_tasks(tick, run)  # what comes after it waits for others now
                 continue
             ends_at = _wait_ends_at(run, task, tick.now)
             if ends_at is None or tick.now < ends_at:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
@@ -265,7 +266,11 @@ class ManagerState:
         """The definition of the version that it was created with, with its overrides."""
         return with_overrides(self.spec(row.dag_id, row.dag_version), json.loads(row.overrides_json))
 
-    def spec_of_run(self, row: DagRun, owner: Backfill | None) -> DagSpec:
+    def spec_of_run(self, row: DagRun, owner: Backfill | None, tasks: Mapping[str, TaskInstance]) -> DagSpec:
+        """The definition of the run's version, with the settings of its backfill, and with the tasks that are mapped in it."""
+        return spec_with_tasks(self._overridden(row, owner), tasks)
+
+    def _overridden(self, row: DagRun, owner: Backfill | None) -> DagSpec:
         spec = self.spec(row.dag_id, row.dag_version)
         if owner is None:
             return spec

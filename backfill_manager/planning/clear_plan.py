@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRow, DagRun, TaskInstance
+from backfill_manager.model.records import DagRow, DagRun, RunKey, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.chosen_runs import described_dates, read_chosen_runs, spans_of
 from backfill_manager.schemas import errors
@@ -87,19 +88,39 @@ def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], sp
     _check_runs(store, command, chosen, runs)
     specs = {version: spec_of(*version) for version in sorted({_version_of(run) for run in runs})}
     tasks = {version: tasks_to_clear(command, spec) for version, spec in specs.items()}
-    if command.tasks is not None and not any(tasks.values()):
+    mapped = _with_mapped(store, runs, specs)
+    tasks_of_mapped = {key: tasks_to_clear(command, spec) for key, spec in mapped.items()}
+    if command.tasks is not None and not any((*tasks.values(), *tasks_of_mapped.values())):
         raise _no_task_matches(command, specs.values())
     with_callbacks = any(spec.callbacks for spec in specs.values())
     in_states = s.TASK_FINISHED | STOPPED_FIRST if with_callbacks else states_to_clear(command) | {s.UPSTREAM_FAILED}
     instances = _read_tasks(store, in_states, runs)
+    of_runs = {run.key: (specs[_version_of(run)], tasks[_version_of(run)]) for run in runs}
+    of_runs |= {key: (mapped[key], chosen_tasks) for key, chosen_tasks in tasks_of_mapped.items()}
     cleared = [
-        cleared_run(command, run, dags[run.dag_id], specs[version], tasks[version], instances.get(run.key, ()))
-        for run, version in zip(runs, map(_version_of, runs), strict=True)
+        cleared_run(command, run, dags[run.dag_id], *of_runs[run.key], instances.get(run.key, ())) for run in runs
     ]
     plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running))
     if not plan.runs:
         raise _no_task(command, len(runs))
     return plan
+
+
+def _with_mapped(
+    store: Store, runs: Sequence[DagRun], specs: Mapping[tuple[str, int], DagSpec]
+) -> dict[RunKey, DagSpec]:
+    """The definitions of the runs in which tasks are mapped over the result of another."""
+    found: dict[RunKey, DagSpec] = {}
+    of_them = [run for run in runs if specs[_version_of(run)].mapped_over_results]
+    names = sorted({task_id for run in of_them for task_id in specs[_version_of(run)].mapped_over_results})
+    for at in range(0, len(of_them), _RUNS_PER_READ):
+        part = of_them[at : at + _RUNS_PER_READ]
+        dag_ids, run_ids = (sorted({run.key[n] for run in part}) for n in (0, 1))
+        by_run: defaultdict[RunKey, dict[str, TaskInstance]] = defaultdict(dict)
+        for ti in store.read(TaskInstance, matching(dag_id=dag_ids, run_id=run_ids, task_id=names)):
+            by_run[ti.dag_id, ti.run_id][ti.task_id] = ti
+        found |= {run.key: spec_with_tasks(specs[_version_of(run)], by_run[run.key]) for run in part}
+    return found
 
 
 def _version_of(run: DagRun) -> tuple[str, int]:

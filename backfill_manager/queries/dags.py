@@ -10,11 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem
+from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, TaskInstance
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.planning.wait_looks import looks_of
@@ -32,7 +33,8 @@ _DETAILS: Final = (
     "expected_by_s", "notify",
 )  # fmt: skip
 _TASK_FIELDS: Final = (
-    "task_id", "kind", "upstream", "downstream", "mapped_from", "mapped_value", "calls_back", "watches", "trigger_rule",
+    "task_id", "kind", "upstream", "downstream", "mapped_from", "mapped_value", "over_result_of",
+    "calls_back", "watches", "trigger_rule",
     "retries", "retry_delay_s", "timeout_s", "depends_on_past", "wait_for_downstream", "waits_for",
     "pool", "priority", "weight", "max_active_tis",
 )  # fmt: skip
@@ -195,11 +197,16 @@ def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
 
 
 def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
-    """The definition of the version that the run has, whatever is current; None when that version is gone."""
+    """The definition of the version that the run has, whatever is current, with the tasks that are mapped in this run, their
+    values without secrets; None when that version is gone."""
     try:
-        return spec_reader(store)(run.dag_id, run.dag_version)
+        spec = spec_reader(store)(run.dag_id, run.dag_version)
     except NotFound:
         return None
+    if not spec.mapped_over_results:
+        return spec
+    where = matching(dag_id=run.dag_id, run_id=run.run_id, task_id=spec.mapped_over_results)
+    return spec_with_tasks(spec, {ti.task_id: ti for ti in store.read(TaskInstance, where)}, shown=True)
 
 
 def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:

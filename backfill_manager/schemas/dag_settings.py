@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, Protocol, get_args
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError, WithJsonSchema, with_config
 from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
@@ -153,8 +153,32 @@ def _as_variables(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(one)) for name, one in value.items())
 
 
-def _as_over(value: Any) -> dict[str, str]:
-    """Key -> value as JSON text, in their order."""
+class MadeTask(Protocol):
+    """A task of a DAG file (`authoring.Task`)."""
+
+    task_id: str
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResultOf:
+    """In place of values: the result of that task, in each run."""
+
+    task_id: str
+
+
+def _as_over(value: Any) -> dict[str, str] | ResultOf:
+    if isinstance(task_ids := getattr(value, "task_ids", None), tuple):  # a task of the DAG file
+        if len(task_ids) > 1:
+            raise ValueError(f"must be one task: {value.task_id!r} is mapped itself")
+        return ResultOf(task_ids[0])
+    if isinstance(value, Mapping) and list(value) == [_RESULT_OF] and isinstance(value[_RESULT_OF], str):
+        return ResultOf(value[_RESULT_OF])
+    return values_by_key(value)
+
+
+def values_by_key(value: Any, *, at_least: int = 1) -> dict[str, str]:
+    """Key -> value as JSON text, in their order. `ValueError` that begins with `must`."""
     rule = (
         "text or integers that name each task, such as ['de', 'fr'], or any values by such names, such as {'de': ...}"
     )
@@ -166,8 +190,8 @@ def _as_over(value: Any) -> dict[str, str]:
         keys, values = list(value), list(value.values())
     else:
         raise ValueError(f"must be {rule}, not {value!r}")
-    if not 1 <= len(keys) <= MAX_MAPPED:
-        raise ValueError(f"must have 1 to {MAX_MAPPED:,} values, not {len(keys):,}")
+    if not at_least <= len(keys) <= MAX_MAPPED:
+        raise ValueError(f"must have {at_least} to {MAX_MAPPED:,} values, not {len(keys):,}")
     for key in keys:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise ValueError(f"must be {rule}; a name has 1 to 100 letters, digits, `_` or `-`, unlike {key!r}")
@@ -316,16 +340,19 @@ Variables = Annotated[
 SecretVariables = Annotated[dict[str, str], PlainValidator(_as_variables), WithJsonSchema(_VARIABLES)]
 ExitCode = Annotated[int, Field(ge=1, le=255)]
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")  # of a mapped task: what follows the dot in its id
+_RESULT_OF: Final = "result_of"
 _OVER: Final[dict[str, Any]] = {
     "anyOf": [
         {"type": "array", "minItems": 1, "maxItems": MAX_MAPPED, "uniqueItems": True, "items": {
             "anyOf": [{"type": "string", "pattern": f"^{_KEY.pattern}$"}, {"type": "integer"}]}},
         {"type": "object", "minProperties": 1, "maxProperties": MAX_MAPPED, "propertyNames": {"pattern": f"^{_KEY.pattern}$"}},
     ],
-    "examples": [["de", "fr"], {"de": {"currency": "EUR"}, "ch": {"currency": "CHF"}}],
+    "examples": [["de", "fr"], {"de": {"currency": "EUR"}, "ch": {"currency": "CHF"}}, {_RESULT_OF: "list_files"}],
 }  # fmt: skip
 Over = Annotated[
-    list[str | int] | tuple[str | int, ...] | Mapping[str, Any], PlainValidator(_as_over), WithJsonSchema(_OVER)
+    list[str | int] | tuple[str | int, ...] | Mapping[str, Any] | MadeTask,
+    PlainValidator(_as_over),
+    WithJsonSchema(_OVER),
 ]
 _IDS: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "default": []}
 After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
@@ -356,7 +383,8 @@ _WAITS_HELP: Final = (
 )
 _OVER_HELP: Final = (
     "Makes a task of each value, `<task>.<key>`, all beside each other, with the value in `ctx.mapped_value`, `:mapped_value`, "
-    "`{{ mapped_value }}` or `$BFM_MAPPED_VALUE`. Text and integers are their own keys; other values are given by key."
+    "`{{ mapped_value }}` or `$BFM_MAPPED_VALUE`. Text and integers are their own keys; other values are given by key. "
+    "Over another task, or `{result_of: <task>}`, the values are what that one returns in the run."
 )
 _PARAMS_HELP: Final = (
     "Parameters of its runs: each a default value, or declared with type, default, choices and description (Param). A run may "

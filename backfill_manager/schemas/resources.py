@@ -408,6 +408,7 @@ class DagTask(Resource):
     downstream: tuple[str, ...] = Field(description="Ids of the tasks that wait for it.")
     mapped_from: str | None = Field(description="Of a mapped task: the id that its `over` was declared with.")
     mapped_value: Any = Field(description="Of a mapped task: the value that it is for.")
+    over_result_of: str | None = Field(description="The task whose result it is mapped over, in each run.")
     trigger_rule: str | None = Field(description="When it starts, by the states of those upstream; null of a callback.")
     calls_back: str | None = Field(description="Of a callback: on what.")
     watches: str | None = Field(description="Of a callback: the task whose ends it tells of; null: the whole run's.")

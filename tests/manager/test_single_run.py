@@ -129,3 +129,44 @@ def test_an_unknown_dag_is_told_with_the_files_that_could_not_be_loaded(
         Path(settings.bundles[0].path, f"{name}.py").write_text("# dag of backfill_manager\n1 / 0\n")
     with pytest.raises(NotFound, match=r"loaded: xyz\.py, line 2: ZeroDivisionError.*b\.py, line 2.*; and 2 more$"):
         single_run.run_dag_once(settings, "xyz", None, spark=spark)
+
+
+MAPPED = """
+from backfill_manager import dag, sql, task
+
+
+def tell(ctx):
+    ctx.log.info("%s has ended: %s", ctx.ended.task_id, ctx.mapped_value)
+
+
+@dag(schedule="@daily", start_date="2024-01-01")
+def deliveries():
+    @task
+    def find(ctx):
+        return {"north": 2, "south": 3}
+
+    @task(on_success=tell)
+    def load(ctx):
+        return ctx.spark.range(ctx.mapped_value).count()
+
+    @task
+    def add(ctx):
+        return sum(ctx.result("load").values())
+
+    found = find()
+    load.expand(over=found) >> add()
+    sql("count", "SELECT count(*) FROM range(:mapped_value)", over=found)
+"""
+
+
+def test_tasks_are_mapped_over_the_result_of_another(settings: Settings, spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "bundle" / "deliveries.py").write_text(MAPPED)
+    result = single_run.run_dag_once(settings, "deliveries", None, spark=spark)
+    assert result["run"]["state"] == "success", result["logs"]
+    assert {ti["task_id"]: ti["result"] for ti in result["tasks"]} == {
+        "find": {"north": 2, "south": 3}, "load": {"north": 2, "south": 3}, "load.north": 2, "load.south": 3, "add": 5,
+        "count": {"north": 2, "south": 3}, "count.north": None, "count.south": None,
+        "load.on_success": None, "load.north.on_success": None, "load.south.on_success": None,
+    }  # fmt: skip
+    for told in ("load.north has ended: 2", "load.south has ended: 3"):
+        assert any(told in line for line in result["logs"]), told

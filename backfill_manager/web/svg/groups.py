@@ -35,8 +35,11 @@ def groups_of(
 ) -> dict[str, Group]:
     """The groups of two and more, in the order of their first tasks. `opened` and `closed` are chosen by hand."""
     found: dict[str, list[str]] = {}
+    in_runs = {task.mapped_from for task in tasks.values()} & tasks.keys()  # what is mapped in a run is there, too
     for task in tasks.values():
-        if not task.is_callback and (name := task.mapped_from or task.task_id.partition(".")[0]) != task.task_id:
+        if task.task_id in in_runs:
+            found.setdefault(task.task_id, []).append(task.task_id)
+        elif not task.is_callback and (name := task.mapped_from or task.task_id.partition(".")[0]) != task.task_id:
             found.setdefault(name, []).append(task.task_id)
 
     def is_collapsed(name: str, size: int) -> bool:
@@ -45,7 +48,7 @@ def groups_of(
     return {
         name: Group(name, tuple(ids), is_collapsed(name, len(ids)))
         for name, ids in found.items()
-        if len(ids) > 1 and name not in tasks
+        if len(ids) > 1 and (name not in tasks or name in in_runs)
     }
 
 

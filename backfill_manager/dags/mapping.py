@@ -1,0 +1,100 @@
+"""Tasks that are mapped over the result of another: their values are known in a run only. Pure.
+
+    load.expand(over=list_files()) ─► in the definition: `load`, after `list_files`
+                                      in a run, once `list_files` has succeeded: `load.a`, `load.b` after `load`
+
+`load` itself runs nothing. In a run it is `success` when its mapped tasks are there, and its own result is their values by key,
+so the definition of a run follows from its version and its task instances alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.errors import InvalidInput
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskInstance
+
+MAX_ID: Final = 200  # characters, as of every name
+
+
+def values_of(task: TaskSpec, result: Any) -> dict[str, Any]:
+    """By key what `task` is mapped over, of the result of the other one. Empty: it has no mapped task. `InvalidInput` else."""
+    from backfill_manager.schemas.dag_settings import values_by_key  # costs more than a light command
+
+    try:
+        values = values_by_key(result, at_least=0)
+    except ValueError as error:
+        raise InvalidInput(f"it is mapped over the result of {task.over_result_of!r}, which {error}") from None
+    return {key: json.loads(value) for key, value in values.items()}
+
+
+def with_mapped(spec: DagSpec, made: Mapping[str, Mapping[str, Any]]) -> DagSpec:
+    """The definition with the mapped tasks of those whose values are known, `made`: what waits for such a task waits for all
+    that are mapped from it. `InvalidInput` where an id is too long or there already."""
+    of_each = {
+        task_id: [_mapped(spec.task(task_id), *one) for one in values.items()]
+        for task_id, values in made.items()
+        if values
+    }
+    for mapped_from, tasks in of_each.items():
+        for task in tasks:
+            if len(task.task_id) > MAX_ID:
+                raise InvalidInput(
+                    f"mapping {mapped_from!r} makes the id {task.task_id!r}, which has more than {MAX_ID} characters"
+                )
+            if task.task_id in spec.by_id:
+                raise InvalidInput(f"mapping {mapped_from!r} makes the id {task.task_id!r}, which another task has")
+    ids = {mapped_from: tuple(task.task_id for task in tasks) for mapped_from, tasks in of_each.items()}
+
+    def after_all(task: TaskSpec) -> TaskSpec:
+        upstream = tuple(up for one in task.upstream for up in ids.get(one, (one,)))
+        return task if upstream == task.upstream else dataclasses.replace(task, upstream=upstream)
+
+    callbacks = [
+        dataclasses.replace(
+            callback, task_id=f"{task.task_id}{callback.task_id[len(mapped_from) :]}", watches=task.task_id,
+            mapped_from=callback.task_id, mapped_json=task.mapped_json,
+        )
+        for callback in spec.callbacks
+        for mapped_from, tasks in of_each.items() if callback.watches == mapped_from
+        for task in tasks
+    ]  # fmt: skip
+    mapped = (task for tasks in of_each.values() for task in tasks)
+    return dataclasses.replace(spec, tasks=(*map(after_all, spec.tasks), *mapped, *callbacks))
+
+
+def without_mapped(spec: DagSpec, mapped_from: str) -> DagSpec:
+    """The definition as it was before `with_mapped` for this one."""
+    ids = frozenset(spec.mapped.get(mapped_from, {}).values())
+    if not ids:
+        return spec
+
+    def after_one(task: TaskSpec) -> TaskSpec:
+        upstream = tuple(dict.fromkeys(mapped_from if up in ids else up for up in task.upstream))
+        return task if upstream == task.upstream else dataclasses.replace(task, upstream=upstream)
+
+    left = (task for task in spec.tasks if task.task_id not in ids and task.watches not in ids)
+    return dataclasses.replace(spec, tasks=tuple(map(after_one, left)))
+
+
+def spec_with_tasks(spec: DagSpec, tasks: Mapping[str, TaskInstance], *, shown: bool = False) -> DagSpec:
+    """The definition of a run with these task instances, of that of its version. `shown`: with values as people may see them."""
+    made: dict[str, Any] = {}
+    for task_id in spec.mapped_over_results:
+        ti = tasks.get(task_id)
+        if ti is not None and ti.state == s.SUCCESS and ti.result_json is not None:
+            made[task_id] = json.loads((shown and ti.result_shown_json) or ti.result_json)
+    return with_mapped(spec, made) if made else spec
+
+
+def _mapped(task: TaskSpec, key: str, value: Any) -> TaskSpec:
+    value_json = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return dataclasses.replace(
+        task, task_id=f"{task.task_id}.{key}", upstream=(task.task_id,), trigger_rule="all_success", waits_for=(),
+        over_result_of=None, mapped_from=task.task_id, mapped_json=value_json,
+    )  # fmt: skip

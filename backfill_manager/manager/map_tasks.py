@@ -1,0 +1,39 @@
+"""A task that is mapped over the result of another comes to its turn: its mapped tasks are made, in the same tick."""
+
+from __future__ import annotations
+
+import json
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.dags.mapping import values_of, with_mapped, without_mapped
+from backfill_manager.errors import InvalidInput
+from backfill_manager.manager.create_run import fit_tasks
+from backfill_manager.manager.state import ActiveRun
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+
+MASKED = "***"
+
+
+def map_tasks(tick: Tick, run: ActiveRun, task: TaskSpec) -> bool:
+    """Whether the run has other tasks now. `task` is `success` then, `skipped` where there is nothing to map over, or failed."""
+    ti, over = run.tasks[task.task_id], run.tasks.get(task.over_result_of or "")
+    try:
+        if over is None or over.state != s.SUCCESS or over.result_json is None:
+            raise InvalidInput(f"it is mapped over the result of {task.over_result_of!r}, which has none in this run")
+        values = values_of(task, json.loads(over.result_json))
+        spec = with_mapped(without_mapped(run.spec, task.task_id), {task.task_id: values})
+    except InvalidInput as error:
+        tick.put(c.failed(ti, tick.now, str(error)))
+        return False
+    shown = None if over.result_shown_json is None else json.dumps(dict.fromkeys(values, MASKED))
+    if values:
+        tick.put(c.succeeded(ti, tick.now, json.dumps(values, ensure_ascii=False), shown_json=shown))
+    else:
+        tick.put(c.skipped(ti, tick.now, f"the result of {task.over_result_of} is empty"))
+    run.spec = spec
+    mapped = frozenset(spec.mapped.get(task.task_id, {}).values())
+    selected = run.selected | mapped | {callback.task_id for callback in spec.callbacks if callback.watches in mapped}
+    fit_tasks(tick.state, run, selected, tick.now, only=f"{task.task_id}.")
+    return True

@@ -1,0 +1,180 @@
+"""Tasks that are mapped over the result of another, in runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.model import states as s
+from backfill_manager.schemas import kinds
+from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+
+def files(*, callbacks: Sequence[str] = (), **of_load: Any) -> DagSpec:
+    return dag_spec(
+        "d", "find", "load", "report", upstream={"load": ["find"], "report": ["load"]},
+        each={"load": {"over_result_of": "find", **of_load}}, callbacks=callbacks,
+        max_active_tasks=100,
+    )  # fmt: skip
+
+
+class Script:
+    """`find` returns `found`, `load` its value; the tasks named in `fail` fail."""
+
+    def __init__(self, found: Any) -> None:
+        self.found, self.fail = found, set[str]()
+        self.launches: list[TaskLaunch] = []
+
+    def __call__(self, launch: TaskLaunch) -> Outcome | None:
+        self.launches.append(launch)
+        if launch.ti.task_id in self.fail:
+            return Failed("boom")
+        of_task = self.found if launch.ti.task_id == "find" else launch.task.mapped_value
+        return Succeeded(None if of_task is None else json.dumps(of_task))
+
+    @property
+    def ran(self) -> list[str]:
+        return [launch.ti.task_id for launch in self.launches]
+
+
+def states(ground: InMemoryManager) -> dict[str, str]:
+    return {ti.task_id: ti.state for ti in ground.tasks("d")}
+
+
+def begun(
+    script: Callable[[TaskLaunch], Outcome | None], spec: DagSpec | None = None, **options: Any
+) -> InMemoryManager:
+    ground = InMemoryManager(spec or files(), script=script)
+    ground.backfill("d", days("2024-01-01", 1), **options)
+    ground.drain()
+    return ground
+
+
+def clear(ground: InMemoryManager, **options: Any) -> None:
+    ground.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", **options).to_payload())
+    ground.drain()
+
+
+def test_each_value_of_the_result_is_a_task_and_what_comes_after_gets_all_results() -> None:
+    script = Script({"a": 1, "b": {"rows": 2}})
+    ground = begun(script)
+    assert script.ran == ["find", "load.a", "load.b", "report"]
+    assert script.launches[-1].results["load"] == {"a": 1, "b": {"rows": 2}}
+    assert states(ground) == dict.fromkeys(("find", "load", "load.a", "load.b", "report"), s.SUCCESS)
+    (load,) = ground.tasks("d", "load")
+    assert json.loads(load.result_json or "") == {"a": 1, "b": {"rows": 2}}
+    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+
+
+def test_an_empty_result_skips_it_and_what_comes_after_as_its_rule_says() -> None:
+    script = Script([])
+    ground = begun(script)
+    assert states(ground) == {"find": s.SUCCESS, "load": s.SKIPPED, "report": s.SKIPPED}
+    (load,) = ground.tasks("d", "load")
+    assert load.error == "the result of find is empty"
+
+
+@pytest.mark.parametrize(
+    ("found", "error"),
+    [
+        ("a", "it is mapped over the result of 'find', which must be text or integers that name each task"),
+        (None, "it is mapped over the result of 'find', which has none in this run"),
+    ],
+)
+def test_another_result_fails_it_in_one_line(found: Any, error: str) -> None:
+    ground = begun(Script(found))
+    assert states(ground) == {"find": s.SUCCESS, "load": s.FAILED, "report": s.UPSTREAM_FAILED}
+    (load,) = ground.tasks("d", "load")
+    assert load.error is not None and load.error.startswith(error)
+    assert [run.reason for run in ground.runs("d")] == ["failed: load"]
+
+
+def test_one_that_failed_is_cleared_alone() -> None:
+    script = Script(["a", "b"])
+    script.fail = {"load.b"}
+    ground = begun(script)
+    assert states(ground) == {
+        "find": s.SUCCESS, "load": s.SUCCESS, "load.a": s.SUCCESS, "load.b": s.FAILED, "report": s.UPSTREAM_FAILED,
+    }  # fmt: skip
+    script.fail, script.launches = set(), []
+    clear(ground, tasks="^load.b$", downstream=True)
+    assert script.ran == ["load.b", "report"]
+    assert set(states(ground).values()) == {s.SUCCESS}
+    assert script.launches[-1].results["load"] == {"a": "a", "b": "b"}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_another_result_after_a_clear_has_other_tasks(crash: bool) -> None:
+    script = Script(["a", "b"])
+    ground = begun(script)
+    script.found, script.launches = ["b", "c"], []
+    ground.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", tasks="^find$", downstream=True).to_payload())
+    ground.tick()
+    if crash:
+        ground.crash()
+    ground.drain()
+    assert script.ran[-4:] == ["find", "load.b", "load.c", "report"]
+    assert states(ground) == {
+        **dict.fromkeys(("find", "load", "load.b", "load.c", "report"), s.SUCCESS), "load.a": s.REMOVED,
+    }  # fmt: skip
+    assert script.launches[-1].results["load"] == {"b": "b", "c": "c"}
+
+
+def test_a_manager_that_takes_over_goes_on_with_the_mapped_tasks() -> None:
+    script = Script(["a", "b"])
+    ground = InMemoryManager(files(), script=lambda launch: None if "." in launch.ti.task_id else script(launch))
+    ground.backfill("d", days("2024-01-01", 1))
+    ground.drain()
+    assert {key[2] for key in ground.running} == {"load.a", "load.b"}
+    ground.crash()
+    ground.drain()
+    assert {key[2] for key in ground.running} == {"load.a", "load.b"}
+    for key in list(ground.running):
+        ground.finish(key, Succeeded('"again"'))
+    ground.drain()
+    assert set(states(ground).values()) == {s.SUCCESS}
+    assert script.launches[-1].results["load"] == {"a": "again", "b": "again"}
+
+
+def test_max_active_tis_counts_them_together() -> None:
+    script = Script([f"k{n}" for n in range(5)])
+    spec = files(max_active_tis=2)
+    ground = InMemoryManager(spec, script=lambda launch: None if "." in launch.ti.task_id else script(launch))
+    ground.backfill("d", days("2024-01-01", 2), max_active_runs=2)
+    ground.drain()
+    assert len(ground.running) == 2
+
+
+def test_settings_of_a_backfill_for_it_are_for_all_of_them() -> None:
+    script = Script(["a", "b"])
+    script.fail = {"load.a"}
+    ground = begun(script, overrides_json='{"load.retries": 2, "retry_delay": 0}')
+    assert script.ran.count("load.a") == 3 and script.ran.count("load.b") == 1
+    assert states(ground)["load.a"] == s.FAILED
+
+
+def test_callbacks_are_of_each_mapped_task() -> None:
+    spec = files(callbacks=("load.on_failure", "load.on_success"))
+    script = Script(["a", "b"])
+    script.fail = {"load.b"}
+    ground = begun(script, spec)
+    assert script.ran[:3] == ["find", "load.a", "load.b"]
+    assert set(script.ran[3:]) == {"load.a.on_success", "load.b.on_failure"}
+    called = next(one for one in script.launches if one.ti.task_id == "load.b.on_failure")
+    assert (
+        called.ended is not None and called.ended.task_id == "load.b" and called.task.mapped_from == "load.on_failure"
+    )
+    assert states(ground)["load.on_success"] == s.SKIPPED
+
+
+def test_a_selection_of_it_is_of_all_of_them() -> None:
+    script = Script(["a"])
+    ground = begun(script, tasks="^load$", with_upstream=True)
+    assert script.ran == ["find", "load.a"]
+    assert states(ground)["report"] == s.SKIPPED
