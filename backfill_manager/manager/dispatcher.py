@@ -94,6 +94,9 @@ def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpe
     results = {other.task_id: json.loads(other.result_json or "") for other in ended}
     for mapped_from, mapped in run.spec.mapped.items():
         results[mapped_from] = {key: results.get(task_id) for key, task_id in mapped.items()}
+    results |= {
+        task_id: {} for task_id in run.spec.mapped_over_results if task_id not in run.spec.mapped
+    }  # over nothing
     limits = state.pools.get(pool)
     return TaskLaunch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],

@@ -13,8 +13,6 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 
-MASKED = "***"
-
 
 def map_tasks(tick: Tick, run: ActiveRun, task: TaskSpec) -> bool:
     """Whether the run has other tasks now. `task` is `success` then, `skipped` where there is nothing to map over, or failed."""
@@ -22,14 +20,15 @@ def map_tasks(tick: Tick, run: ActiveRun, task: TaskSpec) -> bool:
     try:
         if over is None or over.state != s.SUCCESS or over.result_json is None:
             raise InvalidInput(f"it is mapped over the result of {task.over_result_of!r}, which has none in this run")
+        if over.result_shown_json is not None:
+            raise InvalidInput(f"the result of {task.over_result_of!r} holds a secret, which would be seen in ids")
         values = values_of(task, json.loads(over.result_json))
         spec = with_mapped(without_mapped(run.spec, task.task_id), {task.task_id: values})
     except InvalidInput as error:
         tick.put(c.failed(ti, tick.now, str(error)))
         return False
-    shown = None if over.result_shown_json is None else json.dumps(dict.fromkeys(values, MASKED))
     if values:
-        tick.put(c.succeeded(ti, tick.now, json.dumps(values, ensure_ascii=False), shown_json=shown))
+        tick.put(c.succeeded(ti, tick.now, json.dumps(values, ensure_ascii=False)))
     else:
         tick.put(c.skipped(ti, tick.now, f"the result of {task.over_result_of} is empty"))
     run.spec = spec

@@ -20,7 +20,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
-from backfill_manager.humanise import plural
+from backfill_manager.humanise import name_list, plural
 from backfill_manager.manager.create_run import fit_tasks, make_run
 from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.prefetch import timeline_around
@@ -223,6 +223,8 @@ class RunOperations:
         run_id, task_id, tasks, spec = command.run_id, command.task_id, found.tasks, found.spec
         if task_id not in tasks:
             raise NotFound(f"task of run {run_id}", task_id, tasks)
+        if spec.mapped.get(task_id) and task_id in spec.by_id:
+            raise errors.MARK_OF_MAPPED(task_id=task_id, mapped=name_list(list(spec.mapped[task_id].values())))
         reason = f"marked {command.state} by {call.by}"
         again = set[str]()  # what could not start because of this task may start now
         if command.state != s.FAILED:
@@ -296,7 +298,8 @@ class RunOperations:
         version = cleared.to_version if row.dag_version != cleared.to_version else None
         gone = set[str]()  # what the new version does not have
         if version is not None:
-            gone = set(tasks) - set(version_spec(self._state, self._store, row.dag_id, version).by_id)
+            spec = spec_with_tasks(version_spec(self._state, self._store, row.dag_id, version), tasks)
+            gone = set(tasks) - set(spec.by_id)
         stopped_first = [ti for task_id, ti in sorted(tasks.items()) if task_id in chosen | gone]
         if call.tick.cancel(stopped_first, f"stopped to be cleared by {call.by}"):
             return False

@@ -216,6 +216,7 @@ OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
 RUN_ENDED = _refused("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.")
 RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.")
 RUN_REVERTED = _refused("Run {run_id} was reverted and is kept as it was; run its date again in a new run.")
+MARK_OF_MAPPED = _refused("Task {task_id!r} has been mapped in this run; mark its mapped tasks: {mapped}.")
 ONLY_FAILED_AND_RUNNING = _error(
     "[only_failed] and [only_running] leave nothing together; use one of them", "only_running"
 )

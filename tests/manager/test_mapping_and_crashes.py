@@ -1,0 +1,170 @@
+"""Tasks that are mapped over the result of another, beside crashes, clears, marks and batches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from support.scenarios import Killed, Mortal, accepted, clear, refused
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.model import states as s
+from backfill_manager.model.records import TaskTry
+from backfill_manager.schemas import kinds
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+
+def spec_over(**of_load: Any) -> DagSpec:
+    each = {"load": {"over_result_of": "find", **of_load}}
+    return dag_spec("d", "find", "load", "sum", upstream={"load": ["find"], "sum": ["load"]}, each=each)
+
+
+class Script:
+    """What `find` returns, and which tasks fail."""
+
+    def __init__(self, values: Any, *failing: str) -> None:
+        self.values, self.failing, self.launched = values, set(failing), list[TaskLaunch]()
+
+    def __call__(self, launch: TaskLaunch) -> Outcome:
+        self.launched.append(launch)
+        task_id = launch.ti.task_id
+        if task_id in self.failing:
+            return Failed("boom")
+        return Succeeded(json.dumps(self.values if task_id == "find" else f"{launch.task.mapped_value}!"))
+
+    @property
+    def ids(self) -> list[str]:
+        return [launch.ti.task_id for launch in self.launched]
+
+
+def manager(script: Script, **of_load: Any) -> InMemoryManager:
+    ground = InMemoryManager(spec_over(**of_load), script=script)
+    ground.backfill("d", days("2024-01-01", 1))
+    return ground
+
+
+def states(ground: InMemoryManager) -> dict[str, str]:
+    return {ti.task_id: ti.state for ti in ground.tasks("d")}
+
+
+def test_each_run_has_its_own_and_a_batch_of_items_has_those_of_its_one_run() -> None:
+    def script(launch: TaskLaunch) -> Outcome:
+        day = launch.run.logical_date.day  # type: ignore[union-attr]
+        return Succeeded(json.dumps([f"day{day}"]))
+
+    ground = InMemoryManager(spec_over(), script=script)
+    ground.backfill("d", days("2024-01-01", 2))
+    ground.drain()
+    assert sorted(ti.task_id for ti in ground.tasks("d") if "." in ti.task_id) == ["load.day1", "load.day2"]
+    ground.backfill("d", days("2024-01-05", 2), batch=2)
+    ground.drain()
+    assert sorted(ti.task_id for ti in ground.tasks("d") if "." in ti.task_id)[2:] == ["load.day5"]
+
+
+def test_a_run_without_the_task_that_has_the_values_fails_it() -> None:
+    ground = InMemoryManager(spec_over(), script=Script(["de"]))
+    ground.backfill("d", days("2024-01-01", 1), tasks="load|sum", with_upstream=False)
+    ground.drain()
+    assert states(ground)["load"] == s.FAILED
+    assert "which has none in this run" in (ground.tasks("d", "load")[0].error or "")
+
+
+@pytest.mark.parametrize("killed_before", ["find", "load.de", "load.fr", "sum"])
+def test_a_new_leader_derives_them_from_the_stored_result(killed_before: str) -> None:
+    script = Script(["de", "fr"])
+    waits = [killed_before]
+    ground = InMemoryManager(
+        spec_over(), script=lambda launch: None if launch.ti.task_id in waits else script(launch), slots=1
+    )
+    ground.backfill("d", days("2024-01-01", 1))
+    ground.drain()
+    assert [key[2] for key in ground.running] == [killed_before]
+    waits.clear()
+    ground.crash()
+    ground.clock.advance(minutes=5)
+    ground.drain()
+    assert states(ground) == dict.fromkeys(("find", "load", "load.de", "load.fr", "sum"), s.SUCCESS)
+    assert sorted(script.ids) == ["find", "load.de", "load.fr", "sum"], "what had finished does not run again"
+
+
+@pytest.mark.parametrize("tables", range(0, 20, 2))
+def test_a_kill_between_any_two_tables_of_a_commit_leaves_each_mapped_task_once(tables: int) -> None:
+    script = Script(["de", "fr"])
+    ground = manager(script)
+    ground.leader = Mortal(ground.leader, tables)  # type: ignore[assignment]
+    with contextlib.suppress(Killed):
+        ground.drain()
+    ground.crash()
+    ground.clock.advance(minutes=5)
+    script.values = ["fr", "it"]  # of a `find` that had not been committed
+    ground.drain()
+    keys = json.loads(ground.tasks("d", "load")[0].result_json or "")
+    assert states(ground) == dict.fromkeys(("find", "load", *(f"load.{key}" for key in keys), "sum"), s.SUCCESS)
+    assert script.launched[-1].results["load"].keys() == keys.keys()
+    tries = [(one.task_id, one.launch) for one in ground.store.read(TaskTry)]
+    assert len(tries) == len(set(tries))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_one_mapped_task_is_cleared_alone(crashes: bool) -> None:
+    script = Script(["de", "fr"], "load.de")
+    ground = manager(script)
+    ground.drain()
+    if crashes:
+        ground.crash()
+    script.failing.clear()
+    accepted(ground, kinds.TASKS_CLEAR, **clear("d", tasks=r"^load\.de$", downstream=True))
+    ground.drain()
+    assert script.ids[3:] == ["load.de", "sum"]
+    assert script.launched[-1].results["load"] == {"de": "de!", "fr": "fr!"}
+    assert ground.runs("d")[0].state == s.SUCCESS
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_another_result_removes_what_it_no_longer_names_and_keeps_its_tries(crashes: bool) -> None:
+    script = Script(["de", "fr"])
+    ground = manager(script)
+    ground.drain()
+    script.values = ["fr", "it"]
+    ground.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    if crashes:
+        ground.tick()
+        ground.crash()
+    ground.drain()
+    assert states(ground) == {
+        **dict.fromkeys(("find", "load", "load.fr", "load.it", "sum"), s.SUCCESS), "load.de": s.REMOVED,
+    }  # fmt: skip
+    assert script.launched[-1].results["load"] == {"fr": "fr!", "it": "it!"}
+    (fr,) = ground.tasks("d", "load.fr")
+    assert (fr.try_number, fr.generation > 0) == (2, True)
+    assert ground.tasks("d", "load.de")[0].try_number == 1
+    script.values = ["de"]
+    ground.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    ground.drain()
+    assert states(ground)["load.de"] == s.SUCCESS
+    assert ground.runs("d")[0].state == s.SUCCESS
+
+
+def test_a_mapped_task_is_marked_and_the_one_that_is_mapped_is_not() -> None:
+    ground = manager(Script(["de", "fr"], "load.de"))
+    ground.drain()
+    run_id = ground.runs("d")[0].run_id
+    ask = {"dag_id": "d", "run_id": run_id, "state": "success"}
+    message = refused(ground, kinds.TASK_MARK, **ask, task_id="load")
+    assert message == "Task 'load' has been mapped in this run; mark its mapped tasks: load.de, load.fr."
+    accepted(ground, kinds.TASK_MARK, **ask, task_id="load.de")
+    ground.drain()
+    assert states(ground)["sum"] == s.SUCCESS
+
+
+def test_a_backfill_runs_the_failed_mapped_tasks_of_a_run_again() -> None:
+    script = Script(["de", "fr"], "load.de")
+    ground = manager(script)
+    ground.drain()
+    script.failing.clear()
+    ground.backfill("d", days("2024-01-01", 1), reprocess="failed_tasks")
+    ground.drain()
+    assert script.ids[3:] == ["load.de", "sum"]
