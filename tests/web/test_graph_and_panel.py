@@ -168,3 +168,29 @@ def test_a_viewer_sees_no_buttons_in_the_panel(logged_in: object) -> None:
     ben = logged_in("ben")  # type: ignore[operator]
     panel = by_id(Page(ben.get("/dags/shop?run=backfill__2024-01-13T00:00:00Z&task=clean").text), "panel")
     assert "Open task page" in panel.whole_text and panel.find("form") == []
+
+
+def test_a_task_that_is_mapped_at_run_time_is_shown_before_and_after() -> None:
+    spec = dag_spec(
+        "late", "find", "load", "sum", upstream={"load": ["find"], "sum": ["load"]},
+        each={"load": {"over_result_of": "find"}},
+    )  # fmt: skip
+    ground = InMemoryManager(spec, clock=FakeClock())
+    ground.script = lambda launch: None if launch.ti.task_id == "find" else Succeeded()
+    ground.backfill("late", days("2024-01-05", 1))
+    ground.drain()
+    browser = browser_of(ground.store, ground.clock)
+    addresses = (f"/dags/late/graph?run={RUN}", "/dags/late/graph", "/dags/late/grid", f"/dags/late/runs/{RUN}")
+    before = {address: Page(browser.get(address).text) for address in addresses}
+    assert [wrongs(page) for page in before.values()] == [[]] * len(addresses)
+    assert set(boxes(before[addresses[0]])) == {"find", "load", "sum"}
+    ((key, _),) = ground.running.items()
+    ground.finish(key, Succeeded('["de", "fr"]'))
+    ground.drain()
+    after = {
+        address: Page(browser.get(address).text) for address in (*addresses, f"/dags/late/runs/{RUN}/tasks/load.de")
+    }
+    assert [wrongs(page) for page in after.values()] == [[]] * len(after)
+    drawn = boxes(Page(browser.get(f"/dags/late/graph?run={RUN}&open=all").text))
+    assert "find" in drawn and "sum" in drawn and "load" in drawn
+    assert "load.fr" in browser.get(f"/dags/late/runs/{RUN}").text

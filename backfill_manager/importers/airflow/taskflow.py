@@ -27,7 +27,7 @@ OTHER_ENVIRONMENTS: Final = (
 
 _ONE_BY_ONE: Final = (
     "Here one task does all of them, one after another; `.expand(over=[...])` with `ctx.mapped_value` gives each a state of its "
-    "own where the values are known when the file is read, a partition per run elsewhere"
+    "own where the values are known when the file is read, `.expand(over=list_them())` where a task returns them"
 )
 
 
