@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -83,13 +84,14 @@ def without_mapped(spec: DagSpec, mapped_from: str) -> DagSpec:
 
 
 def spec_with_tasks(spec: DagSpec, tasks: Mapping[str, TaskInstance], *, shown: bool = False) -> DagSpec:
-    """The definition of a run with these task instances, of that of its version. `shown`: with values as people may see them."""
-    made: dict[str, Any] = {}
+    """The definition of a run with these task instances, of that of its version. Without the mapped tasks whose ids another task
+    has: the version to which the run was moved. `shown`: with values as people may see them."""
     for task_id in spec.mapped_over_results:
         ti = tasks.get(task_id)
         if ti is not None and ti.state == s.SUCCESS and ti.result_json is not None:
-            made[task_id] = json.loads((shown and ti.result_shown_json) or ti.result_json)
-    return with_mapped(spec, made) if made else spec
+            with suppress(InvalidInput):
+                spec = with_mapped(spec, {task_id: json.loads((shown and ti.result_shown_json) or ti.result_json)})
+    return spec
 
 
 def _mapped(task: TaskSpec, key: str, value: Any) -> TaskSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from importlib import import_module
 from pathlib import Path
@@ -71,6 +72,13 @@ def test_the_definition_of_a_run_follows_from_its_task_instances() -> None:
     assert spec_with_tasks(spec, {"load": instance}, shown=True).task("load.a").mapped_value == "***"
     for other in (instance.evolve(state="none"), instance.evolve(result_json=None), instance.evolve(task_id="find")):
         assert spec_with_tasks(spec, {other.task_id: other}) == spec
+
+
+def test_a_version_that_has_such_a_task_by_itself_has_no_mapped_ones() -> None:
+    spec = files().spec
+    done = TaskInstance("files", "r", "load", "success", 1, result_json='{"a": 1, "b": 2}')
+    twin = dataclasses.replace(spec, tasks=(*spec.tasks, dataclasses.replace(spec.task("find"), task_id="load.a")))
+    assert spec_with_tasks(twin, {"load": done}) == twin
 
 
 @pytest.mark.parametrize(
