@@ -648,3 +648,20 @@ def test_limits_of_a_pools_processes_are_set_and_taken_away(api: ApiFixture) -> 
         assert (pool["memory_mb"], pool["nice"]) == expected
     refused = api.call("PATCH", "/pools/backfill", json={"memory_mb": "much"})
     assert (refused.status_code, "`512 MB` or `2 GB`" in refused.text) == (422, True)
+
+
+def test_a_copy_has_what_was_not_sent_as_it_is_there_secrets_too(api: ApiFixture) -> None:
+    conf = {"password": "s3cr3t", "full": True}
+    first = api.call("POST", "/backfills", json={**JANUARY, "conf": conf, "priority": 3}).json()["payload"]
+    assert first["ask"]["conf"]["password"] == "***"
+    body = {"dag_id": "flights", "copy_of": first["backfill_id"], "end_date": "2013-01-05", "priority": 0}
+    response = api.call("POST", "/backfills", json=body)
+    assert response.status_code == 202, response.text
+    asked, copied = (json.loads(request.payload_json)["ask"] for request in api.requests())
+    assert copied == {**asked, "end_date": "2013-01-05T00:00:00Z", "priority": 0}
+    assert copied["conf"] == conf
+
+
+def test_a_copy_of_what_is_not_there_is_refused(api: ApiFixture) -> None:
+    missing = api.call("POST", "/backfills", json={"dag_id": "flights", "copy_of": "nothing"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")

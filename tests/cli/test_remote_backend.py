@@ -242,6 +242,8 @@ def _lines(result: BfmResult) -> list[str]:
         ("backfill", "show", "nothing"),
         ("backfill", "list", "--dag", "fligths"),
         ("backfill", "create", "flights", "--date", "2013-01-05", "--pool", "swimming"),
+        ("backfill", "create", "flights", "--copy-of", "nothing"),
+        ("backfill", "create", "hourly", "--copy-of", "b1"),
         ("backfill", "pause", "b2"),
         ("backfill", "retry", "b1"),
         ("backfill", "retry", "b2", "--item", "999"),
