@@ -136,9 +136,10 @@ class ForkServerProcess:
             if self._is_lost:
                 raise BrokenPipeError
             self._channel.send(request, descriptors)
-        except OSError:
+        except OSError as error:
             with self._lock:
-                self._is_lost = True  # the listener may not have come to see it
+                if isinstance(error, BrokenPipeError | ConnectionResetError):
+                    self._is_lost = True  # the listener may not have come to see it
                 was_heard = self._processes.pop(process._number, None) is None
             if not was_heard:  # else `on_end` is called, and its caller learns of the end only once
                 raise NoProcess(f"the fork server (pid {self.pid}) has ended") from None
