@@ -135,7 +135,7 @@ MAPPED = """
 from backfill_manager import dag, sql, task
 
 
-def tell(ctx):
+def report(ctx):
     ctx.log.info("%s has ended: %s", ctx.ended.task_id, ctx.mapped_value)
 
 
@@ -145,7 +145,7 @@ def deliveries():
     def find(ctx):
         return {"north": 2, "south": 3}
 
-    @task(on_success=tell)
+    @task(on_success=report)
     def load(ctx):
         return ctx.spark.range(ctx.mapped_value).count()
 
@@ -168,5 +168,5 @@ def test_tasks_are_mapped_over_the_result_of_another(settings: Settings, spark: 
         "count": {"north": 2, "south": 3}, "count.north": None, "count.south": None,
         "load.on_success": None, "load.north.on_success": None, "load.south.on_success": None,
     }  # fmt: skip
-    for told in ("load.north has ended: 2", "load.south has ended: 3"):
-        assert any(told in line for line in result["logs"]), told
+    for text in ("load.north has ended: 2", "load.south has ended: 3"):
+        assert any(text in line for line in result["logs"]), text
