@@ -200,7 +200,15 @@ class DagSpec:
         return tuple(task.task_id for task in self.work if task.over_result_of is not None)
 
     def downstream(self, task_id: str) -> tuple[str, ...]:
-        return tuple(task.task_id for task in self.tasks if task_id in task.upstream)
+        return self._downstream.get(task_id, ())
+
+    @cached_property
+    def _downstream(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, dict[str, None]] = {}
+        for task in self.tasks:
+            for up in task.upstream:
+                found.setdefault(up, {})[task.task_id] = None
+        return {up: tuple(after) for up, after in found.items()}
 
     def all_upstream(self, task_ids: Collection[str]) -> frozenset[str]:
         """Every task that these wait for, however far up; the tasks themselves only where they wait for each other."""

@@ -65,6 +65,11 @@ def with_mapped(spec: DagSpec, made: Mapping[str, Mapping[str, Any]]) -> DagSpec
         for mapped_from, tasks in of_each.items() if callback.watches == mapped_from
         for task in tasks
     ]  # fmt: skip
+    for callback in callbacks:
+        if len(callback.task_id) > MAX_ID or callback.task_id in spec.by_id:
+            raise InvalidInput(
+                f"mapping {callback.watches!r} makes the id {callback.task_id!r}, which is too long or another task's"
+            )
     mapped = (task for tasks in of_each.values() for task in tasks)
     return dataclasses.replace(spec, tasks=(*map(after_all, spec.tasks), *mapped, *callbacks))
 
@@ -81,6 +86,14 @@ def without_mapped(spec: DagSpec, mapped_from: str) -> DagSpec:
 
     left = (task for task in spec.tasks if task.task_id not in ids and task.watches not in ids)
     return dataclasses.replace(spec, tasks=tuple(map(after_one, left)))
+
+
+def values_in(spec: DagSpec) -> dict[str, dict[str, Any]]:
+    """By key what is mapped over results in this definition of a run, as `with_mapped` takes it."""
+    return {
+        task_id: {key: spec.task(of_key).mapped_value for key, of_key in spec.mapped.get(task_id, {}).items()}
+        for task_id in spec.mapped_over_results
+    }
 
 
 def spec_with_tasks(spec: DagSpec, tasks: Mapping[str, TaskInstance], *, shown: bool = False) -> DagSpec:

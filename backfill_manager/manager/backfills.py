@@ -20,7 +20,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
 from backfill_manager.manager import notifications
 from backfill_manager.manager.auto_batch import next_size
-from backfill_manager.manager.create_run import existing_run, make_run
+from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
 from backfill_manager.manager.items import end_items
 from backfill_manager.manager.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -223,6 +223,7 @@ def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], existing
     run = existing_run(tick.state, reopened, live, dict(tasks))
     tick.state.runs[run.key] = run
     tick.put(reopened)
+    remove_unmapped(tick.state, run)
     for task_id in sorted((again | spec.callbacks_of(again)) & tasks.keys()):
         ti = tasks[task_id].evolve(priority=spec.task(task_id).priority + live.row.priority)
         tick.put(c.cleared(ti, live.row.request_id) if ti.state in s.TASK_FINISHED else ti)

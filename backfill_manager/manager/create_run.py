@@ -34,6 +34,14 @@ def existing_run(
     return ActiveRun(row=row, spec=spec, tasks=tasks, selected=selected_of(row, spec, tasks.values()))
 
 
+def remove_unmapped(state: ManagerState, run: ActiveRun) -> None:
+    """Ended tasks that the reopened run's definition lacks, as what they were mapped from ended otherwise since: mapped again,
+    they run again."""
+    for ti in list(run.tasks.values()):
+        if ti.task_id not in run.spec.by_id and ti.state in s.TASK_FINISHED - {s.REMOVED}:
+            state.put(c.removed(c.cleared(ti, ti.cleared_by), run.row.ended_at or run.row.created_at))
+
+
 def make_run(
     state: ManagerState, row: DagRun, spec: DagSpec, timeline: TimelineWindow, overrides: Iterable[DagRun] = (),
     *, selected: Collection[str] | None = None, priority: int = 0,

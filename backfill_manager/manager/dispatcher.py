@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import TaskLaunch
@@ -26,7 +27,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import memory_of, nice_of, pool_of
-from backfill_manager.model.records import TaskInstance
+from backfill_manager.model.records import RunKey, TaskInstance
 
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
 
@@ -53,6 +54,7 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             kind = int(not run.is_for_schedule)
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
             ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
+    results: dict[RunKey, dict[str, Any]] = {}  # read once for all that a run starts
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
         owner = state.owner_of(run.row)
         if scheduled_waits and owner is not None and owner.row.is_polite:
@@ -78,7 +80,9 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             state.put(c.run_started(run.row, tick.now))
         elif run.row.state == s.QUEUED:
             state.put(c.run_started(run.row, None))
-        tick.launches.append(_launch(state, run, taken, task, pool))
+        if run.key not in results:
+            results[run.key] = _results(run)
+        tick.launches.append(_launch(state, run, taken, task, pool, results[run.key]))
         if is_suspect(taken):
             return  # the others wait: it runs alone
 
@@ -89,7 +93,8 @@ def _limited_as(run: ActiveRun, ti: TaskInstance) -> str:
     return ti.task_id if task is None else task.limited_as
 
 
-def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str) -> TaskLaunch:
+def _results(run: ActiveRun) -> dict[str, Any]:
+    """What its tasks have returned; of mapped ones by key, too."""
     ended = (other for other in run.tasks.values() if other.result_json is not None)
     results = {other.task_id: json.loads(other.result_json or "") for other in ended}
     for mapped_from, mapped in run.spec.mapped.items():
@@ -97,6 +102,12 @@ def _launch(state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpe
     results |= {
         task_id: {} for task_id in run.spec.mapped_over_results if task_id not in run.spec.mapped
     }  # over nothing
+    return results
+
+
+def _launch(
+    state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str, results: dict[str, Any]
+) -> TaskLaunch:
     limits = state.pools.get(pool)
     return TaskLaunch(
         ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],

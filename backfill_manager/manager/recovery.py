@@ -62,7 +62,16 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     _reopen_cleared(state, store)
     _complete_tries(state, store, term)
     _restart_tasks(state, store, term, now)
+    _remove_unknown(state, now)
     return state
+
+
+def _remove_unknown(state: ManagerState, now: datetime) -> None:
+    """Tasks of a version that the run was not moved to, and those that were mapped from a task which is to be mapped again."""
+    for live in state.runs.values():
+        for ti in list(live.tasks.values()):
+            if ti.task_id not in live.spec.by_id and ti.state not in s.TASK_FINISHED:
+                state.put(c.removed(ti, now))
 
 
 def _restart_tasks(state: ManagerState, store: Store, term: int, now: datetime) -> None:
@@ -100,10 +109,6 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datet
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
     for run in runs:
         state.runs[run.key] = existing_run(state, run, state.owner_of(run), tasks[run.key])
-    for live in state.runs.values():
-        for ti in list(live.tasks.values()):
-            if ti.task_id not in live.spec.by_id and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
-                state.put(c.removed(ti, now))  # of a version that the run was not moved to
 
 
 def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
-from backfill_manager.manager.create_run import existing_run
+from backfill_manager.manager.create_run import existing_run, remove_unmapped
 from backfill_manager.manager.items import forget_dependencies
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
@@ -83,6 +83,7 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRu
     version_spec(state, loaded.store, row.dag_id, row.dag_version)
     run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks[row.key])
     state.runs[run.key] = run
+    remove_unmapped(state, run)
     state.put(c.run_reopened(row))
     return run
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
 
+from backfill_manager.dags.mapping import values_in, with_mapped
 from backfill_manager.errors import BackfillManagerError, LostLease, NotFound, Refused, StateError, nearest, shorten
 from backfill_manager.humanise import plural, window
 from backfill_manager.manager import previews, reverts
@@ -215,7 +216,7 @@ class RequestHandler:
         live.spec = self._state.spec_of_backfill(live.row)
         for key in live.running:
             run = self._state.runs[key]
-            run.spec = self._state.spec_of_run(run.row, live.row, run.tasks)
+            run.spec = with_mapped(self._state.overridden(run.row, live.row), values_in(run.spec))
             for ti in list(run.tasks.values()):
                 if live.row.priority != before.priority and ti.state not in s.TASK_FINISHED | s.TASK_STARTED:
                     self._state.put(ti.evolve(priority=ti.priority + live.row.priority - before.priority))

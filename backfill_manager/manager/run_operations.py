@@ -9,7 +9,7 @@ response has them handled twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -306,9 +306,10 @@ class RunOperations:
         run = self._active(found)
         for ti in cleared.running:  # what failed to start only because this was stopped
             chosen |= _upstream_failed(run.tasks, run.spec.all_downstream([ti.task_id]))
+        before = dict(run.tasks)
         self._clear_tasks(run, chosen | run.spec.callbacks_of(chosen), call.id)
         if version is not None:
-            self._move_to(run, version, call)
+            self._move_to(run, version, call, before)
         return True
 
     def _clear_tasks(self, run: ActiveRun, task_ids: Collection[str], request_id: str) -> None:
@@ -333,12 +334,16 @@ class RunOperations:
             if run is not None and run.row.dag_version != version:
                 self._move_to(run, version, call)
 
-    def _move_to(self, run: ActiveRun, version: int, call: Call) -> None:
+    def _move_to(
+        self, run: ActiveRun, version: int, call: Call, before: Mapping[str, TaskInstance] | None = None
+    ) -> None:
         """The run continues with another version of its DAG: tasks that it lacks are `removed`, new ones are added."""
         version_spec(self._state, self._store, run.row.dag_id, version)
         self._state.put(run.row.evolve(dag_version=version))
         owner = self._state.owner_of(run.row)
-        run.spec = self._state.spec_of_run(run.row, owner.row if owner else None, run.tasks)
+        run.spec = self._state.spec_of_run(
+            run.row, owner.row if owner else None, run.tasks if before is None else before
+        )
         selected = selected_of_backfill(owner.row, run.spec) if owner else run.spec.by_id
         fit_tasks(self._state, run, selected, call.now)
 

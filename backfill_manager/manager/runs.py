@@ -10,6 +10,7 @@ first: an older run never waits for a newer one.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -101,6 +102,10 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
     """Advances tasks as far as their upstream allows; returns those that are blocked for ever, with the reason."""
     blocked: dict[str, str] = {}
     awaited: dict[str, None] = {}
+    to_be_mapped = {  # again: it was cleared
+        task_id for task_id in run.spec.mapped_over_results
+        if task_id in run.selected and task_id in run.tasks and run.tasks[task_id].state not in s.TASK_FINISHED
+    }  # fmt: skip
     for task in run.spec.in_order:
         ti = run.tasks.get(task.task_id)
         if ti is None:
@@ -109,8 +114,13 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
             tick.put(c.scheduled(ti))
         if ti.state != s.NONE or task.is_callback:
             continue
+        if any(run.spec.task(up).mapped_from in to_be_mapped for up in task.upstream):
+            continue  # it waits for those that are mapped then
         upstream = [run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks]
         verdict = evaluate(task.trigger_rule, upstream)
+        over = run.tasks.get(task.over_result_of or "")
+        if verdict == "start" and over is not None and over.state not in s.TASK_FINISHED:
+            verdict = "wait"  # whatever its rule says: there are no values yet
         obstacle = _past_obstacle(tick.state, run, task) if verdict == "start" else None
         if verdict == "skip":
             tick.put(c.skipped(ti, tick.now, "skipped by its upstream"))
@@ -194,7 +204,10 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
     past = run.past if previous is None else previous.tasks
     if past is None:
         return ""
-    downstream = run.spec.downstream(task.task_id) if task.wait_for_downstream else ()
+    downstream = list(run.spec.downstream(task.task_id)) if task.wait_for_downstream else []
+    for mapped in [past[one] for one in downstream if one in past and run.spec.task(one).over_result_of is not None]:
+        if mapped.state == s.SUCCESS and mapped.result_json is not None:  # what was mapped in that run
+            downstream += [f"{mapped.task_id}.{key}" for key in json.loads(mapped.result_json)]
     # the previous run may not have had a task
     before = [past[task_id] for task_id in (task.task_id, *downstream) if task_id in past]
     obstacle = next((ti for ti in before if ti.state not in PAST_IS_DONE), None)

@@ -268,9 +268,9 @@ class ManagerState:
 
     def spec_of_run(self, row: DagRun, owner: Backfill | None, tasks: Mapping[str, TaskInstance]) -> DagSpec:
         """The definition of the run's version, with the settings of its backfill, and with the tasks that are mapped in it."""
-        return spec_with_tasks(self._overridden(row, owner), tasks)
+        return spec_with_tasks(self.overridden(row, owner), tasks)
 
-    def _overridden(self, row: DagRun, owner: Backfill | None) -> DagSpec:
+    def overridden(self, row: DagRun, owner: Backfill | None) -> DagSpec:
         spec = self.spec(row.dag_id, row.dag_version)
         if owner is None:
             return spec

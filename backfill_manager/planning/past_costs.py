@@ -28,7 +28,15 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
         if task.is_callback:
             continue
         begins = max((ends[up] for up in task.upstream if up in ends), default=0.0)
-        ends[task.task_id] = begins + took_s.get(task.task_id, 0.0)
+        took = took_s.get(task.task_id, 0.0)
+        if (
+            task.over_result_of is not None and task.task_id not in spec.mapped
+        ):  # what was mapped in the run ran in its place
+            of_it = (
+                one for name, one in took_s.items() if name.startswith(f"{task.task_id}.") and name not in spec.by_id
+            )
+            took = max(of_it, default=0.0)
+        ends[task.task_id] = begins + took
     lasted_s = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else 0.0
     return PastRun(run.items, max(ends.values(), default=0.0), rows, run.state == s.FAILED, own, lasted_s)
 

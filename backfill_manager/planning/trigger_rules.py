@@ -15,7 +15,7 @@ Verdict = Literal["start", "wait", "skip", "upstream_failed"]
 
 GOOD: Final = frozenset({s.SUCCESS, s.REMOVED})
 BAD: Final = frozenset({s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED})
-PAST_IS_DONE: Final = frozenset({s.SUCCESS, s.SKIPPED})
+PAST_IS_DONE: Final = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
 
 
 def evaluate(rule: str, upstream: Collection[str]) -> Verdict:

@@ -25,9 +25,11 @@ def with_copied(store: Store, values: BackfillInput) -> BackfillInput:
     given = {name: getattr(values, name) for name in values.model_fields_set - {"copy_of"}}
     copied = {**options_to_copy(store, found), **settings_now(store, found).values}
     copied = {name: value for name, value in copied.items() if name in BackfillInput.model_fields and value is not None}
-    covers_other = any(given.get(name) for name in ("kind", "config", *_LISTS))
-    if covers_other or (copied["kind"] in _LISTS and any(given.get(name) for name in _RANGE)):
-        copied = {name: value for name, value in copied.items() if name not in _COVERED}
+    was, kind = copied["kind"], given.get("kind") or copied["kind"]
+    covers_other = kind != was and (kind in _LISTS or was in _LISTS)
+    covers_other |= any(given.get(name) for name in ("config", *_LISTS, *(_RANGE if was in _LISTS else ())))
+    left_out = _COVERED if covers_other else ("kind", "by", "reprocess") if kind != was else ()
+    copied = {name: value for name, value in copied.items() if name not in left_out}
     if given.get("config"):
         copied = {name: value for name, value in copied.items() if name not in ("run_backwards", "allow_future")}
     return BackfillInput.parse({**copied, **given})
