@@ -49,7 +49,7 @@ from backfill_manager.masking import hide, mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
-from backfill_manager.processes.process_state import first_difference, process_state
+from backfill_manager.processes.process_state import difference_since, process_state
 
 ATTACH_AFTER_S: Final = 0.2  # of waiting for a task
 MAX_TRIES: Final = 200  # of one process with `reuse_process`; what they leave in memory ends with it
@@ -130,7 +130,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
 
     def remember_state() -> None:
         if may_wait:
-            before.update(_state(spark, manager))
+            before.update(process_state(_own_threads(spark, manager)))
 
     manager.send({"begun": True})
     outcome = run_python_task(
@@ -149,7 +149,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
             stream.flush()
     loaded = [name for name in HEAVY if name in sys.modules]
     waits = may_wait and isinstance(outcome, Succeeded | Skipped) and not spark.jobs_may_run
-    if waits and (changed := first_difference(before, _state(spark, manager))):
+    if waits and (changed := difference_since(before, _own_threads(spark, manager))):
         manager.log("INFO", f"its process is not reused: it has changed {changed}")
         waits = False
     about = {
@@ -164,8 +164,8 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     return waits
 
 
-def _state(spark: TaskSpark, manager: _Manager) -> dict[str, Any]:
-    return process_state((*spark.threads, *manager.threads))
+def _own_threads(spark: TaskSpark, manager: _Manager) -> tuple[threading.Thread, ...]:
+    return (*spark.threads, *manager.threads)
 
 
 class _Manager:

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Collection
 from typing import Any, Final
@@ -25,6 +26,8 @@ _SIGNALS: Final = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.
 _OF_SPARK: Final = "PYSPARK_PYTHON"  # set when the process is attached to Spark, whenever that is
 _MODULES: Final = "modules"  # how many are imported: no difference by itself
 _WITH_IMPORTS: Final = frozenset({"warnings"})  # what libraries add to when they are imported, in whatever try that is
+_THREADS: Final = "threads"
+_THREAD_END_S: Final = 0.1  # a thread that was joined may be listed by the system for so long (usually well below 1 ms)
 _LIMITS: Final = tuple(
     getattr(resource, name) for name in sorted(vars(resource)) if name.startswith("RLIMIT_") and name != "RLIMIT_CORE"
 )
@@ -53,7 +56,7 @@ def process_state(own_threads: Collection[threading.Thread] = ()) -> dict[str, A
         "the limit of recursion": sys.getrecursionlimit,
         "the context of decimal": lambda: repr(decimal.getcontext()),
         "the garbage collector": lambda: [gc.isenabled(), gc.get_threshold()],
-        "threads": lambda: _threads(own_threads),
+        _THREADS: lambda: _threads(own_threads),
         "child processes": _children,
         _MODULES: lambda: len(sys.modules),
     }
@@ -64,6 +67,14 @@ def first_difference(before: dict[str, Any], after: dict[str, Any]) -> str | Non
     """The name of what is different; None if nothing is."""
     allowed = {_MODULES} if before[_MODULES] == after[_MODULES] else {_MODULES, *_WITH_IMPORTS}
     return next((name for name, value in before.items() if after[name] != value and name not in allowed), None)
+
+
+def difference_since(before: dict[str, Any], own_threads: Collection[threading.Thread] = ()) -> str | None:
+    """What of this process is different now from what it was `before`; None if nothing is."""
+    last = time.monotonic() + _THREAD_END_S
+    while (changed := first_difference(before, process_state(own_threads))) == _THREADS and time.monotonic() < last:
+        time.sleep(0.001)  # nothing tells of the end of a thread
+    return changed
 
 
 def _umask() -> int:

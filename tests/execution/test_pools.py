@@ -158,9 +158,13 @@ def test_a_scheduled_job_goes_between_the_tasks_of_a_large_batch(
 ) -> None:
     """A job of the pool `backfill` that has more tasks than cores holds none of them longer than one of its tasks takes: a job of
     `scheduled` has its share of the cores as they come free, and ends long before."""
+    system = spark.sparkContext._jvm.java.lang.System  # what the tasks of the large job look at: they are in this JVM
 
     def batch(ctx: Any) -> int:
-        slow = "id + length(reflect('java.lang.Thread', 'sleep', 20L)) - length('null')"  # what it returns of a void method
+        pause = "bigint(reflect('java.lang.System', 'getProperty', 'test.pause_ms'))"
+        slow = (
+            f"id + length(reflect('java.lang.Thread', 'sleep', {pause})) - length('null')"  # it returns 'null' of void
+        )
         rows = ctx.spark.range(0, 400, 1, 400).selectExpr(f"{slow} AS id").selectExpr("max(id)").collect()
         return int(rows[0][0])
 
@@ -168,6 +172,7 @@ def test_a_scheduled_job_goes_between_the_tasks_of_a_large_batch(
         rows = ctx.spark.range(0, 8, 1, 8).selectExpr("sum(id)").collect()
         return int(rows[0][0])
 
+    system.setProperty("test.pause_ms", "100")  # 20 s on two cores
     large = stage.start(a_launch("large"), batch)
     stage.audience.wait_until(lambda: large.key in stage.audience.started())
     store = spark.sparkContext._jsc.sc().statusStore()
@@ -176,6 +181,7 @@ def test_a_scheduled_job_goes_between_the_tasks_of_a_large_batch(
         moment.wait(0.05)
     assert stage.play(a_launch("small", pool="scheduled"), scheduled) == Succeeded("28")
     assert stage.audience.end_of(large) is None, "the large job goes on"
+    system.setProperty("test.pause_ms", "0")
     assert stage.audience.outcome(large) == Succeeded("399")
     begins = {pool: sorted(_launch_times(store, spark, last_job, pool)) for pool in ("scheduled", "backfill")}
     first, last = begins["scheduled"][0], begins["scheduled"][-1]

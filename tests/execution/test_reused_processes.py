@@ -265,6 +265,21 @@ def test_a_span_of_the_code_is_below_the_try_that_made_it(spark: SparkSession, t
     assert {span.name: span.parent_id for span in spans.taken} == spans.of_runs and len(spans.taken) == 3
 
 
+def test_threads_that_have_been_joined_are_not_left_behind(stage: Stage) -> None:
+    """The system may still list one whose `join` has returned."""
+
+    def joins_threads(ctx: Any) -> dict[str, Any]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(32) as pool:
+            together = threading.Barrier(32)
+            list(pool.map(lambda _: together.wait(), range(32)))
+        return {"pid": os.getpid()}
+
+    version = Version(stage, joins_threads)
+    assert len({version.play()["pid"] for _ in range(5)}) == 1
+
+
 def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warnings(stage: Stage) -> None:
     def imports_it(_: Any) -> dict[str, Any]:
         import warnings

@@ -55,7 +55,8 @@ def _form_field(field: DeclaredField) -> FormField:
     return FormField(field.name, field.label, field.help + empty + one_per_line, widget)
 
 
-FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items() if name != "config"}
+_NOT_TYPED: Final = frozenset({"config", "copy_of"})  # a copy comes filled in, by `?copy=`
+FORM_FIELDS: Final = {name: _form_field(field) for name, field in _FIELDS.items() if name not in _NOT_TYPED}
 SETTINGS: Final = {name: FORM_FIELDS[name] for name in BackfillSettings.model_fields}
 CHECKBOXES: Final = tuple(
     name for name, field in FORM_FIELDS.items() if field.widget == "checkbox" and name not in SETTINGS
