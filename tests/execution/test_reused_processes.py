@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from support.executor_fixture import PATIENCE, Audience, Stage, a_launch, an_exe
 from support.task_facts import found
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch, TaskSpan
-from backfill_manager.processes.process_state import first_difference, process_state
+from backfill_manager.processes.process_state import difference_since, first_difference, process_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,21 +266,6 @@ def test_a_span_of_the_code_is_below_the_try_that_made_it(spark: SparkSession, t
     assert {span.name: span.parent_id for span in spans.taken} == spans.of_runs and len(spans.taken) == 3
 
 
-def test_threads_that_have_been_joined_are_not_left_behind(stage: Stage) -> None:
-    """The system may still list one whose `join` has returned."""
-
-    def joins_threads(ctx: Any) -> dict[str, Any]:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(32) as pool:
-            together = threading.Barrier(32)
-            list(pool.map(lambda _: together.wait(), range(32)))
-        return {"pid": os.getpid()}
-
-    version = Version(stage, joins_threads)
-    assert len({version.play()["pid"] for _ in range(5)}) == 1
-
-
 def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warnings(stage: Stage) -> None:
     def imports_it(_: Any) -> dict[str, Any]:
         import warnings
@@ -301,6 +287,26 @@ def test_many_tries_of_several_versions_leave_few_processes(stage: Stage) -> Non
         version.play()
     waiting = stage.executor._processes._waiting
     stage.audience.wait_until(lambda: sum(map(len, waiting.values())) <= 5)
+
+
+def test_threads_that_have_been_joined_are_not_left_behind() -> None:
+    """The system may still list one whose `join` has returned: about one time in ten here."""
+    for _ in range(200):
+        before = process_state()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(str, range(4)))
+        assert difference_since(before) is None
+
+
+def test_a_thread_that_goes_on_is_a_difference() -> None:
+    before, end = process_state(), threading.Event()
+    left = threading.Thread(target=end.wait, args=[PATIENCE])
+    left.start()
+    try:
+        assert difference_since(before) == "threads"
+    finally:
+        end.set()
+        left.join()
 
 
 def test_a_state_that_nobody_has_changed_is_equal() -> None:
