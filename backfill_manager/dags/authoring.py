@@ -322,7 +322,7 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
         if checked.get(column) and not checked.get("into"):
             what = "tells which rows of a table are the interval's; name the table with into=..."
             raise InvalidDag(f"{who}: {column} {what}")
-    for option in ("mode", "schema"):
+    for option in ("mode", "merge_on", "schema"):
         if checked.get(option) and not checked.get("into"):
             raise InvalidDag(f"{who}: {option} says how rows go into a table; name the table with into=...")
     if checked.get("checks") and not checked.get("into"):
@@ -333,6 +333,12 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
         given = "time_column" if checked.get("time_column") else "partition_column"
         raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
+    if checked.get("merge_on"):
+        for option in ("mode", "time_column", "partition_column"):
+            if checked.get(option):
+                raise InvalidDag(
+                    f"{who}: merge_on updates rows by their key, wherever they are, so it takes no {option}"
+                )
     statement = _text(text, building, who, ".sql", "a statement")
     if has_macros(statement):
         _check_macros(statement, None if statement == text else text, building, who)

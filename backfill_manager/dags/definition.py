@@ -64,6 +64,7 @@ class TaskSpec:
     time_column: str | None = None  # of `into`: tells which rows are the interval's
     partition_column: str | None = None  # of `into`: holds the partition key
     mode: WriteMode = "replace"  # of `into`: as of `ctx.write`
+    merge_on: tuple[str, ...] = ()  # of `into`: rows with the same values in these columns are updated; as `ctx.merge`
     schema: Literal["merge"] | None = None  # of `into`: adds columns that the table lacks
     checks: tuple[Check, ...] = ()  # of the rows of every table that it writes, before they are committed
     bash: str | None = None  # of a bash task: its command (execution/bash_task.py)
@@ -302,6 +303,7 @@ class DagSpec:
                 "reuse_process",
                 "wait_for_downstream",
                 "mode",
+                "merge_on",
                 "schema",
                 "waits_for",
                 "wait_limit",
@@ -331,6 +333,7 @@ class DagSpec:
         for task in plain["tasks"]:
             task["upstream"] = tuple(task["upstream"])
             task["waits_for"] = tuple(of_json(wait) for wait in task.get("waits_for", ()))
+            task["merge_on"] = tuple(task.get("merge_on", ()))
             for name in ("env", "secrets"):
                 task[name] = tuple((variable, value) for variable, value in task.get(name, ()))
             task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))

@@ -6,7 +6,7 @@ entry of the run's params whose name is an identifier; `:mapped_value` in a mapp
 
 Two ways to write, both exactly once:
 - `into=` a table: the last statement is a query and its rows go through `ctx.write` (with `time_column` or
-  `partition_column`, `mode`, `schema`); statements before it prepare.
+  `partition_column`, `mode`, `schema`), or with `merge_on` through `ctx.merge`; statements before it prepare.
 - without `into`: the statements write themselves, each in its turn at the tables that it writes (sql_statement.py).
 """
 
@@ -57,6 +57,9 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
         if this.preview is not None:
             query = this.preview.statement(query, runner.evaluated, writes=False)
         rows = execute(query)
+        if task.merge_on:
+            ctx.merge(rows, task.into, on=task.merge_on, schema=task.schema)
+            return
         ctx.write(rows, task.into, task.time_column, task.partition_column, mode=task.mode, schema=task.schema)
 
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from backfill_manager.importers.draft import Code, Draft, DraftDag, Remark
 from backfill_manager.importers.writer import call, keywords, quoted
 
 MAX_SQL_LENGTH: Final = 1_000_000
+BATCH_SIZES: Final = {"hour": "@hourly", "day": "@daily", "month": "@monthly", "year": "@yearly"}
 _AT: Final = "schedule= and start_date= of the DAG are yours to set"
 
 
@@ -36,6 +37,8 @@ class Model:
     materialized: str = "view"
     event_time: str | None = None
     unique_key: tuple[str, ...] = ()
+    batch_size: str | None = None  # of a microbatch, a key of BATCH_SIZES
+    begin: str | None = None  # of a microbatch: where the first one begins
     tags: tuple[str, ...] = ()
     description: str = ""
     depends_on: list[str] = field(default_factory=list)
@@ -78,13 +81,15 @@ def drafts(project: Project, *, by_tag: bool = False) -> Iterator[tuple[str, Dra
 
 
 def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Draft:
-    dag = DraftDag(name, {"schedule": "None"}, remarks=[Remark(None, "no schedule is known", _AT), *remarks])
+    schedule = _schedule(models)
+    unknown = [] if "start_date" in schedule else [Remark(None, "no schedule is known", _AT)]
+    dag = DraftDag(name, schedule, remarks=[*unknown, *remarks])
     inside = {model.name for model in models}
     written = {model.table for model in models}
     reads = sorted({table for model in models for table in model.sources} - written)
     if reads:
-        dag.settings["reads"] = "[" + ", ".join(map(quoted, reads)) + "]"
-    dag.settings["writes"] = "[" + ", ".join(quoted(model.table) for model in models) + "]"
+        dag.settings["reads"] = _list(reads)
+    dag.settings["writes"] = _list(model.table for model in models)
     taken: dict[str, str] = {}
     for model in _in_order(models):
         variable = _identifier(model.name)
@@ -100,17 +105,21 @@ def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Dra
     return Draft("dbt", [dag], remarks=all_remarks)
 
 
+def _schedule(models: Sequence[Model]) -> dict[str, str]:
+    """Of microbatches of one size: an interval is a batch."""
+    sizes = {model.batch_size for model in models if model.batch_size}
+    begins = [model.begin for model in models if model.begin]
+    if len(sizes) != 1 or not begins:
+        return {"schedule": "None"}
+    return {"schedule": quoted(BATCH_SIZES[sizes.pop()]), "start_date": quoted(min(begins))}
+
+
 def _task(model: Model) -> str:
     settings: dict[str, str] = {}
     if model.materialized == "incremental" and model.event_time:
         settings |= {"into": quoted(model.table), "time_column": quoted(model.event_time)}
     elif model.materialized == "incremental" and model.unique_key:
-        keys = " AND ".join(f"old.{_sql_name(key)} <=> new.{_sql_name(key)}" for key in model.unique_key)
-        text = (
-            f"MERGE INTO {_table(model.table)} AS old USING (\n{model.sql}\n) AS new\nON {keys}\n"
-            "WHEN MATCHED THEN UPDATE SET *\nWHEN NOT MATCHED THEN INSERT *"
-        )
-        return call("sql", [quoted(model.name), quoted(text)])
+        settings |= {"into": quoted(model.table), "merge_on": _list(model.unique_key)}
     elif model.materialized == "incremental":
         settings |= {"into": quoted(model.table), "mode": '"append"'}
     elif model.materialized == "view":
@@ -120,8 +129,12 @@ def _task(model: Model) -> str:
     else:
         settings |= {"into": quoted(model.table), "mode": '"overwrite"'}
     if model.checks:
-        settings["checks"] = "[" + ", ".join(map(quoted, dict.fromkeys(model.checks))) + "]"
+        settings["checks"] = _list(dict.fromkeys(model.checks))
     return call("sql", [quoted(model.name), quoted(model.sql), *keywords(settings)])
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(map(quoted, texts)) + "]"
 
 
 def _in_order(models: Sequence[Model]) -> Iterator[Model]:
@@ -297,10 +310,13 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any], descript
     tags = config.get("tags") or ()
     model = Model(
         name, table, "", path, str(config.get("materialized") or "view"), config.get("event_time"),
-        (key,) if isinstance(key, str) else tuple(key), (tags,) if isinstance(tags, str) else tuple(tags), description,
+        (key,) if isinstance(key, str) else tuple(key), tags=(tags,) if isinstance(tags, str) else tuple(tags),
+        description=description,
     )  # fmt: skip
     if model.materialized == "incremental":
         if model.event_time:
+            if config.get("batch_size") in BATCH_SIZES and config.get("begin"):
+                model.batch_size, model.begin = str(config["batch_size"]), str(config["begin"])
             model.remark(
                 "incremental by event time",
                 f"Each run replaces its interval by {model.event_time}: read only the interval's rows",
@@ -308,7 +324,7 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any], descript
         elif model.unique_key:
             model.remark(
                 "incremental by unique_key",
-                "It is a MERGE; the table must be there. time_column= would replace the interval",
+                "It updates rows by that key; time_column= would replace the run's interval instead",
             )
         else:
             model.remark(
@@ -413,13 +429,10 @@ def _add_declared(model: Model, test: Any, column: str | None) -> None:
 
 
 def _add_check(model: Model, name: str, column: str | None, arguments: Mapping[str, Any]) -> None:
-    if model.materialized == "view" or (
-        model.materialized == "incremental" and not model.event_time and model.unique_key
-    ):
-        what = "a view" if model.materialized == "view" else "a MERGE"
+    if model.materialized == "view":
         model.remark(
             f"the test {name}{f' of {column}' if column else ''}",
-            f"Checks are of rows that a task writes, and this is {what}: into= and checks=",
+            "Checks are of rows that a task writes, and this is a view: into= and checks=",
         )
         return
     key = _sql_name(column) if column else ""

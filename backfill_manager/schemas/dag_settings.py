@@ -297,6 +297,13 @@ _CHECKS: Final = {
 }  # fmt: skip
 Checks = Annotated[list[str | Check] | tuple[str | Check, ...], PlainValidator(read_checks), WithJsonSchema(_CHECKS)]
 _TEXT: Final = {"type": "string", "pattern": "\\S"}
+Columns = Annotated[
+    str | list[str] | tuple[str, ...],
+    _As(tuple[Text, ...]),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else _as_tuple(value)),
+    AfterValidator(_unique),
+    WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": [["id"]]}),
+]
 _ROWS_WAIT: Final[dict[str, Any]] = {
     "type": "object", "additionalProperties": False, "required": ["rows", "time_column"],
     "properties": {"rows": _TEXT, "time_column": _TEXT, "at_least": {"type": "integer", "minimum": 1, "default": 1}},
@@ -447,6 +454,12 @@ class _OfSql(TypedDict, total=False):
     mode: Annotated[
         WriteMode, _help("Of `into`: replace the interval's or partition's rows, append, overwrite the whole table.")
     ]
+    merge_on: Annotated[
+        Columns,
+        _help(
+            "Of `into`, in place of `mode`: rows with the same values in these columns are updated, others inserted."
+        ),
+    ]
     schema: Annotated[Literal["merge"] | None, _help("Of `into`: merge adds columns that the table lacks.")]
 
 
@@ -553,6 +566,7 @@ _TASK_RULES: Final[dict[str, Any]] = {
         "time_column": ["sql", "into"],
         "partition_column": ["sql", "into"],
         "mode": ["sql", "into"],
+        "merge_on": ["sql", "into"],
         "schema": ["sql", "into"],
         **{name: ["bash"] for name in ("env", "secrets", "cwd", "skip_exit_code")},
     },

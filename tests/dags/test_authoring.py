@@ -424,6 +424,14 @@ def _overwrite_of_an_interval() -> None:
     sql("s", "SELECT 1", into="t", mode="overwrite", time_column="day")
 
 
+def _merge_without_table() -> None:
+    sql("s", "SELECT 1", merge_on="id")
+
+
+def _merge_of_an_interval() -> None:
+    sql("s", "SELECT 1", into="t", merge_on=["id"], time_column="day")
+
+
 def _not_a_task() -> None:
     sql("s", "SELECT 1") >> [None]
 
@@ -457,6 +465,8 @@ def _needs_arguments(region: str) -> None: ...
         (_unknown_mode, "task 's': mode must be 'replace', 'append' or 'overwrite', not 'apend'"),
         (_unknown_schema, "task 's': schema must be 'merge', not 'overwrite'"),
         (_overwrite_of_an_interval, "mode='overwrite' replaces the whole table, so it takes no time_column"),
+        (_merge_without_table, "task 's': merge_on says how rows go into a table; name the table with into=..."),
+        (_merge_of_an_interval, "merge_on updates rows by their key, wherever they are, so it takes no time_column"),
         (_not_a_task, "can be put in order with tasks and lists of tasks, not with None"),
         (_async_task, "task 'late' is an async function or a generator"),
         (_task_without_ctx, "task 'clean' must take one argument, as in `def clean(ctx)`"),

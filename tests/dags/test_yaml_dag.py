@@ -488,6 +488,7 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
         "waits_for",
         "notify",
         "over",
+        "merge_on",
     }
     assert set(wrong) <= unsaid
 

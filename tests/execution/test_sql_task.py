@@ -79,9 +79,13 @@ def test_macros_give_the_values_of_the_run_and_no_code(stage: Stage, table: str)
 def test_a_task_spec_with_an_output_goes_through_json() -> None:
     spec = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1", into="table", time_column="at"),))
     assert DagSpec.from_json(spec.to_json()) == spec
-    assert not {"mode", "schema"} & json.loads(spec.to_json())["tasks"][0].keys(), "an older definition stays the same"
+    assert not {"mode", "schema", "merge_on"} & json.loads(spec.to_json())["tasks"][0].keys(), (
+        "an older definition stays the same"
+    )
     append = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1", into="table", mode="append", schema="merge"),))
     assert DagSpec.from_json(append.to_json()) == append
+    merge = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1 AS id", into="table", merge_on=("id",)),))
+    assert DagSpec.from_json(merge.to_json()) == merge
 
 
 def a_sql_launch(text: str, **how: object) -> TaskLaunch:
@@ -119,6 +123,22 @@ def test_the_outputs_mode_and_schema_are_those_of_ctx_write(stage: Stage, table:
     by_hand = a_sql_launch("SELECT 3 AS id", run_id="r3", into=table, mode="overwrite", interval=(day(1), day(1)))
     assert stage.play(by_hand) == Succeeded(None)
     assert rows_of(stage.spark, table) == [(3, None)]
+
+
+def test_with_merge_on_rows_are_updated_by_their_key_exactly_once(stage: Stage, table: str) -> None:
+    def merges(run_id: str, query: str, **more: object) -> TaskLaunch:
+        return a_sql_launch(query, run_id=run_id, into=table, merge_on=("id",), **more)
+
+    first = merges("r1", "SELECT * FROM VALUES (1, 'a'), (2, 'b') AS t(id, name)")
+    assert stage.play(first) == Succeeded(None), "there was no table yet"
+    assert stage.play(merges("r2", "SELECT * FROM VALUES (2, 'c'), (3, 'd') AS t(id, name)")) == Succeeded(None)
+    assert stage.play(again(first)) == Succeeded(None)
+    assert rows_of(stage.spark, table) == [(1, "a"), (2, "c"), (3, "d")], "what had landed is not merged again"
+    twice = stage.play(merges("r3", "SELECT * FROM VALUES (4, 'a'), (4, 'b') AS t(id, name)"))
+    assert isinstance(twice, Failed) and "2 rows have the key id=4" in twice.error
+    by_region = merges("r4", "SELECT 4 AS id, 'e' AS name, 'x' AS region", schema="merge")
+    assert stage.play(by_region) == Succeeded(None)
+    assert (4, "e", "x") in rows_of(stage.spark, table)
 
 
 def test_statements_that_write_themselves_land_once_each_too(stage: Stage, table: str) -> None:

@@ -91,12 +91,24 @@ def test_a_project_without_a_manifest(project: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert (daily.into, daily.time_column, daily.mode) == ("mart.daily", "at", "replace")
     assert daily.sql is not None and ":interval_start" in daily.sql and "max(at)" not in daily.sql
-    assert latest.sql is not None and latest.sql.startswith("MERGE INTO latest AS old USING (")
+    assert (latest.into, latest.merge_on, latest.sql) == ("latest", ("id",), "SELECT * FROM orders")
     what = [remark.what for remark in draft.remarks]
     assert "models/orders.sql: the test relationships of state" in what
     assert "models/staging/stg_orders.sql: the test not_null of id" in what
     assert "models/daily.sql: is_incremental()" in what and "models/latest.sql: incremental by unique_key" in what
     assert [one for one in what if "its Jinja" in one] == ["models/odd.sql: its Jinja: 'dbt_utils' is undefined"]
+
+
+def test_the_batches_of_a_microbatch_are_the_intervals_of_the_dag(project: Path, tmp_path: Path) -> None:
+    by_day = "materialized='incremental', incremental_strategy='microbatch', event_time='at', batch_size='day'"
+    for name, begin in {"visits": "2025-01-01", "clicks": "2024-12-01"}.items():
+        file = project / "models" / f"{name}.sql"
+        file.write_text(f"{{{{ config({by_day}, begin='{begin}') }}}} SELECT * FROM {{{{ ref('orders') }}}}")
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    assert (dag.spec.schedule, f"{dag.spec.start_date:%Y-%m-%d}") == ("@daily", "2024-12-01")
+    assert "no schedule is known" not in [remark.what for remark in draft.remarks]
 
 
 def test_a_dag_for_each_tag(project: Path) -> None:
