@@ -348,6 +348,8 @@ class _File:
                     value=ast.Attribute(value=ast.Name(id=owner), attr=window), attr="start" | "end" as end
                 ) if owner in contexts and window in _WINDOWS:
                     return f"ctx.interval.{end}"
+                case ast.Attribute(value=ast.Name(id=owner), attr=window) if owner in contexts and window in _WINDOWS:
+                    return "ctx.interval"  # both are a pair of start and end
                 case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in contexts:
                     if attr == "partition_key" and not any(kind in node.partitions for kind in _PARTITIONS):
                         return "ctx.partition_key"

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.clock import SystemClock, format_instant
+from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.schedule.timetable import parse_date
@@ -57,8 +57,8 @@ def run_dag_once(
 ) -> dict[str, Any]:  # fmt: skip
     """Run `dag_id` once for a partition, or for the interval that starts at `logical_date` (a text is read in the DAG's zone;
     default: its first). Returns
-    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `on_line` gets the log's lines, and what
-    waits for its next try, as they come. `spark` is left running; without one, a session is built and stopped again."""
+    `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `on_line` gets the log's lines as
+    they come. `spark` is left running; without one, a session is built and stopped again."""
     clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
     store.init()
     leader = LeaderElector(store, clock, lease_s=3600).run_once()
@@ -123,8 +123,9 @@ def run_dag_once(
 
 
 def _that_does_not_wait(task: TaskSpec) -> TaskSpec:
-    """Its state is empty, so that no table would ever be written; and whoever tests a task does not want to wait."""
-    return dataclasses.replace(task, waits_for=())
+    """Its state is empty, so that no table would ever be written; and whoever tests a task does not want to wait, for another
+    try either."""
+    return dataclasses.replace(task, waits_for=(), retry_delay=0.0)
 
 
 class _News:
@@ -132,7 +133,7 @@ class _News:
 
     def __init__(self, store: MemoryStore, on_line: Callable[[str], None]) -> None:
         self._store, self._on_line = store, on_line
-        self._lines, self._waiting = 0, set[tuple[str, int]]()
+        self._lines = 0
 
     def shown(self) -> bool:
         """Shows it; True."""
@@ -140,12 +141,6 @@ class _News:
         self._lines += len(lines)
         for line in lines:
             self._on_line(_worded(line))
-        for ti in self._store.read(TaskInstance):
-            if ti.state == s.UP_FOR_RETRY and (ti.task_id, ti.try_number) not in self._waiting:
-                self._waiting.add((ti.task_id, ti.try_number))
-                self._on_line(
-                    f"{ti.task_id}: try {ti.try_number} failed, the next one is at {format_instant(ti.retry_at)}"
-                )
         return True
 
 

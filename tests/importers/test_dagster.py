@@ -119,3 +119,14 @@ def test_assets_and_jobs(tmp_path: Path) -> None:
 def test_a_file_without_assets() -> None:
     draft = translate("x = 1\n", "x.py")
     assert (draft.dags, [remark.what for remark in draft.remarks]) == ([], ["no asset and no job was found"])
+
+
+def test_the_window_of_a_partition_is_the_interval(tmp_path: Path) -> None:
+    file = tmp_path / "windows.py"
+    file.write_text(
+        "from dagster import DailyPartitionsDefinition, asset\n"
+        "@asset(partitions_def=DailyPartitionsDefinition(start_date='2024-05-01'))\n"
+        "def a(context):\n    start, end = context.partition_time_window\n    return str(end - start)\n"
+    )
+    text = write(translate(file.read_text(), "windows.py"))
+    assert "start, end = ctx.interval" in text and "TODO" not in text

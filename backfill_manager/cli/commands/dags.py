@@ -224,7 +224,8 @@ def test(
     conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
 ) -> int:
     """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
-    the state. Its output tables are the real ones, and each test writes them anew. Exit code 1 when it failed.
+    the state. Its output tables are the real ones, and each test writes them anew. A task that fails is tried again at once,
+    whatever its `retry_delay`. Exit code 1 when it failed.
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
