@@ -14,6 +14,7 @@ Each call is a run of its own: what it writes is written. Retries, time-outs, po
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Mapping
@@ -116,12 +117,12 @@ def _write_context(
     launch = TaskLaunch(
         ti,
         run,
-        spec,
+        dataclasses.replace(spec, tasks=(spec.task(task_id),)),
         spec.task(task_id),
         version,
         BACKFILL_POOL,
         {**spec.params, **(params or {})},
-        dict(results or {}),
+        {of: (results or {}).get(of) for of in spec.readable_by(task_id)},
     )
     log = logging.getLogger(f"{spec.dag_id}.{task_id}")
     identity = StateIdentity(token_hex(6))

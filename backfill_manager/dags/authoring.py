@@ -155,7 +155,12 @@ class _DagBuilder:
 
     def specs(self, waits_for: tuple[Wait, ...]) -> tuple[TaskSpec, ...]:
         """`waits_for`: of each task that waits for no other."""
-        tasks = (dataclasses.replace(task, upstream=tuple(self.upstream[id_])) for id_, task in self.tasks.items())
+
+        def upstream(task_id: str) -> tuple[str, ...]:
+            each = (self.mapped.get(up, (up,)) for up in self.upstream[task_id])  # `over` may name what comes later
+            return tuple(dict.fromkeys(one for ids in each for one in ids))
+
+        tasks = (dataclasses.replace(task, upstream=upstream(task_id)) for task_id, task in self.tasks.items())
         waiting = (
             task if task.upstream or task.waits_for else dataclasses.replace(task, waits_for=waits_for)
             for task in tasks

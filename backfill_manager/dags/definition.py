@@ -75,6 +75,7 @@ class TaskSpec:
     mapped_from: str | None = None  # of a mapped task (`over=`): the declared id, with which its own begins
     mapped_json: str | None = None  # ... and the value that this one is for
     over_result_of: str | None = None  # the task whose result it is mapped over, in each run (dags/mapping.py)
+    of_mapped: tuple[tuple[str, str, Any], ...] = ()  # of such a task: key, setting, value of one of its mapped tasks
     calls_back: CallsBack | None = None  # of a callback: the outcome that it reports
     watches: str | None = None  # of a callback: the task that it reports on; None: the whole run
 
@@ -215,6 +216,17 @@ class DagSpec:
         """Every task that these wait for, however far up; the tasks themselves only where they wait for each other."""
         return _transitive(task_ids, lambda task_id: self.task(task_id).upstream)
 
+    def readable_by(self, task_id: str) -> frozenset[str]:
+        """The tasks whose results it may read: every one upstream of it; of a callback, also those that it watches. Where all
+        tasks that are mapped from one are among them, so is that one."""
+        task = self.task(task_id)
+        found = self.all_upstream([task_id])
+        if task.is_callback:
+            watched = frozenset(other.task_id for other in self.work if task.watches in (None, other.task_id))
+            found = watched | self.all_upstream(watched)
+        whole = {name for name, mapped in self.mapped.items() if found.issuperset(mapped.values())}
+        return (found | whole) - {task.mapped_from}
+
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
         return _transitive(task_ids, self.downstream)
 
@@ -253,10 +265,6 @@ class DagSpec:
                     shown = shorten(" ".join(wait.condition.split()), 100)
                     example = "SELECT count(*) > 0 FROM t"
                     raise InvalidDag(f"{who}: waits_for: a condition is one query, such as {example}, not {shown!r}")
-            over = self.by_id.get(task.over_result_of or "")
-            if over is not None and over.over_result_of is not None:
-                hint = f"map it over {over.over_result_of!r}"
-                raise InvalidDag(f"{who} is mapped over {over.task_id!r}, which is mapped itself: {hint}")
             for up in task.upstream:
                 if up not in ids or self.is_callback(up):
                     why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
@@ -308,6 +316,7 @@ class DagSpec:
                 "waits_for",
                 "wait_limit",
                 "after_wait_limit",
+                "of_mapped",
             )
             for name in later:
                 if task[name] in (None, False, "replace", (), "fail"):
@@ -334,6 +343,7 @@ class DagSpec:
             task["upstream"] = tuple(task["upstream"])
             task["waits_for"] = tuple(of_json(wait) for wait in task.get("waits_for", ()))
             task["merge_on"] = tuple(task.get("merge_on", ()))
+            task["of_mapped"] = tuple((key, setting, value) for key, setting, value in task.get("of_mapped", ()))
             for name in ("env", "secrets"):
                 task[name] = tuple((variable, value) for variable, value in task.get(name, ()))
             task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))

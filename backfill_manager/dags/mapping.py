@@ -4,7 +4,8 @@
                                       in a run, once `list_files` has succeeded: `load.a`, `load.b` after `load`
 
 `load` itself runs nothing. In a run it is `success` when its mapped tasks are there, and its own result is their values by key,
-so the definition of a run follows from its version and its task instances alone.
+so the definition of a run follows from its version and its task instances alone. Over a task that is mapped itself it is mapped
+over the results of those that are mapped from it, by their keys.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def spec_with_tasks(spec: DagSpec, tasks: Mapping[str, TaskInstance], *, shown: 
 
 def _mapped(task: TaskSpec, key: str, value: Any) -> TaskSpec:
     value_json = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return dataclasses.replace(
+    made = dataclasses.replace(
         task, task_id=f"{task.task_id}.{key}", upstream=(task.task_id,), trigger_rule="all_success", waits_for=(),
-        over_result_of=None, mapped_from=task.task_id, mapped_json=value_json,
+        over_result_of=None, of_mapped=(), mapped_from=task.task_id, mapped_json=value_json,
     )  # fmt: skip
+    return dataclasses.replace(made, **{setting: value for of_key, setting, value in task.of_mapped if of_key == key})

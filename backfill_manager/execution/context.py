@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.executor_runtime import ExecutorTaskContext, TaskSkipped
 from backfill_manager.execution.interval import Interval, bounds
@@ -19,17 +18,6 @@ from backfill_manager.schemas.checks import Check
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-
-def all_upstream(dag: DagSpec, task_id: str) -> tuple[str, ...]:
-    """Every task upstream of this one; of a callback, also the tasks that it watches. Where all tasks that are mapped from one
-    are among them, so is that one."""
-    task = dag.task(task_id)
-    watched = (
-        {other.task_id for other in dag.work if task.watches in (None, other.task_id)} if task.is_callback else set()
-    )
-    found = watched | dag.all_upstream(watched if task.is_callback else [task_id])
-    return tuple(sorted(found | {name for name, mapped in dag.mapped.items() if found.issuperset(mapped.values())}))
 
 
 class TaskContext:
@@ -134,13 +122,12 @@ class TaskContext:
     def result(self, task_id: str) -> Any:
         """What an upstream task returned; None if it returned nothing or was skipped. Of a task with `over`: the results of all
         its mapped tasks, by key. A callback may also read the tasks that it watches."""
-        above = all_upstream(self._launch.dag, self.task_id)
-        if task_id not in above:
+        if task_id not in self._launch.results:
             raise InvalidInput(
                 f"task {self.task_id!r} needs the result of {task_id!r}, which is not upstream of it"
-                f"{nearest(task_id, above)}"
+                f"{nearest(task_id, self._launch.results)}"
             )
-        return self._launch.results.get(task_id)
+        return self._launch.results[task_id]
 
     def __repr__(self) -> str:
         return f"<ctx {self.dag_id}.{self.task_id} {self.run_id} try {self.try_number}>"
@@ -152,5 +139,5 @@ def executor_task_context(launch: TaskLaunch) -> ExecutorTaskContext:
         dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, run_id=launch.ti.run_id, run_type=launch.run.run_type,
         logical_date=launch.run.logical_date, interval=launch.interval, partition_key=launch.run.partition_key,
         params=dict(launch.params), try_number=launch.ti.try_number, results=dict(launch.results),
-        upstream=all_upstream(launch.dag, launch.ti.task_id), mapped_value=launch.task.mapped_value,
+        mapped_value=launch.task.mapped_value,
     )  # fmt: skip

@@ -41,8 +41,7 @@ class ExecutorTaskContext:
     partition_key: str | None
     params: dict[str, Any]
     try_number: int
-    results: dict[str, Any] = field(default_factory=dict)
-    upstream: tuple[str, ...] = ()  # all upstream tasks
+    results: dict[str, Any] = field(default_factory=dict)  # of each task that it may read
     mapped_value: Any = None  # of a mapped task
     ended: None = None  # only callbacks have it, and they run in the driver
     log: Any = None  # a logging.Logger, made where the function runs: loggers can't be pickled
@@ -58,9 +57,9 @@ class ExecutorTaskContext:
 
     def result(self, task_id: str) -> Any:
         """What an upstream task returned; None if it returned nothing or was skipped."""
-        if task_id not in self.upstream:
+        if task_id not in self.results:
             raise LookupError(f"task {self.task_id!r} does not come after {task_id!r}, so it has no result of it")
-        return self.results.get(task_id)
+        return self.results[task_id]
 
 
 def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -> str:

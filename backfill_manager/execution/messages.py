@@ -39,12 +39,12 @@ class TaskLaunch:
 
     ti: TaskInstance  # in state queued
     run: DagRun
-    dag: DagSpec
+    dag: DagSpec  # with this task alone
     task: TaskSpec
     version: DagVersion
     pool: str
     params: dict[str, Any] = field(default_factory=dict)  # the DAG's, with the run's conf laid over them
-    results: dict[str, Any] = field(default_factory=dict)  # of finished upstream tasks, by task id
+    results: dict[str, Any] = field(default_factory=dict)  # of each task that it may read; None: it returned nothing
     timeout_s: float | None = None
     priority: int = 0
     memory_mb: int | None = None  # that its process, and what that starts, may take; None: no limit

@@ -13,6 +13,7 @@ in the executor can't be distinguished from those that had just begun, and would
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -80,9 +81,8 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             state.put(c.run_started(run.row, tick.now))
         elif run.row.state == s.QUEUED:
             state.put(c.run_started(run.row, None))
-        if run.key not in results:
-            results[run.key] = _results(run)
-        tick.launches.append(_launch(state, run, taken, task, pool, results[run.key]))
+        readable = _results(run, task.task_id, results.setdefault(run.key, {}))
+        tick.launches.append(_launch(state, run, taken, task, pool, readable))
         if is_suspect(taken):
             return  # the others wait: it runs alone
 
@@ -93,16 +93,22 @@ def _limited_as(run: ActiveRun, ti: TaskInstance) -> str:
     return ti.task_id if task is None else task.limited_as
 
 
-def _results(run: ActiveRun) -> dict[str, Any]:
-    """What its tasks have returned; of mapped ones by key, too."""
-    ended = (other for other in run.tasks.values() if other.result_json is not None)
-    results = {other.task_id: json.loads(other.result_json or "") for other in ended}
-    for mapped_from, mapped in run.spec.mapped.items():
-        results[mapped_from] = {key: results.get(task_id) for key, task_id in mapped.items()}
-    results |= {
-        task_id: {} for task_id in run.spec.mapped_over_results if task_id not in run.spec.mapped
-    }  # over nothing
-    return results
+def _results(run: ActiveRun, task_id: str, found: dict[str, Any]) -> dict[str, Any]:
+    """What the tasks that this one may read have returned; of mapped ones by key, too. `found` keeps what was read from JSON."""
+
+    def result(of: str) -> Any:
+        if of not in found:
+            mapped = run.spec.mapped.get(of)
+            if mapped is not None:
+                found[of] = {key: result(each) for key, each in mapped.items()}
+            elif of in run.spec.mapped_over_results:
+                found[of] = {}  # mapped over nothing
+            else:
+                ti = run.tasks.get(of)
+                found[of] = None if ti is None or ti.result_json is None else json.loads(ti.result_json)
+        return found[of]
+
+    return {of: result(of) for of in sorted(run.spec.readable_by(task_id))}
 
 
 def _launch(
@@ -110,7 +116,8 @@ def _launch(
 ) -> TaskLaunch:
     limits = state.pools.get(pool)
     return TaskLaunch(
-        ti=ti, run=run.row, dag=run.spec, task=task, version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
+        ti=ti, run=run.row, dag=dataclasses.replace(run.spec, tasks=(task,)), task=task,
+        version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
         timeout_s=task.timeout, priority=ti.priority, memory_mb=memory_of(task.memory, limits),
         nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),

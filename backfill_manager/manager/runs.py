@@ -24,7 +24,7 @@ from backfill_manager.manager import notifications
 from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
-from backfill_manager.manager.map_tasks import map_tasks
+from backfill_manager.manager.map_tasks import map_tasks, over_tasks
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -118,8 +118,10 @@ def _advance_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
             continue  # it waits for those that are mapped then
         upstream = [run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks]
         verdict = evaluate(task.trigger_rule, upstream)
-        over = run.tasks.get(task.over_result_of or "")
-        if verdict == "start" and over is not None and over.state not in s.TASK_FINISHED:
+        if (
+            verdict == "start" and task.over_result_of is not None
+            and any(over.state not in s.TASK_FINISHED for over in over_tasks(run, task).values())
+        ):  # fmt: skip
             verdict = "wait"  # whatever its rule says: there are no values yet
         obstacle = _past_obstacle(tick.state, run, task) if verdict == "start" else None
         if verdict == "skip":

@@ -15,7 +15,7 @@ from datetime import datetime
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
-from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.dags.overrides import known_overrides, with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
@@ -274,10 +274,10 @@ class ManagerState:
         spec = self.spec(row.dag_id, row.dag_version)
         if owner is None:
             return spec
-        overrides, known = json.loads(owner.overrides_json), {"", *spec.by_id}
-        if row.dag_version != owner.dag_version:  # which may lack a task that they name
-            overrides = {name: value for name, value in overrides.items() if name.rpartition(".")[0] in known}
-        return with_overrides(spec, overrides)
+        overrides = json.loads(owner.overrides_json)
+        return with_overrides(
+            spec, overrides if row.dag_version == owner.dag_version else known_overrides(spec, overrides)
+        )
 
     def evict_versions(self) -> None:
         """Drops versions that nothing active needs, once they are the larger part (`reopen.version_spec` reads them again)."""

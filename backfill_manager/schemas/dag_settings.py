@@ -162,16 +162,14 @@ class MadeTask(Protocol):
 
 @dataclass(frozen=True)
 class ResultOf:
-    """In place of values: the result of that task, in each run."""
+    """In place of values: the result of that task in each run; of one that is mapped, those of its mapped tasks by key."""
 
     task_id: str
 
 
 def _as_over(value: Any) -> dict[str, str] | ResultOf:
-    if isinstance(task_ids := getattr(value, "task_ids", None), tuple):  # a task of the DAG file
-        if len(task_ids) > 1:
-            raise ValueError(f"must be one task: {value.task_id!r} is mapped itself")
-        return ResultOf(task_ids[0])
+    if isinstance(getattr(value, "task_ids", None), tuple):  # a task of the DAG file
+        return ResultOf(value.task_id)
     if isinstance(value, Mapping) and list(value) == [_RESULT_OF] and isinstance(value[_RESULT_OF], str):
         return ResultOf(value[_RESULT_OF])
     return values_by_key(value)

@@ -13,6 +13,7 @@ import pytest
 from backfill_manager import Dag, dag, sql, task
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks, values_of, with_mapped, without_mapped
+from backfill_manager.dags.overrides import known_overrides, with_overrides
 from backfill_manager.dags.yaml.reader import dags_of_yaml
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.model.records import TaskInstance
@@ -126,29 +127,75 @@ def test_an_id_that_is_there_is_refused() -> None:
         with_mapped(files().spec, {"load": {"on_failure": 1}})
 
 
-def test_it_is_mapped_over_one_task_that_is_not_mapped_itself() -> None:
-    with pytest.raises(
-        InvalidDag, match="task 'again' is mapped over 'load', which is mapped itself: map it over 'find'"
-    ):
+def test_over_a_mapped_task_it_comes_after_all_that_are_mapped_from_that() -> None:
+    @dag(schedule=None)
+    def twice() -> None:
+        @task
+        def find(ctx: Any) -> None: ...
 
-        @dag(schedule=None)
-        def twice() -> None:
-            @task
-            def find(ctx: Any) -> None: ...
+        @task
+        def load(ctx: Any) -> None: ...
 
-            @task
-            def load(ctx: Any) -> None: ...
+        load.override(task_id="again").expand(over=load.expand(over=find()))
 
-            load.override(task_id="again").expand(over=load.expand(over=find()))
+    twice.spec.check()
+    assert twice.spec.task("again").upstream == ("load",)
+    mapped = with_mapped(with_mapped(twice.spec, {"again": {"a": 7}}), {"load": {"a": 1, "b": 2}})
+    assert mapped.task("again").upstream == ("load.a", "load.b")
+    assert (mapped.task("again.a").upstream, mapped.task("again.a").mapped_value) == (("again",), 7)
 
-    with pytest.raises(InvalidDag, match="over must be one task: 'load' is mapped itself"):
+    @dag(schedule=None)
+    def known() -> None:
+        @task
+        def load(ctx: Any) -> None: ...
 
-        @dag(schedule=None)
-        def known() -> None:
-            @task
-            def load(ctx: Any) -> None: ...
+        load.override(task_id="again").expand(over=load.expand(over=["a", "b"]))
 
-            load.override(task_id="again").expand(over=load.expand(over=["a", "b"]))
+    known.spec.check()
+    assert known.spec.task("again").upstream == ("load.a", "load.b")
+
+
+def test_yaml_maps_over_a_task_that_is_mapped_further_down(tmp_path: Path) -> None:
+    file = tmp_path / "files.dag.yaml"
+    file.write_text(
+        """
+dag_id: files
+tasks:
+  check:
+    bash: ls
+    over: {result_of: load}
+  load:
+    sql: SELECT :mapped_value
+    over: [a, b]
+"""
+    )
+    (found,) = dags_of_yaml(file, tmp_path, import_module)
+    assert found.spec.task("check").upstream == ("load.a", "load.b")
+    assert found.spec.task("check").over_result_of == "load"
+
+
+def test_a_setting_for_one_that_is_mapped_in_a_run_comes_over_that_for_all() -> None:
+    spec = with_overrides(files().spec, {"load.a.retries": 7, "load.retries": 3, "load.a.timeout": 60, "retries": 1})
+    assert DagSpec.from_json(spec.to_json()) == spec
+    mapped = with_mapped(spec, {"load": {"a": 1, "b": 2}})
+    assert [mapped.task(one).retries for one in ("find", "load.a", "load.b")] == [1, 7, 3]
+    assert [mapped.task(one).timeout for one in ("load.a", "load.b")] == [60, None]
+    with pytest.raises(InvalidInput, match=r"lode\.a"):
+        with_overrides(files().spec, {"lode.a.retries": 1})
+    with pytest.raises(InvalidInput, match="retries must be"):
+        with_overrides(files().spec, {"load.a.retries": "many"})
+
+
+def test_a_version_takes_the_settings_of_tasks_that_it_has() -> None:
+    @dag(schedule=None)
+    def shops() -> None:
+        sql("load", "SELECT 1", over=["de"])
+        sql("find", "SELECT 1")
+        sql("of_result", "SELECT 1", over={"result_of": "find"})
+
+    known = ["retries", "load.retries", "load.de.retries", "find.retries", "of_result.x.retries"]
+    gone = ["gone.retries", "load.fr.retries"]
+    assert list(known_overrides(shops.spec, dict.fromkeys(known + gone, 1))) == known
 
 
 def test_yaml_names_the_task(tmp_path: Path) -> None:

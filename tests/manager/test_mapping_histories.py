@@ -26,7 +26,8 @@ PATTERNS = ("^find$", "^load$", "^(find|load)$", "^(find|load|sum)$", "^load.a$"
 
 
 class History:
-    """`load` is mapped over the result of `find`, `post` over that of `find` or of `sum`."""
+    """`load` is mapped over the result of `find`, `post` over that of `find` or `sum`, or over those of all that are mapped from
+    `load`."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -34,7 +35,7 @@ class History:
         one_of = self.random.choice
         self.load = {"over_result_of": "find", "retries": one_of([0, 1])}
         rule = one_of(["all_success", "all_done", "one_success"])
-        self.post = {"over_result_of": one_of(["find", "sum"]), "trigger_rule": rule}
+        self.post = {"over_result_of": one_of(["find", "sum", "load"]), "trigger_rule": rule}
         self.callbacks = one_of([(), ("load.on_failure", "load.on_success", "on_failure")])
         self.ground = InMemoryManager(self.version(0), script=self.outcome)
 

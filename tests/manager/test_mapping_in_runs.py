@@ -95,6 +95,58 @@ def test_another_result_fails_it_in_one_line(found: Any, error: str) -> None:
     assert [run.reason for run in ground.runs("d")] == ["failed: load"]
 
 
+def over_mapped(**of_check: Any) -> DagSpec:
+    return dag_spec(
+        "d", "find", "load", "check", upstream={"load": ["find"], "check": ["load"]},
+        each={"load": {"over_result_of": "find"}, "check": {"over_result_of": "load", **of_check}}, max_active_tasks=100,
+    )  # fmt: skip
+
+
+def test_over_a_mapped_task_it_is_mapped_over_the_results_of_those_by_their_keys() -> None:
+    script = Script({"a": 1, "b": {"rows": 2}})
+    ground = begun(script, over_mapped())
+    assert script.ran == ["find", "load.a", "load.b", "check.a", "check.b"]
+    assert [launch.task.mapped_value for launch in script.launches[-2:]] == [1, {"rows": 2}]
+    assert script.launches[-1].results == {
+        "find": script.found, "load": script.found, "load.a": 1, "load.b": {"rows": 2},
+    }  # fmt: skip
+    script.found, script.launches = {"b": 5, "c": 6}, []
+    clear(ground, tasks="^find$", downstream=True)
+    assert script.ran == ["find", "load.b", "load.c", "check.b", "check.c"]
+    assert {one.task_id for one in ground.tasks("d") if one.state == s.REMOVED} == {"load.a", "check.a"}
+
+
+def test_over_a_mapped_task_it_waits_for_all_of_those_and_takes_what_succeeded() -> None:
+    script = Script(["a", "b"])
+    script.fail = {"load.b"}
+    assert states(begun(script, over_mapped()))["check"] == s.UPSTREAM_FAILED
+    ground = begun(script, over_mapped(trigger_rule="all_done"))
+    assert states(ground) == {
+        "find": s.SUCCESS, "load": s.SUCCESS, "load.a": s.SUCCESS, "load.b": s.FAILED, "check": s.SUCCESS, "check.a": s.SUCCESS,
+    }  # fmt: skip
+
+
+def test_over_tasks_whose_results_are_too_large_together_it_fails_in_one_line() -> None:
+    def script(launch: TaskLaunch) -> Outcome:
+        found: Any = [str(n) for n in range(5)] if launch.ti.task_id == "find" else "x" * 250_000
+        return Succeeded(json.dumps(found))
+
+    (check,) = begun(script, over_mapped()).tasks("d", "check")
+    assert check.state == s.FAILED
+    assert check.error == (
+        "the results of 'load' have 1,250,010 characters of JSON together; a task is mapped over 1,000,000 at most"
+    )
+
+
+def test_a_backfill_sets_what_one_mapped_task_does() -> None:
+    script = Script(["a", "b"])
+    script.fail = {"load.a", "load.b"}
+    ground = begun(script, overrides_json='{"load.a.retries": 2, "load.a.retry_delay": 0}')
+    assert [launch.ti.task_id for launch in script.launches].count("load.a") == 3
+    assert [launch.ti.task_id for launch in script.launches].count("load.b") == 1
+    assert states(ground)["load.a"] == s.FAILED
+
+
 def test_one_that_failed_is_cleared_alone() -> None:
     script = Script(["a", "b"])
     script.fail = {"load.b"}

@@ -140,6 +140,7 @@ def a_launch(
     start, end = interval or (None, None)
     run_id = run_id or f"backfill__{start.isoformat() if start else seq}"
     spec = TaskSpec(task_id, **task)
+    dag = DagSpec(dag_id, (spec, *others), timezone=timezone)
     return TaskLaunch(
         ti=TaskInstance(
             dag_id, run_id, task_id, "queued", run_seq=seq, try_number=try_number, launch=launch, generation=generation
@@ -148,12 +149,12 @@ def a_launch(
             dag_id, run_id, run_type, "running", dag_version=1, run_seq=seq, created_at=day(1), logical_date=start,
             interval_start=start, interval_end=end, partition_key=partition,
         ),
-        dag=DagSpec(dag_id, (spec, *others), timezone=timezone),
+        dag=dag,
         task=spec,
         version=DagVersion(dag_id, 1, "hash", "{}", "bundle", "stage.py", snapshot, day(1)),
         pool=pool,
         params=params or {},
-        results=results or {},
+        results={**dict.fromkeys(dag.readable_by(task_id) if others else ()), **(results or {})},
         timeout_s=timeout,
         priority=priority,
     )  # fmt: skip
