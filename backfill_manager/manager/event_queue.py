@@ -27,11 +27,13 @@ class EventQueue:
         self.is_woken = True
         self._is_urgent = False  # a client waits for a response: no pause
         self.has_requests = True  # some may be unanswered
+        self._are_bundles_parsed = False
 
     def put(self, event: ManagerEvent) -> None:
         with self._changed:
             self._events.append(event)
             self._ended += isinstance(event, TaskEnded)
+            self._are_bundles_parsed |= isinstance(event, AllBundlesParsed)
             if isinstance(event, PlanResult | PreviewResult) or (
                 isinstance(event, ParseResult) and event.request is not None
             ):
@@ -63,6 +65,11 @@ class EventQueue:
         """Until woken, for so long at most."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_woken, timeout=seconds)
+
+    def wait_for_bundles(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Until every bundle has been parsed once or `is_over`, of which a wake tells; for so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._are_bundles_parsed or is_over(), timeout=seconds)
 
     def wait(self, seconds: float) -> None:
         """For the next event, for so long at most; also when there are some already."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
@@ -65,6 +66,9 @@ if TYPE_CHECKING:
 log = get_logger("manager")
 
 DRAIN_S: Final = 30.0
+BUNDLES_S: Final = (
+    10.0  # how long the first tick waits for the bundles; then it goes by the versions that the state has
+)
 
 
 def run_manager(
@@ -151,13 +155,25 @@ class Manager:
         _give_up_unknown_targets(state, clock.now())
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
         leader.commit(state.take_changes())
+        snapshots = snapshots_folder(settings, store.root)
+        bundles = BundleWatcher(
+            settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
+        )  # fmt: skip
+        with ExitStack() as started:
+            started.callback(bundles.stop)
+            bundles.start(shutdown.service_failed)  # they are parsed while Spark starts
+            self._build(term, snapshots, bundles)
+            self._started = started.pop_all()
+
+    def _build(self, term: Term, snapshots: Path, bundles: BundleWatcher) -> None:
+        settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
+        state, events, shutdown = self._state, self._events, self._shutdown
         spark = term.session.get(state.pools.values())
         lower_jvm_thread_priority(spark)
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
         self._servers, self._traces = ForkServers(), _traces_of(term, spark)
-        snapshots = snapshots_folder(settings, store.root)
         executor = self._executor = Executor(
             spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
             is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
@@ -177,14 +193,9 @@ class Manager:
         lookers = Lookers(
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
         )
-        bundles = BundleWatcher(
-            settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
-        )  # fmt: skip
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services: list[Service | BundleWatcher] = [
-            planner, previews, *lookers.services, bundles, poller, monitor, CoreAffinity()
-        ]  # fmt: skip
+        self._services: list[Service] = [planner, previews, *lookers.services, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
@@ -229,13 +240,14 @@ class Manager:
 
     def run(self, ready: threading.Event, *, until_idle: bool) -> None:
         """Until it is to end; raises why, unless it was stopped."""
-        with ExitStack() as started:
+        with self._started as started:
             for service in self._services:
                 service.start(self._shutdown.service_failed)
                 started.callback(service.stop)
             threading.Thread(target=self._shutdown.wait, name="stop", daemon=True).start()
             self._executor.prepare()
             try:
+                self._events.wait_for_bundles(BUNDLES_S, lambda: self._shutdown.is_due)
                 self._loop.run_until(lambda: self._is_done(ready, until_idle))
                 self._loop.decisions.draining = True
                 if self._shutdown.has_lost_parent:

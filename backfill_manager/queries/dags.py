@@ -38,7 +38,7 @@ _TASK_FIELDS: Final = (
     "retries", "retry_delay_s", "timeout_s", "depends_on_past", "wait_for_downstream", "waits_for",
     "pool", "priority", "weight", "max_active_tis",
 )  # fmt: skip
-NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles."
+NO_DAGS: Final = "; there are no DAGs yet: a manager loads them from its bundles, in its first seconds."
 
 
 def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> list[dict[str, Any]]:

@@ -62,9 +62,11 @@ def becomes(bfm: Bfm, run_id: str, state: str) -> None:
 
 def test_a_failed_run_by_hand_is_cleared_marked_and_drawn(bfm: Bfm, folder: Path) -> None:
     (folder / "trouble").touch()
-    run_id = bfm("dags", "trigger", "two", "--logical-date", "2024-03-05", "--output", "json").document["run_id"]
+    triggered = bfm("dags", "trigger", "two", "--logical-date", "2024-03-05", "--wait", "--output", "json")
+    run_id = triggered.document["run_id"]
+    assert (triggered.code, triggered.document["run"]["state"]) == (1, "failed")
+    assert "failed  count  ValueError: there is trouble" in triggered.err
     assert run_id == "manual__2024-03-04T23:00:00Z"
-    becomes(bfm, run_id, "failed")
     assert "✗" in bfm("runs", "timeline", "two").out
 
     (folder / "trouble").unlink()

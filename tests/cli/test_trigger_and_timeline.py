@@ -9,7 +9,7 @@ import pytest
 from support.bfm import Bfm
 from support.sample_state import FilledState
 
-from backfill_manager.model.records import Request
+from backfill_manager.model.records import DagRun, Request
 
 
 def submitted(state: FilledState) -> tuple[str, dict[str, Any]]:
@@ -46,6 +46,35 @@ def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, st
 
     assert submitted(state)[1]["logical_date"] is None
     assert result.out == "Triggered: run manual__2024-05-14T04:00:00Z from 14 to 15 May.\n"
+
+
+@pytest.mark.parametrize(("ends_as", "code"), [("success", 0), ("failed", 1), ("cancelled", 1)])
+def test_with_wait_it_ends_when_the_run_has_ended(bfm: Bfm, state: FilledState, ends_as: str, code: int) -> None:
+    def accept() -> None:
+        run_id = state.run("2024-05-14", run_type="manual", state="running", tasks={"clean": "running"})
+        state.answers_next(message=f"run {run_id}", object_id=run_id)
+
+    def end() -> None:
+        [row] = state.store.read(DagRun)
+        state.put(row.evolve(state=ends_as))
+        state.task_goes(row.run_id, "clean", ends_as)
+
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [accept, end]
+
+    result = bfm("dags", "trigger", "flights", "--wait")
+
+    assert result.code == code
+    assert f"{ends_as}  clean" in result.out
+    assert result.out.splitlines()[-1].startswith(f"Run manual__2024-05-14T04:00:00Z of flights: {ends_as}")
+
+
+def test_with_wait_and_nobody_who_answers_it_does_not_succeed(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    result = bfm("dags", "trigger", "flights", "--wait")
+    assert result.code == 1
+    assert "No manager is running; the request waits for one" in result.err
 
 
 def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:

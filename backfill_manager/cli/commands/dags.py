@@ -66,7 +66,7 @@ def list_(
         Column("version", right=True), "file", Column("next_due_at", "next due"),
         Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
-    empty = "No DAGs yet: a manager loads them from its bundles (`bfm manager start`)."
+    empty = "No DAGs yet: a manager (`bfm manager start`) loads them from its bundles, in its first seconds."
     context.out.print_rows(context.backend.dags(active=None if all_ else True), columns, empty=empty)
     if broken := len(context.backend.import_errors()):
         context.out.note(f"{plural(broken, 'file')} could not be read: see `bfm dags import-errors`.")
@@ -139,25 +139,40 @@ def next_(
 
 
 @group.command("trigger", schema="TriggerInput")
-def trigger(context: CliContext, values: Document, dag: Dag) -> None:
+def trigger(
+    context: CliContext, values: Document, dag: Dag,
+    wait: bool = flag("--wait", "Watch the run until it ends; exit code 1 when it fails."),
+) -> int:  # fmt: skip
     """Trigger one run of a DAG: for the interval that starts at T, or for the one that the manager chooses.
 
     It does not move the schedule. When the schedule comes to the date, it skips it if the run was triggered after its
     interval had ended, and runs it again if it was triggered before.
 
-    Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
+    Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}' --wait[/]
     """
     request = context.backend.submit(DAG_TRIGGER, {"dag_id": dag, **values})
     response = wait_for_response(context, request)
     run_id = response.object_id if response else None
-    run = None
-    if run_id is not None and not context.out.is_table:
+    run, code = None, 0
+    if wait and response is not None and run_id is not None:
+        from backfill_manager.cli.commands.run_watch import run_summary, watch_run  # costs more than a light command
+
+        context.out.note(f"Triggered: {response.message}.")
+        code, run = watch_run(context, dag, run_id)
+        if context.out.is_table:
+            if run is not None:
+                context.out.print_line(run_summary(run))
+            return code
+    elif wait:
+        code = 1  # nobody has answered, which is said above; there is no run to watch yet
+    elif run_id is not None and not context.out.is_table:
         with suppress(NotFound):  # created, and not committed yet
             run = context.backend.run(run_id, dag_id=dag)
     text = (
         f"Triggered: {response.message}." if response else f"Trigger {dag}: submitted (request {request.request_id})."
     )
     context.out.print_result({**outcome_of(request, response, dag_id=dag), "run_id": run_id, "run": run}, text)
+    return code
 
 
 def _add(name: str, kind: str, help: str) -> None:
