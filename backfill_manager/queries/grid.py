@@ -24,8 +24,9 @@ def grid(
     before_seq: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """`runs` oldest first, each a run as everywhere with `cells`: task id -> state, tries, times. `tasks` are the rows:
-    those of the current definition in its order, then those that only older runs had (not `is_current`). `older` says
-    where the next page begins (`before_date` or `before_seq`), or is None; `numbers` are the runs' `run_seq` by id.
+    those of the current definition in its order, each followed by those that are mapped from it in these runs
+    (`mapped_from`), then those that only older runs had (not `is_current`). `older` says where the next page begins
+    (`before_date` or `before_seq`), or is None; `numbers` are the runs' `run_seq` by id.
 
     By `date`: the runs in the timeline, newest dates. `made`: all runs, the last made (also overridden ones,
     and those by partition key).
@@ -39,12 +40,21 @@ def grid(
     newest = store.read(DagRun, where, order_by=(f"-{column}",), limit=limit + 1, without=NOT_LISTED)
     more, shown = len(newest) > limit, newest[:limit][::-1]
     cells = _cells(store, spec.dag_id, shown)
-    current = [task.task_id for task in spec.in_order]
-    gone = sorted({task_id for of_run in cells.values() for task_id in of_run} - set(current))
+    current, mapped_from = [task.task_id for task in spec.in_order], set(spec.mapped_over_results)
+    others = sorted({task_id for of_run in cells.values() for task_id in of_run} - set(current))
+    mapped: dict[str, list[str]] = {}
+    for task_id in others:
+        mapped.setdefault(one if (one := task_id.rpartition(".")[0]) in mapped_from else "", []).append(task_id)
+    rows = [
+        *((each, one if each != one else None) for one in current for each in (one, *mapped.get(one, ()))),
+        *((one, None) for one in mapped.get("", ())),
+    ]
     return {
         "order": order,
         "runs": [{**run_view(run), "cells": cells.get(run.run_id, {})} for run in shown],
-        "tasks": [{"task_id": one, "is_current": one in current} for one in [*current, *gone]],
+        "tasks": [
+            {"task_id": one, "is_current": of is not None or one in current, "mapped_from": of} for one, of in rows
+        ],
         "older": _cursor(shown[0], by_date) if more else None,
         "numbers": {run.run_id: run.run_seq for run in shown},
     }

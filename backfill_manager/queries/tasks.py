@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import NotFound
 from backfill_manager.masking import mask_code, mask_text, mask_values, secrets_in
 from backfill_manager.model import states
@@ -17,6 +18,10 @@ from backfill_manager.queries.runs import NOT_LISTED, within
 from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 
+WORST_FIRST: Final = (
+    states.FAILED, states.UPSTREAM_FAILED, states.CANCELLED, states.UP_FOR_RETRY, states.RUNNING, states.QUEUED, states.SCHEDULED,
+    states.NONE, states.SKIPPED, states.SUCCESS,
+)  # fmt: skip
 MAX_RESULT_LENGTH: Final = 65_536  # in lists
 NO_RESULTS: Final = ("result_json", "result_shown_json")
 OF_NEWEST_RUNS: Final = Order("run_seq", "task_id", descending=True)
@@ -28,6 +33,21 @@ _LISTED: Final = (
 def _of(run: DagRun, task_id: str | None = None) -> list[Condition]:
     """`run_seq` first: it lets the engine skip every file of other runs."""
     return matching(run_seq=run.run_seq, dag_id=run.dag_id, run_id=run.run_id, task_id=task_id)
+
+
+def worst_first(counts: Mapping[str, int]) -> dict[str, int]:
+    """How many tasks are in each state, those that a person looks for first."""
+    return {
+        state: counts[state] for state in (*WORST_FIRST, *sorted(set(counts) - set(WORST_FIRST))) if counts.get(state)
+    }
+
+
+def mapped_tasks(store: Store, run: DagRun, spec: DagSpec, task_id: str) -> list[dict[str, Any]]:
+    """The tasks of this run that are mapped from `task_id`, the worst states first, else by their ids."""
+    ids = set(spec.mapped.get(task_id, {}).values())
+    found = [one for one in list_task_instances(store, run) if one["task_id"] in ids] if ids else []
+    place = {state: at for at, state in enumerate(WORST_FIRST)}
+    return sorted(found, key=lambda one: (place.get(one["state"], len(place)), one["task_id"]))
 
 
 def list_task_instances(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:

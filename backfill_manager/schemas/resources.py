@@ -498,7 +498,10 @@ class GridTask(Resource):
     """A row of the grid."""
 
     task_id: str = Field(description="Its id.")
-    is_current: bool = Field(description="The current version of the DAG has it.")
+    is_current: bool = Field(description="The current version of the DAG has it, or makes it in its runs.")
+    mapped_from: str | None = Field(
+        description="Of a task that is mapped in runs, over a result: the id that it is mapped from."
+    )
 
 
 class Grid(Resource):
@@ -507,7 +510,8 @@ class Grid(Resource):
     order: Literal["date", "made"] = Field(description="By logical date, or by creation.")
     runs: tuple[GridRun, ...] = Field(description="Oldest first.")
     tasks: tuple[GridTask, ...] = Field(
-        description="Those of the current version in its order, then those that only older runs had."
+        description="Those of the current version in its order, each followed by those that are mapped from it in these runs; "
+        "then those that only older runs had."
     )
     next_cursor: str | None = Field(description="`cursor` of the page of older runs; null when there are none.")
 

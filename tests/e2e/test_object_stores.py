@@ -15,6 +15,7 @@ from support.manager_process import TIMEOUT_S, kill, wait_for
 from support.process_tree import signal_all
 from support.s3_server import BUCKET, has_connector, s3_in_environ
 from support.steady import Steady
+from support.store_proxy import store_proxy
 
 from backfill_manager.model.records import Manager, TaskTry
 from backfill_manager.store.base import Condition
@@ -61,6 +62,38 @@ def test_a_leader_is_killed_the_next_stands_still_and_a_third_ends_the_work(
     story.end()
     assert [row.pid for row in story.store.read(Manager, order_by=["term"])] == [first.pid, second.pid, third.pid]
     assert "lost" in {one.state for one in story.store.read(TaskTry)}, "something was running when the first was killed"
+
+
+FAULTS_OF_A_BACKFILL = {
+    "delay": 0.02,
+    "repeat": 0.02,
+    "drop": 0.01,
+    "lose_answer": 0.02,
+    "fail": 0.02,
+    "fail_after": 0.02,
+}
+MANAGERS = 20
+
+
+@pytest.mark.parametrize(("days", "seed"), [(2, 1), pytest.param(20, 2, marks=pytest.mark.slow)])
+def test_a_backfill_over_a_store_that_delays_repeats_drops_and_fails_requests(
+    root: Path, bucket: str, managers: Callable[..., subprocess.Popen[bytes]], days: int, seed: int
+) -> None:
+    """The managers see the bucket, for state and warehouse, through a proxy; one that ends is followed by another."""
+    with store_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        story = Steady(root, place=f"{bucket}/steady", lease={"seconds": 10})
+        through = {"AWS_ENDPOINT_URL": proxy.address}
+        running = managers(environ=through)
+        story.begin(days, overrides={"retries": 50, "retry_delay": 1})
+        proxy.plan(seed=seed, faults=FAULTS_OF_A_BACKFILL, delay_s=0.2)
+        for _ in range(MANAGERS):
+            wait_for(lambda: story.has_ended() or running.poll() is not None)  # noqa: B023
+            if story.has_ended():
+                break
+            running = managers(environ=through)
+        met = {what for *_, what, _ in proxy.seen()}
+    story.end()
+    assert met == {"", *FAULTS_OF_A_BACKFILL}, "requests met each of them"
 
 
 @pytest.mark.slow

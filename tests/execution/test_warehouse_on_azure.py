@@ -1,5 +1,4 @@
-"""A table of a warehouse in Azure: Hadoop's connector against azurite, which has Azure's Blob interface and not that of Data Lake
-Storage; the connector speaks both (`fs.azure.fns.account.service.type`). Azure itself was not tried."""
+"""A table of a warehouse in Azure: Hadoop's connector against azurite. Azure itself was not tried."""
 
 from __future__ import annotations
 
@@ -7,15 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from support.azure_server import ACCOUNT, CONTAINER, KEY, WHERE_TO_GET_IT, azure_environ, azure_server, find_azurite
+from support.azure_server import (
+    CONTAINER,
+    HOST,
+    WHERE_TO_GET_IT,
+    azure_environ,
+    azure_server,
+    find_azurite,
+    has_connector,
+    spark_conf,
+)
 
-from backfill_manager.execution.connectors import AZURE
-
-HOST = f"{ACCOUNT}.dfs.core.windows.net"
 WAREHOUSE = f"abfs://{CONTAINER}@{HOST}/warehouse"
 SCRIPT = """
 import json, sys
@@ -35,20 +39,12 @@ spark.stop()
 @pytest.mark.slow
 @pytest.mark.skipif(find_azurite() is None, reason=WHERE_TO_GET_IT)
 @pytest.mark.skipif(
-    not all(jar.path.exists() for jar in AZURE),
+    not has_connector(),
     reason="`python -m backfill_manager.execution.connectors abfss://` fetches the connector",
 )
 def test_a_table_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with azure_server(tmp_path) as address:
-        conf = {
-            "spark.hadoop.fs.azure.abfs.endpoint": urlsplit(address).netloc,
-            "spark.hadoop.fs.azure.always.use.https": "false",
-            "spark.hadoop.fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one wants TLS
-            "spark.hadoop.fs.azure.account.hns.enabled": "false",
-            "spark.hadoop.fs.azure.fns.account.service.type": "BLOB",
-            "spark.hadoop.fs.azure.ingress.service.type": "BLOB",
-            f"spark.hadoop.fs.azure.account.key.{HOST}": KEY,
-        }
+        conf = spark_conf(address)
         command = [sys.executable, "-c", SCRIPT, WAREHOUSE, json.dumps(conf)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "found [0, 1, 2, 3, 4, 5]" in done.stdout, done.stdout + done.stderr

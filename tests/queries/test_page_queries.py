@@ -57,6 +57,24 @@ def test_the_grid_has_the_newest_runs_with_the_states_of_their_tasks() -> None:
     assert found["older"] == {"before_date": "2023-12-04T00:00:00Z"}
 
 
+def test_tasks_that_are_mapped_in_runs_are_rows_below_the_one_that_they_are_mapped_from() -> None:
+    spec = dag_spec(
+        "d",
+        "find",
+        "load",
+        "sum",
+        upstream={"load": ["find"], "sum": ["load"]},
+        each={"load": {"over_result_of": "find"}},
+    )
+    ground = InMemoryManager(spec, script=lambda launch: Succeeded('["b", "a"]'))
+    ground.backfill("d", days("2024-01-05", 1))
+    ground.drain()
+    found = grid(ground.store, spec)
+    assert [tuple(one.values()) for one in found["tasks"]] == [
+        ("find", True, None), ("load", True, None), ("load.a", True, "load"), ("load.b", True, "load"), ("sum", True, None),
+    ]  # fmt: skip
+
+
 def test_pages_of_the_grid_follow_each_other_to_the_first_run() -> None:
     ground = played()
     by_date = grid(ground.store, FLIGHTS, limit=3, before_date=datetime(2023, 12, 3, tzinfo=UTC))

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from backfill_manager.execution.connectors import AZURE
 from backfill_manager.user_cache import cache_folder
 from support.manager_process import wait_for
 
@@ -27,6 +29,7 @@ CONTAINER = "box"
 ACCOUNT = "devstoreaccount1"
 # azurite's own, the same everywhere: https://learn.microsoft.com/azure/storage/common/storage-connect-azurite
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+HOST = f"{ACCOUNT}.dfs.core.windows.net"  # for Hadoop's connector
 WHERE_TO_GET_IT = "azurite is not installed: tests/run installs it where npm is, or `npm install -g azurite`"
 
 
@@ -58,6 +61,25 @@ def azure_server(folder: Path) -> Iterator[str]:
 def azure_environ(address: str) -> dict[str, str]:
     """What delta-rs reads."""
     return {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": address}
+
+
+def spark_conf(address: str) -> dict[str, str]:
+    """What Hadoop's connector needs for azurite, which has Azure's Blob interface and not that of Data Lake Storage (the
+    connector speaks both)."""
+    return {
+        "spark.hadoop.fs.azure.abfs.endpoint": urlsplit(address).netloc,
+        "spark.hadoop.fs.azure.always.use.https": "false",
+        "spark.hadoop.fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one wants TLS
+        "spark.hadoop.fs.azure.account.hns.enabled": "false",
+        "spark.hadoop.fs.azure.fns.account.service.type": "BLOB",
+        "spark.hadoop.fs.azure.ingress.service.type": "BLOB",
+        f"spark.hadoop.fs.azure.account.key.{HOST}": KEY,
+    }
+
+
+def has_connector() -> bool:
+    """Whether Hadoop's connector has been fetched."""
+    return all(jar.path.exists() for jar in AZURE)
 
 
 @contextmanager

@@ -40,9 +40,10 @@ def steady():
 
 
 class Steady:
-    """Its configuration is `root`/manager.yaml; state and warehouse are there, too, unless `place` names a folder of a bucket."""
+    """Its configuration is `root`/manager.yaml; state and warehouse are there, too, unless `place` names a folder of a bucket.
+    `rows`: where the test itself finds the warehouse's tables, where the manager's name is of no use to it."""
 
-    def __init__(self, root: Path, *, place: str | None = None, **conf: Any) -> None:
+    def __init__(self, root: Path, *, place: str | None = None, rows: str | None = None, **conf: Any) -> None:
         self.root = root
         (root / "bundle").mkdir()
         (root / "bundle" / "steady.py").write_text(DAG_FILE)
@@ -56,19 +57,20 @@ class Steady:
             "spark": {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "1"}},
         }
         self._conf = {**where, **conf}
+        self._rows = rows or self._warehouse
         (root / "manager.yaml").write_text(json.dumps(self._conf))
 
     @cached_property
     def store(self) -> Store:
         return open_store(str(self._conf["state"]))
 
-    def begin(self, days: int) -> None:
+    def begin(self, days: int, **settings: Any) -> None:
         self.days = days
         wait_for(self.store.exists)
         wait_for(lambda: self.store.count("dag", [])[()])
         request(
             self.store,
-            CreateBackfill(dag_id="steady", start_date=FIRST, end_date=FIRST + timedelta(days=days - 1)),
+            CreateBackfill(dag_id="steady", start_date=FIRST, end_date=FIRST + timedelta(days=days - 1), **settings),
             "all",
         )
 
@@ -79,6 +81,9 @@ class Steady:
         wait_for(lambda: self.done() >= days or self.failed())
         assert not self.failed()
         assert self.done() < self.days, "in the middle"
+
+    def has_ended(self) -> bool:
+        return bool(self.store.count("backfill", [], [Condition("state", "in", sorted(s.BACKFILL_FINISHED))])[()])
 
     def failed(self) -> list[str | None]:
         return [ti.error for ti in self.store.read(TaskInstance, [Condition("state", "=", s.FAILED)])]
@@ -103,6 +108,6 @@ class Steady:
     def check_tables(self, runs: dict[str, Any]) -> None:
         """`runs`: the beginning of the interval of each."""
         for table in ("replaced", "appended"):
-            written = rows_of(f"{self._warehouse}/{table}")
+            written = rows_of(f"{self._rows}/{table}")
             assert Counter(at for at, _ in written) == Counter(runs.values()), table
             assert dict((run, at) for at, run in written) == runs

@@ -194,3 +194,39 @@ def test_a_task_that_is_mapped_at_run_time_is_shown_before_and_after() -> None:
     drawn = boxes(Page(browser.get(f"/dags/late/graph?run={RUN}&open=all").text))
     assert "find" in drawn and "sum" in drawn and "load" in drawn
     assert "load.fr" in browser.get(f"/dags/late/runs/{RUN}").text
+
+
+def test_tasks_that_are_mapped_in_a_run_are_one_cell_of_the_grid_and_a_list_on_the_page_of_their_task() -> None:
+    after, each = {"load": ["find"], "report": ["load"]}, {"load": {"over_result_of": "find"}}
+    spec = dag_spec("files", "find", "load", "report", upstream=after, each=each)
+    ground = InMemoryManager(spec, clock=FakeClock())
+    ground.script = lambda launch: (
+        Failed("no such file") if launch.ti.task_id == "load.b" else Succeeded('["a", "b", "c"]')
+    )
+    ground.backfill("files", days("2024-01-05", 1))
+    ground.drain()
+    browser = browser_of(ground.store, ground.clock)
+
+    page = Page(browser.get("/dags/files").text)
+    assert wrongs(page) == []
+    heads = [one.whole_text for one in page.root.find("th") if one.attributes.get("scope") == "row"]
+    assert heads == ["run", "find", "load", "report", "date"]
+    (cell,) = [one for one in page.root.find("a") if one.attributes.get("data-task") == "load"]
+    assert str(cell.attributes["title"]).endswith(": 1 failed, 2 success of 3 mapped tasks")
+
+    of_task = Page(browser.get(f"/dags/files/runs/{RUN}/tasks/load").text)
+    assert wrongs(of_task) == []
+    card = by_id(of_task, "task-mapped")
+    assert card.whole_text.startswith("3 mapped tasks")
+    assert [one.whole_text for one in card.find("td") if one.attributes.get("class") == "name"] == [
+        "load.b",
+        "load.a",
+        "load.c",
+    ]
+    assert "no such file" in card.whole_text
+    panel = Page(browser.get(f"/dags/files/panel?run={RUN}&task=load").text)
+    assert "3 mapped tasks" in panel.root.whole_text
+
+    graph = Page(browser.get("/dags/files/graph?run=latest").text)
+    assert wrongs(graph) == []
+    assert "load.* (3)" in by_id(graph, "graph-tasks").whole_text

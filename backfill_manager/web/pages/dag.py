@@ -4,6 +4,7 @@ make."""
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
@@ -16,11 +17,13 @@ from typing_extensions import Self
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.model.states import REMOVED
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import timeline
+from backfill_manager.queries.tasks import worst_first
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
@@ -74,9 +77,32 @@ def grid_tab(
         shown = grid(context.store, spec, order="made", limit=n)
     older = next(iter(shown["older"].values())) if shown["older"] else None
     query = {"order": "made" if order == "made" else None, "before": before, "n": n if n != 30 else None}
-    tasks = paginate(shown["tasks"], rows, GRID_TASKS_PER_PAGE, "dags", dag_id, name="rows", **query)
+    own = [one for one in shown["tasks"] if one["mapped_from"] is None]
+    tasks = paginate(own, rows, GRID_TASKS_PER_PAGE, "dags", dag_id, name="rows", **query)
     panel = panel_of(context, dag_id, run, task)
-    return dag_page(context, dag_id, "grid", grid=shown, tasks=tasks, older=older, before=before, n=n, **panel)
+    return dag_page(
+        context,
+        dag_id,
+        "grid",
+        grid=shown,
+        mapped=_mapped(shown),
+        tasks=tasks,
+        older=older,
+        before=before,
+        n=n,
+        **panel,
+    )
+
+
+def _mapped(shown: dict[str, Any]) -> dict[str, dict[str, dict[str, int]]]:
+    """By run, and by the task that they are mapped from in it: how many mapped tasks are in which state, the worst first."""
+    of = {one["task_id"]: one["mapped_from"] for one in shown["tasks"] if one["mapped_from"] is not None}
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for run in shown["runs"]:
+        for task_id, cell in run["cells"].items():
+            if task_id in of and cell["state"] != REMOVED:
+                found.setdefault(run["run_id"], {}).setdefault(of[task_id], Counter())[cell["state"]] += 1
+    return {run: {task: worst_first(counts) for task, counts in of_run.items()} for run, of_run in found.items()}
 
 
 def _cursor(order: str, before: str) -> dict[str, Any]:

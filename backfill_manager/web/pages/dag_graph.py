@@ -3,7 +3,7 @@ groups are open."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Query
@@ -66,12 +66,23 @@ def graph_tab(
     return dag_page(
         context, dag_id, "graph", drawn=layered(shown, texts), texts=texts, groups=groups, counts=counts, instances=instances,
         states=states, run_id=dag_run.run_id if dag_run else None, specs=specs, is_known=spec is not None, chosen_run=run,
+        waits_for={task_id: _short(task.upstream, spec.mapped) for task_id, task in specs.items()} if spec else {},
         toggles={name: toggled([name], is_open=group.is_collapsed) for name, group in groups.items()},
         all_open=toggled(list(groups), is_open=True), all_closed=toggled(list(groups), is_open=False),
         opened=opened, shut=shut, no_run=choice(run=NO_RUN), runs=runs,
         version=dag_run.dag_version if dag_run and run else row.current_version,
         run_version=dag_run.dag_version if dag_run else None,
     )  # fmt: skip
+
+
+def _short(upstream: Sequence[str], mapped: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What a task waits for; all that are mapped from one task are one name: `load.* (1,000)`."""
+    names = {
+        task_id: f"{mapped_from}.* ({len(ids):,})"
+        for mapped_from, ids in mapped.items() if 1 < len(ids) <= len(upstream) and set(ids.values()) <= set(upstream)
+        for task_id in ids.values()
+    }  # fmt: skip
+    return list(dict.fromkeys(names.get(task_id, task_id) for task_id in upstream))
 
 
 def _text(

@@ -11,9 +11,16 @@ from fastapi import Query
 from starlette.responses import Response
 
 from backfill_manager.model.states import RUN_LIVE
-from backfill_manager.queries.dags import known_dag
+from backfill_manager.queries.dags import known_dag, spec_of_run
 from backfill_manager.queries.runs import find_run, run_details, run_view
-from backfill_manager.queries.tasks import find_task_instance, list_task_instances, log_tail, task_view
+from backfill_manager.queries.tasks import (
+    find_task_instance,
+    list_task_instances,
+    log_tail,
+    mapped_tasks,
+    task_view,
+    worst_first,
+)
 from backfill_manager.web.links import PathId, to
 from backfill_manager.web.page import PageContext, ViewerContext, page_router
 
@@ -43,11 +50,16 @@ def panel_of(context: PageContext, dag_id: str, run: str, task: str) -> dict[str
     if not run:
         return found
     row = find_run(context.store, run, dag_id=dag_id)
-    shown: dict[str, Any] = {"run": run_view(row), "task": None}
+    shown: dict[str, Any] = {"run": run_view(row), "task": None, "mapped_counts": {}}
     if task:
         instance = find_task_instance(context.store, row, task)
         lines, more = log_tail(context.store, row, task, limit=LOG_LINES)
-        shown |= {"task": task_view(instance, row), "lines": lines, "more": more}
+        of_run = spec_of_run(context.store, row)
+        mapped = mapped_tasks(context.store, row, of_run, task) if of_run else []
+        shown |= {
+            "task": task_view(instance, row), "lines": lines, "more": more,
+            "mapped_counts": worst_first(Counter(one["state"] for one in mapped)),
+        }  # fmt: skip
     else:
         tasks = list_task_instances(context.store, row)
         shown |= {

@@ -28,7 +28,9 @@ from backfill_manager.queries.tasks import (
     list_task_instances,
     list_tries,
     log_tail,
+    mapped_tasks,
     task_view,
+    worst_first,
 )
 from backfill_manager.requests.validation import cancelled_run, marked_run, marked_task
 from backfill_manager.schemas import kinds
@@ -46,6 +48,7 @@ MAX_DOWNLOAD: Final = 200_000  # lines; a try stores some ten thousand
 MAX_ATTEMPTS: Final = 20  # to choose from; the newest
 MAX_DURATIONS: Final = 30  # of the task's newest runs
 MAX_SPARK_JOBS: Final = 5  # shown per attempt
+MAX_MAPPED: Final = 100  # shown; those that failed are the first
 MAX_CHECKS: Final = 100  # shown
 Back = Annotated[str, Form()]
 TryNumber = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
@@ -116,9 +119,11 @@ def task(
     newest = list_all_task_instances(context.store, dag_id=row.dag_id, task_id=task_id, limit=MAX_DURATIONS).items
     attempts = max([instance.try_number, *(one["try_number"] for one in tries)])
     shown = task_view(instance, row)
+    mapped = mapped_tasks(context.store, row, spec, task_id) if spec else []
     with_stages = [one for one in tries if one["spark_stages"] and number in (None, one["try_number"])]
     return context.page(
-        "task.html", staged=with_stages[-1] if with_stages else None, run=run_view(row), task=shown,
+        "task.html", mapped=mapped[:MAX_MAPPED], mapped_counts=worst_first(Counter(one["state"] for one in mapped)),
+        staged=with_stages[-1] if with_stages else None, run=run_view(row), task=shown,
         result=json_tree(mask_values(shown["result"])), number=number,
         rendered=_sql_of(row, spec, task_id), zone=spec.timezone if spec else "UTC", tries=tries, attempts=attempts,
         max_attempts=MAX_ATTEMPTS, all=all, lasted=durations(newest, context.now),

@@ -9,14 +9,10 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model import states as s
+from backfill_manager.queries.tasks import worst_first
 
 MAX_OPEN_TASKS: Final = 5  # a larger group is collapsed at first
 MANY_TASKS: Final = 60  # in a DAG of more, every group is
-# Of a group's states the first is the box's.
-WORST_FIRST: Final = (
-    s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED, s.UP_FOR_RETRY, s.RUNNING, s.QUEUED, s.SCHEDULED, s.NONE, s.SKIPPED, s.SUCCESS,
-)  # fmt: skip
 
 
 class Group(NamedTuple):
@@ -26,8 +22,7 @@ class Group(NamedTuple):
 
     def counts(self, states: Mapping[str, str]) -> dict[str, int]:
         """How many of its tasks are in each state, the worst first."""
-        counted = Counter(states[one] for one in self.task_ids if one in states)
-        return {state: counted[state] for state in (*WORST_FIRST, *(set(counted) - set(WORST_FIRST))) if counted[state]}
+        return worst_first(Counter(states[one] for one in self.task_ids if one in states))
 
 
 def groups_of(
