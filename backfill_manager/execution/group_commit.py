@@ -27,11 +27,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from backfill_manager.errors import AbandonedTry, LostLease
-from backfill_manager.execution.delta_transaction import DeltaTransaction, TransactionLookup, is_available
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TableTurns, TurnHolder
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction, TransactionLookup, is_available
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

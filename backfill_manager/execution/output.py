@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
-from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import Commit, CommitMark, OutputTable, TableState
@@ -44,6 +43,7 @@ from backfill_manager.masking import mask_text
 from backfill_manager.model.states import WriteMode
 from backfill_manager.schemas.checks import Check, read_checks, with_own
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,7 +5,7 @@ killed in the middle, a table has its old rows or the new ones, and the next att
 
 A table is refused that is not what the clone was made of: dropped, made anew, with other columns, or with commits in these parts
 since then. A commit of others between that look and ours is a conflict, and after it the table is looked at again (where Delta's
-own transaction can be used: `delta_transaction.can_overwrite`). Commits count by the statistics of their files; where these leave
+own transaction can be used: `can_overwrite`). Commits count by the statistics of their files; where these leave
 it open, the rows of then and now are compared. With `rebase` the rows are swapped in although others have changed the same parts,
 or the table has got other columns that fit. A table of which the preview may have changed any row (by `append`, `merge`,
 `overwrite`, or SQL) is replaced as a whole, and so never when others have written it since.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from backfill_manager.execution.delta_transaction import DeltaTransaction, can_overwrite
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_diff import same_rows
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction, can_overwrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,13 +28,13 @@ from support.manager_process import request as ask
 from support.table_writers import runs_that_wrote
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.table_turns import PROCESS_TURNS
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,6 @@ from support.previews import in_preview, played, values
 
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution import table_swap
-from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
 from backfill_manager.execution.promote import Promoted, Promotion
@@ -24,6 +23,7 @@ from backfill_manager.execution.revert import Reversion, WrittenTable
 from backfill_manager.execution.table_diff import TableDiff, diff
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 from backfill_manager.manager.preview_work import _diff_of
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 STATE = "0123456789ab"
 

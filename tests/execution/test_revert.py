@@ -12,11 +12,11 @@ import pytest
 from support.executor_fixture import THIS_STATE, Stage, a_launch, day
 
 from backfill_manager.errors import Refused
-from backfill_manager.execution.delta_transaction import DeltaTransaction
 from backfill_manager.execution.messages import Succeeded
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.revert import Reversion, Reverted, WrittenTable
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 _numbers = itertools.count(1)
 

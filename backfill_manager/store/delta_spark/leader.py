@@ -10,10 +10,12 @@ a fence and a heartbeat: these try again, and are skipped if there is a successo
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as f
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
 
     from backfill_manager.store.delta_spark.store import DeltaSparkStore
+    from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5
+MAX_REWRITTEN_BYTES: Final = 32 << 20  # of files; beyond, MERGE writes only what has changed
 
 
 def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
@@ -46,10 +50,20 @@ def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
     writer.append(Manager, [row])
     with ThreadPoolExecutor(4, thread_name_prefix="bfm-fence") as threads:
         list(threads.map(writer.fence, LED_TABLES))
-    numbered = {name: store.tables.name_in_sql(name) for name in LED_TABLES if has_run_seq(TABLES[name])}
-    highest = (select(table, [f"'{name}'", "coalesce(max(run_seq), -1)"]) for name, table in numbered.items())
-    found = python_columns(store.tables.run(list(numbered), " UNION ALL ".join(highest)))  # one Spark job
-    return DeltaSparkLeader(store, row, dict(zip(*found, strict=True)), writer)
+    return DeltaSparkLeader(store, row, _highest_run_seqs(store), writer)
+
+
+def _highest_run_seqs(store: DeltaSparkStore) -> dict[str, int]:
+    """By table; -1 for one that is empty. By the statistics of the files where they tell, else by one Spark job."""
+    numbered = [name for name in LED_TABLES if has_run_seq(TABLES[name])]
+    found: dict[str, int] = {}
+    if store.tables.has_transactions:
+        by_files = {name: store.tables.transaction(name, store.tables.spark).highest("run_seq") for name in numbered}
+        found = {name: int(value) for name, value in by_files.items() if value is not None}
+    if left := [name for name in numbered if name not in found]:
+        selects = (select(store.tables.name_in_sql(name), [f"'{name}'", "coalesce(max(run_seq), -1)"]) for name in left)
+        found |= dict(zip(*python_columns(store.tables.run(left, " UNION ALL ".join(selects))), strict=True))
+    return found
 
 
 class Writer(DeltaWriter):
@@ -76,19 +90,35 @@ class Writer(DeltaWriter):
         self.commits[table] += 1
 
     @contextmanager
-    def _changing(self, table: str) -> Iterator[str]:
+    def _changing(self, table: str) -> Iterator[tuple[int, str]]:
         with self._committing(table) as (number, mark), marked_commits(self._session, LEADER_APP_ID, number, mark):
-            yield mark
+            yield number, mark
 
     def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
         table = record.TABLE
         with self._committing(table) as (number, mark):
             self._tables.ensure_owned(table)
+            if self._tables.has_transactions:
+                return self._append(record, rows, number, mark)
             frame = self._tables.rows_frame(record, rows, self._session)
             write = frame.write.format("delta").mode("append").option("userMetadata", mark)
             write = write.option("txnAppId", LEADER_APP_ID).option("txnVersion", str(number))
             write.saveAsTable(self._tables.location(table))
-            self._expect_last(table, mark)
+            self._expect_last(table, number, mark)
+
+    def _append(self, record: type[Record], rows: Sequence[Record] | pa.Table, number: int, mark: str) -> None:
+        """By Delta's own transaction: a fence, which has no rows, takes no Spark job, and no append looks into the history."""
+        transaction = self._transaction(record.TABLE, number)
+        added = transaction.write_files(self._tables.rows_frame(record, rows, self._session)) if len(rows) else []
+        marks = [(LEADER_APP_ID, number)]
+        transaction.commit(added, [], marks, metadata=mark, replaces=False, rows=len(rows))
+
+    def _transaction(self, table: str, number: int) -> DeltaTransaction:
+        transaction = self._tables.transaction(table, self._session)
+        last = transaction.recorded(LEADER_APP_ID)
+        if last is not None and last >= number:
+            raise self.term.lost()
+        return transaction
 
     def fence(self, table: str) -> None:
         self.insist(table, lambda: self.append(TABLES[table], []))
@@ -108,12 +138,34 @@ class Writer(DeltaWriter):
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         spans = run_seq_spans(rows) if has_run_seq(record) else []
+        if self._tables.has_transactions and self._rewrite(record, rows, spans):
+            return
         with self._changing(record.TABLE):
             source = self._tables.rows_frame(record, rows, self._session).alias("s")
             target = self._tables.delta(record.TABLE, self._session).alias("t")
             merge = target.merge(source, merge_condition(record, spans))
             if not merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().collect():
                 raise self.term.lost()  # no report: skipped, as the table has seen a higher number
+
+    def _rewrite(self, record: type[Record], rows: Sequence[Record], spans: Sequence[tuple[int, int]]) -> bool:
+        """What a MERGE does, by Delta's own transaction: the files that may hold such rows are written anew, in one Spark job
+        where MERGE takes several and a look into the history. False where these are too large for that."""
+        within = " OR ".join(f"(run_seq >= {low} AND run_seq <= {high})" for low, high in spans) or "true"
+        with self._committing(record.TABLE) as (number, mark):
+            transaction = self._transaction(record.TABLE, number)
+            held = transaction.files_where(within, partial(_may_hold, spans))
+            if sum(fields["size"] for fields, _ in held) > MAX_REWRITTEN_BYTES:
+                return False
+            frame = self._tables.rows_frame(record, rows, self._session)
+            if held:
+                there = transaction.read_files([str(file.json()) for _, file in held])
+                keys = f.broadcast(frame.select(*record.KEY))
+                frame = there.join(keys, list(record.KEY), "left_anti").select(*frame.columns).union(frame)
+            added = transaction.write_files(frame.coalesce(1))
+            marks = [(LEADER_APP_ID, number)]
+            files = [file for _, file in held]
+            transaction.commit(added, files, marks, metadata=mark, replaces=bool(held), rows=len(rows))
+        return True
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         self._change_rows(table, where, lambda delta, met: delta.delete(met))
@@ -131,11 +183,16 @@ class Writer(DeltaWriter):
         with self._tables.translate_errors(table):
             if not self._tables.frame(table, self._session).where(met).limit(1).count():
                 return
-        with self._changing(table) as mark:
+        with self._changing(table) as (number, mark):
             change(self._tables.delta(table, self._session), met)
-            self._expect_last(table, mark)
+            self._expect_last(table, number, mark)
 
-    def _expect_last(self, table: str, mark: str) -> None:
+    def _expect_last(self, table: str, number: int, mark: str) -> None:
+        """The commit that has just been made is this one: it was not skipped."""
+        if self._tables.has_transactions:
+            if self._tables.transaction(table, self._session).recorded(LEADER_APP_ID) != number:
+                raise self.term.lost()
+            return
         last = self._tables.delta(table, self._session).history(1).select("userMetadata").first()
         if last is None or last[0] != mark:
             raise self.term.lost()
@@ -185,3 +242,10 @@ class DeltaSparkLeader(DeltaLeader):
             term.check()  # it may take minutes, in which a heartbeat meets a successor
             files[table] = self._writer.compact(table)
         return files
+
+
+def _may_hold(spans: Sequence[tuple[int, int]], file: Mapping[str, Any]) -> bool:
+    """By the statistics of a file, whether rows of these `run_seq`s may be in it; `file`: the fields of its `add`."""
+    statistics = json.loads(file.get("stats") or "{}")
+    low, high = (statistics.get(of, {}).get("run_seq") for of in ("minValues", "maxValues"))
+    return not spans or low is None or high is None or any(low <= last and first <= high for first, last in spans)

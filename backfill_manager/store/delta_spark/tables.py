@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
@@ -18,6 +19,7 @@ from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Rec
 from backfill_manager.store.base import ChangedTables
 from backfill_manager.store.delta_base import DeltaTables, first_line, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction, is_available
 from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
 from backfill_manager.store.sql_text import SPARK, arrow_table
 
@@ -126,9 +128,24 @@ class DeltaSparkTables(DeltaTables):
             if not isinstance(log, JavaClass):
                 row = self.delta(table).history(1).select("version").first()
                 return int(row[0]) if row else 0
-            some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.TableIdentifier
-            name = identifier.apply(table, some(self._schema), some(self._catalog))
-            return int(log.forTable(self.spark._jsparkSession, name).update(False, some(None), some(None)).version())
+            some = jvm.scala.Option.apply
+            return int(self._log(table, self.spark).update(False, some(None), some(None)).version())
+
+    def _log(self, table: str, session: SparkSession) -> Any:
+        """Delta's `DeltaLog`."""
+        jvm = session._jvm
+        some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.TableIdentifier
+        name = identifier.apply(table, some(self._schema), some(self._catalog))
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, name)
+
+    @cached_property
+    def has_transactions(self) -> bool:
+        """Whether Delta's own transaction can be used step by step; it can't on Databricks."""
+        return is_available(self.spark)
+
+    def transaction(self, table: str, session: SparkSession) -> DeltaTransaction:
+        self.ensure_owned(table)
+        return DeltaTransaction(session, self._log(table, session))
 
     def rows_frame(self, record: type[Record], rows: Sequence[Record] | pa.Table, session: SparkSession) -> DataFrame:
         """With the table's own schema."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from backfill_manager.execution.error_format import one_line
+from backfill_manager.store.delta_base import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,6 +90,13 @@ class DeltaTransaction:
 
     def recorded(self, transaction: str) -> int | None:
         """The last version under this application transaction id. The commit is refused if another one changes it meanwhile."""
+        checksum = self._transaction.snapshot().checksumOpt()
+        if (
+            checksum.isDefined() and checksum.get().setTransactions().isDefined()
+        ):  # else Delta runs Spark jobs over its log
+            self.expect_unchanged(transaction)
+            found = json.loads(self._json(checksum.get().setTransactions().get()))
+            return next((int(one["version"]) for one in found if one["appId"] == transaction), None)
         version = int(self._transaction.txnVersion(transaction))
         return None if version < 0 else version
 
@@ -147,6 +154,15 @@ class DeltaTransaction:
         self._transaction.trackFilesRead(self._sequence([file for _, file in found]))
         return found
 
+    def highest(self, column: str) -> int | None:
+        """The highest value by the statistics of all files, without a Spark job; None if they don't tell, -1 without a file."""
+        known = self._known_files()
+        if known is None:
+            return None
+        statistics = [json.loads(one.get("stats") or "{}") for one in known[1]]
+        values = [int(one["maxValues"][column]) for one in statistics if column in one.get("maxValues", {})]
+        return max(values, default=-1) if len(values) == len(statistics) else None
+
     def _known_files(self) -> tuple[Any, list[dict[str, Any]]] | None:
         """All files of the table, Delta's objects and their fields, without a Spark job: of the checksum of its version, where it
         holds them (up to `spark.databricks.delta.allFilesInCrc.thresholdNumFiles`)."""
@@ -154,8 +170,11 @@ class DeltaTransaction:
         if not checksum.isDefined() or not checksum.get().allFiles().isDefined():
             return None
         files = checksum.get().allFiles().get()
-        fields = json.loads(self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper().writeValueAsString(files))
+        fields = json.loads(self._json(files))
         return (files, fields) if len(fields) == checksum.get().numFiles() else None
+
+    def _json(self, value: Any) -> str:
+        return str(self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper().writeValueAsString(value))
 
     def _scanned_files(self, condition: str) -> list[tuple[dict[str, Any], Any]]:
         """The same by Spark jobs over the table's log."""
@@ -279,7 +298,7 @@ class TransactionLookup:
                 known.since |= delta.transactions_of(number)
                 known.version = number
         except Py4JJavaError as error:  # Delta has deleted it, as its retention says
-            _log.info("%s: version %d can't be read: %s", delta.folder, known.version + 1, one_line(error))
+            _log.info("%s: version %d can't be read: %s", delta.folder, known.version + 1, first_line(error))
             return False
         return True
 
