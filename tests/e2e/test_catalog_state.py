@@ -21,7 +21,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("days", [4, pytest.param(365, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("days", [12, 365])
 def test_a_leader_is_killed_and_the_next_ends_the_work(
     root: Path, managers: Callable[..., subprocess.Popen[bytes]], days: int
 ) -> None:
@@ -42,7 +43,7 @@ def test_a_leader_is_killed_and_the_next_ends_the_work(
         last = FIRST.replace(day=days) if days < 31 else FIRST.replace(month=12, day=30)
         asked = over_rest.create_backfill("steady", start_date=f"{FIRST:%F}", end_date=f"{last:%F}", wait=60)
         backfill_id = str(asked.object_id)
-        wait_for(lambda: over_rest.backfill(backfill_id).success >= days // 3)
+        wait_for(lambda: over_rest.backfill(backfill_id).success)
         assert over_rest.backfill(backfill_id).success < days, "in the middle"
     kill(first)
     managers("--with-ui")
