@@ -1,7 +1,7 @@
 """The engine for a state in a metastore (`catalog.schema`: Unity Catalog, Hive, Glue), where delta-rs can't write.
 
-The same tables and promises; slower ticks, because every read and commit takes Spark jobs: half a second for each table, by Delta's
-own transaction, and several times that where it can't be used (Databricks).
+The same tables and promises; slower ticks, because every read and commit takes Spark jobs: half a second for each table, by
+Delta's own transaction, and several times that where it can't be used (Databricks).
 """
 
 from __future__ import annotations
