@@ -66,7 +66,7 @@ def list_(
         Column("version", right=True), "file", Column("next_due_at", "next due"),
         Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
-    empty = "No DAGs yet: a manager (`bfm manager start`) loads them from its bundles, in its first seconds."
+    empty = "No DAGs yet: a manager loads them from its bundles, in its first seconds (`bfm manager start`)."
     context.out.print_rows(context.backend.dags(active=None if all_ else True), columns, empty=empty)
     if broken := len(context.backend.import_errors()):
         context.out.note(f"{plural(broken, 'file')} could not be read: see `bfm dags import-errors`.")
