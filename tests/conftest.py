@@ -28,7 +28,17 @@ os.environ["TZ"] = "UTC"
 os.environ["PASSWORD_OF_THE_TESTS"] = "opensesame-opensesame"  # before any process is started that has to hide it
 time.tzset()
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE}")
+# What Spark does besides for a plan costs more than it saves for a few rows: measured with overwrites of three rows, code that is
+# generated and compiled takes a quarter of the CPU time, adaptive execution a tenth, the place in the code of each column 5 %.
+# spark-submit.sh's demo, which CI runs too, has all of it.
+FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+}
+SPARK_OPTIONS = " ".join(f"-D{name}={value}" for name, value in FOR_FEW_ROWS.items())
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {SPARK_OPTIONS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
 
 # The time of an example depends on the machine, so there is no deadline. In CI the examples are the same every time.
@@ -109,10 +119,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            # Code that is generated and compiled for a few rows costs more than expressions that are interpreted. Managers that
-            # tests start as processes generate it.
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            **FOR_FEW_ROWS,
             "spark.driver.memory": "3g",  # the status store of thousands of jobs; with 1 GB the JVM would only collect garbage
             # A young generation that is collected seldom, and a heap that grows without full collections.
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={root} -Xms2g -Xmn768m -XX:MetaspaceSize=512m",

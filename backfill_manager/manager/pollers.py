@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -11,6 +12,8 @@ from backfill_manager.service import Service
 from backfill_manager.store.base import Store
 
 REQUESTS_INTERVAL_S: Final = 0.1
+MAX_REQUESTS_INTERVAL_S: Final = 1.0
+PAUSE_PER_LOOK: Final = 4.0  # a look takes a millisecond on a disk, and some dozens over an object store or a metastore
 RETRY_INTERVAL_S: Final = 5.0  # while storage is away
 SPARK_INTERVAL_S: Final = 0.5
 
@@ -19,7 +22,7 @@ log = get_logger("request_poller")
 
 class RequestPoller(Service):
     """Wakes the manager when the request table has a new version. Clients are other processes, perhaps on other machines: the
-    table is all that they share with the manager."""
+    table is all that they share with the manager. Where a look takes long, it looks less often."""
 
     JOINED: ClassVar = False
 
@@ -29,6 +32,7 @@ class RequestPoller(Service):
         self._version: int | None = None
 
     def run_once(self) -> float:
+        began = time.monotonic()
         try:
             version = self._store.requests_version()
         except (OSError, StateError) as error:
@@ -37,7 +41,8 @@ class RequestPoller(Service):
         if version != self._version:
             self._version = version
             self._on_requests()
-        return REQUESTS_INTERVAL_S
+        pause = PAUSE_PER_LOOK * (time.monotonic() - began)
+        return min(max(REQUESTS_INTERVAL_S, pause), MAX_REQUESTS_INTERVAL_S)
 
 
 class SparkMonitor(Service):

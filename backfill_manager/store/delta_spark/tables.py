@@ -69,6 +69,7 @@ class DeltaSparkTables(DeltaTables):
         self.spark = own_session(spark, root)
         self._catalog, self._schema = root.split(".")
         self._checked: set[str] = set()
+        self._folders: dict[str, str] = {}  # by table; to ask its log there takes a quarter of asking the metastore
 
     def location(self, table: str) -> str:
         return f"{self._catalog}.{self._schema}.{table}"
@@ -123,13 +124,27 @@ class DeltaSparkTables(DeltaTables):
         another name (Databricks), from the history, which is a Spark job."""
         self.ensure_owned(table)
         with self.translate_errors(table):
-            jvm = self.spark._jvm
-            log = getattr(jvm.org.apache.spark.sql.delta, "DeltaLog", None)
-            if not isinstance(log, JavaClass):
+            if self._delta_log is None:
                 row = self.delta(table).history(1).select("version").first()
                 return int(row[0]) if row else 0
-            some = jvm.scala.Option.apply
-            return int(self._log(table, self.spark).update(False, some(None), some(None)).version())
+            if table in self._folders:
+                found = self._log_version(self._delta_log.forTable(self.spark._jsparkSession, self._folders[table]))
+                if found >= 0:
+                    return found
+            log = self._log(table, self.spark)  # a table that is gone is missed here
+            self._folders[table] = str(log.dataPath().toString())
+            return self._log_version(log)
+
+    @cached_property
+    def _delta_log(self) -> Any | None:
+        """Delta's class of that name; Databricks has it under another."""
+        found = getattr(self.spark._jvm.org.apache.spark.sql.delta, "DeltaLog", None)
+        return found if isinstance(found, JavaClass) else None
+
+    def _log_version(self, log: Any) -> int:
+        """-1 where there is no table."""
+        some = self.spark._jvm.scala.Option.apply
+        return int(log.update(False, some(None), some(None)).version())
 
     def _log(self, table: str, session: SparkSession) -> Any:
         """Delta's `DeltaLog`."""
