@@ -173,6 +173,9 @@ class Store(ABC):
         puts a fencing commit into every table that leaders write. `LostLease` if another manager was quicker. Deletes the
         orphans of a predecessor that crashed in the middle of a tick."""
 
+    def read_copies(self) -> None:  # noqa: B027 - where reading costs no round trips, there is nothing to be gained
+        """For a command, which begins anew each time: may copy what it reads, inside of `one_look`, to this machine."""
+
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Releases whatever is held."""
 

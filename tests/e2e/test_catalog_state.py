@@ -43,8 +43,8 @@ def test_a_leader_is_killed_and_the_next_ends_the_work(
         last = FIRST.replace(day=days) if days < 31 else FIRST.replace(month=12, day=30)
         asked = over_rest.create_backfill("steady", start_date=f"{FIRST:%F}", end_date=f"{last:%F}", wait=60)
         backfill_id = str(asked.object_id)
-        wait_for(lambda: over_rest.backfill(backfill_id).success)
-        assert over_rest.backfill(backfill_id).success < days, "in the middle"
+        begun = next(seen for seen in over_rest.watch(backfill_id) if seen.success)
+        assert begun.success < days, "in the middle"
     kill(first)
     managers("--with-ui")
     with client(1) as over_rest:

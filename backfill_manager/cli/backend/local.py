@@ -30,7 +30,9 @@ class LocalBackend:
         """The store, whether its tables exist or not."""
         state = self.context.settings.state
         if not is_catalog_schema(state):
-            return open_store(state)
+            store = open_store(state)
+            store.read_copies()
+            return store
         from backfill_manager.cli.backend.local_spark import start_spark
 
         return open_store(state, spark=start_spark(self.context))

@@ -125,5 +125,8 @@ class DeltaRsStore(DeltaStore):
         looked_at.set(None)  # a leader reads what it has just written
         return take_over(self.tables, row, self._clock)
 
+    def read_copies(self) -> None:
+        self.tables.read_copies()
+
     def close(self) -> None:
-        self.tables.forget()
+        self.tables.close()

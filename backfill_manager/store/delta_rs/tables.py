@@ -7,6 +7,7 @@ handles of its own, which nobody refreshes: a handle that stands still makes its
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from arro3.core import Table
 from cachetools import LRUCache
@@ -38,8 +39,12 @@ from backfill_manager.store.schema import (
 from backfill_manager.store.sql_text import DATAFUSION
 from backfill_manager.store.uri import canonical_place, is_local
 
+if TYPE_CHECKING:
+    from backfill_manager.store.delta_rs.copies import TableCopies
+
 LIST_INTERVAL_S: Final = 1.0
 MAX_RESULT_BYTES: Final = 16_000_000  # of all together
+_log = logging.getLogger(__name__)
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
@@ -84,6 +89,8 @@ class DeltaRsTables(DeltaTables):
         self._clock = SystemClock()  # a real disk takes real time
         self._locks = {table: threading.Lock() for table in TABLES}
         self._looking = threading.Lock()
+        self._copies: TableCopies | None = None
+        self._tables_read: set[str] = set()  # of the copies
         self._results: LRUCache[Any, Table] = LRUCache(MAX_RESULT_BYTES, getsizeof=lambda table: 1_000 + table.nbytes)
 
     def location(self, table: str) -> str:
@@ -101,7 +108,17 @@ class DeltaRsTables(DeltaTables):
                 raise
             raise self.unusable(table, doing, error) from error
 
+    def read_copies(self) -> None:
+        """Read a state in an object store through copies from now on (`copies`), inside of `one_look`."""
+        from backfill_manager.store.delta_rs.copies import TableCopies, can_copy
+
+        if not is_local(self.root) and can_copy(self._base):
+            with self._giving_up_copies():
+                self._copies = TableCopies(self._base)
+
     def exists(self) -> bool:
+        if self._copied(Manager.TABLE, with_files=False) is not None:
+            return True
         with self.translate_errors(Manager.TABLE, "looked for"):
             return self._has(Manager.TABLE)
 
@@ -138,6 +155,8 @@ class DeltaRsTables(DeltaTables):
 
     def fresh(self, table: str) -> DeltaTable:
         """The readers' handle, up to date. It may be shared: registering it for a query copies its snapshot."""
+        if (copied := self._copied(table, with_files=True)) is not None:
+            return copied
         looks = None if is_local(self.root) else looked_at.get()
         if looks is None:
             return self._refreshed(table)
@@ -150,6 +169,39 @@ class DeltaRsTables(DeltaTables):
             at, handle = self._clock.monotonic(), self._refreshed(table)
             looks[id(self), table] = at
         return handle
+
+    def _copied(self, table: str, *, with_files: bool) -> DeltaTable | None:
+        """A handle of a copy; None where there are no copies. `with_files`: its rows can be read."""
+        looks = looked_at.get()
+        if self._copies is None or looks is None:
+            return None
+        handle = None
+        with self._looking, self._giving_up_copies():
+            at = looks.get((id(self), table))
+            if at is None or self._clock.monotonic() - at > MAX_AGE_S:
+                tables = (
+                    {table} if at is not None else ({table, *self._tables_read} if self._tables_read else set(TABLES))
+                )
+                self._copies.look(tables)
+                looks |= dict.fromkeys(((id(self), one) for one in tables), self._clock.monotonic())
+            self._tables_read.add(table)
+            handle = self._copies.handle(table)
+            if handle is not None and with_files and not self._copies.fetch_files(table):
+                return None
+        if handle is not None:
+            self.check_owner(table, handle.metadata().configuration)
+        return handle
+
+    @contextmanager
+    def _giving_up_copies(self) -> Iterator[None]:
+        """Reading the tables themselves says what is wrong, if it matters."""
+        try:
+            yield
+        except Exception as error:
+            if not is_engine_error(error):
+                raise
+            _log.debug("the tables are not copied: %s", error)
+            self._copies = None
 
     def _look_at_all(self, looks: dict[tuple[int, str], float]) -> None:
         """Every table that has been read before, at once: the time of one."""
@@ -200,8 +252,8 @@ class DeltaRsTables(DeltaTables):
         return about.st_ino, about.st_mtime_ns, about.st_size
 
     def run(self, tables: Sequence[str], sql: str) -> Table:
-        """Through the readers' handles, and once more through new ones when that fails: files that a snapshot has may have
-        been vacuumed, or the whole state created anew, since the handle was last used."""
+        """Through the readers' handles, and once more through new ones, of the tables themselves, when that fails: files that a
+        snapshot has may have been vacuumed, or the whole state created anew, since the handle was last used."""
         with self.translate_errors(" and ".join(tables)):
             try:
                 return self._result({table: self.fresh(table) for table in tables}, sql)
@@ -209,7 +261,7 @@ class DeltaRsTables(DeltaTables):
                 if not is_engine_error(error):
                     raise
             self.forget()
-            return self._result({table: self.fresh(table) for table in tables}, sql)
+            return self._result({table: self._refreshed(table) for table in tables}, sql)
 
     def _result(self, handles: Mapping[str, DeltaTable], sql: str) -> Table:
         """What a statement of ours gives at some versions never changes: of an object store it is kept for a while."""
@@ -225,13 +277,21 @@ class DeltaRsTables(DeltaTables):
         return found
 
     def version(self, table: str) -> int:
-        return _dated_version(self.fresh(table))
+        return _dated_version(self._copied(table, with_files=False) or self.fresh(table))
 
     def forget(self) -> None:
         for table, lock in self._locks.items():
             with lock:
                 self._handles.pop(table, None)
+        if self._copies is not None:
+            self._copies.forget()
         self.expect_changes()
+
+    def close(self) -> None:
+        self.forget()
+        if self._copies is not None:
+            self._copies.close()
+            self._copies = None
 
     def expect_changes(self) -> None:
         """What was looked at is to be looked at again."""

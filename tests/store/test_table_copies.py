@@ -1,0 +1,198 @@
+"""A command over an object store reads copies: the same rows, in a few round trips, and never old ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+from support.s3_server import BUCKET, s3_in_environ
+from support.state_changes import changes, request, run, takes_over, task, unique
+from support.store_proxy import StoreProxy, store_proxy
+
+from backfill_manager.errors import StateError, StateNotInitialised
+from backfill_manager.model.records import TABLES, DagRun, Request, TaskInstance
+from backfill_manager.store.base import Condition, Leader
+from backfill_manager.store.delta_rs import copies
+from backfill_manager.store.delta_rs import tables as delta_tables
+from backfill_manager.store.delta_rs.copies import can_copy
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.one_look import one_look
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[StoreProxy]:
+    with s3_in_environ() as address, store_proxy(address) as made:
+        yield made
+
+
+@pytest.fixture
+def root(proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+    monkeypatch.setattr(delta_tables, "MAX_AGE_S", 60.0)  # a busy machine may take long to look
+    proxy.plan()
+    return f"s3://{BUCKET}/{unique('state')} of 'two words'"
+
+
+@pytest.fixture
+def leader(root: str) -> Leader:
+    """Of a state with three runs, each of a commit of its own."""
+    store = DeltaRsStore(root)
+    store.init()
+    made = takes_over(store)
+    for n in (1, 2, 3):
+        made.commit(changes(run("d", n), task("d", n)))
+    return made
+
+
+@pytest.fixture
+def command(root: str, leader: Leader) -> Iterator[DeltaRsStore]:
+    """The store of a command."""
+    store = DeltaRsStore(root)
+    store.read_copies()
+    with one_look():
+        yield store
+
+
+def runs(store: DeltaRsStore) -> list[str]:
+    return [row.run_id for row in store.read(DagRun, order_by=["run_seq"])]
+
+
+def asked(proxy: StoreProxy) -> Counter[str]:
+    """Paths of the requests since the last time."""
+    found = Counter(path for _, path, _, _ in proxy.seen())
+    proxy.plan()
+    return found
+
+
+def test_each_table_is_listed_once_and_each_object_fetched_once(proxy: StoreProxy, command: DeltaRsStore) -> None:
+    proxy.plan()
+    assert command.exists() and runs(command) == ["run1", "run2", "run3"]
+    seen = asked(proxy)
+    assert sum("list-type" in path for path in seen) == len(TABLES)
+    assert set(seen.values()) == {1}
+    plain = DeltaRsStore(command.tables.root)
+    for table in TABLES:
+        assert command.version(table) == plain.version(table)
+        assert command.count(table, []) == plain.count(table, [])
+    assert command.read(TaskInstance) == plain.read(TaskInstance)
+    assert command.query("SELECT count(*) AS n FROM task_instance WHERE run_seq > 1") == (["n"], [(2,)])
+    asked(proxy)
+    assert command.count("dag_run", []) == {(): 3} and command.lease() is not None
+    assert not asked(proxy), "what is here is not asked for again"
+
+
+def test_what_was_committed_is_seen_by_the_next_look(
+    proxy: StoreProxy, command: DeltaRsStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runs(command) == ["run1", "run2", "run3"]
+    leader.commit(changes(run("d", 4)))
+    assert runs(command) == ["run1", "run2", "run3"], "one look"
+    monkeypatch.setattr(delta_tables, "MAX_AGE_S", -1.0)
+    asked(proxy)
+    assert runs(command) == ["run1", "run2", "run3", "run4"]
+    seen = asked(proxy)
+    assert len(seen) == 3 and any("list-type" in path for path in seen), "the log, its new entry, and the new file"
+    command.append_request(request("mine"))
+    assert [row.request_id for row in command.unanswered()] == ["mine"]
+
+
+def test_a_compacted_table_is_read_from_its_checkpoint_and_what_it_has_no_more_is_deleted(
+    command: DeltaRsStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "UNUSED_FOR_S", 0.0)
+    assert runs(command) == ["run1", "run2", "run3"]
+    leader.compact(everywhere=True)
+    leader.commit(changes(run("d", 4)))
+    monkeypatch.setattr(delta_tables, "MAX_AGE_S", -1.0)
+    assert runs(command) == ["run1", "run2", "run3", "run4"]
+    kept = command.tables._copies
+    assert kept is not None
+    (folder,) = kept.folder.glob("*/dag_run")
+    files = {Path(uri).name for uri in command.tables.open("dag_run").file_uris()}
+    assert {file.name for file in folder.glob("*.parquet")} == files
+    names = sorted(file.name for file in (folder / "_delta_log").iterdir())
+    assert "checkpoint" in names[0] or "checkpoint" in names[1], names
+    assert len({name[:20] for name in names}) < 4, "and none of the entries before it"
+
+
+def test_a_state_that_was_made_anew_is_copied_anew(
+    root: str, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runs(command) == ["run1", "run2", "run3"]
+    objects: Any = obstore.store.from_url(f"s3://{BUCKET}")
+    place = root.removeprefix(f"s3://{BUCKET}/")
+    obstore.delete(objects, [one["path"] for some in obstore.list(objects, prefix=place) for one in some])
+    monkeypatch.setattr(delta_tables, "MAX_AGE_S", -1.0)
+    with pytest.raises(StateNotInitialised):
+        runs(command)
+    again = DeltaRsStore(root)
+    again.init()
+    new = takes_over(again)
+    for n in (7, 8, 9):
+        new.commit(changes(run("d", n), task("d", n)))
+    assert runs(command) == ["run7", "run8", "run9"]
+
+
+@pytest.mark.parametrize("most", [0, copies.MAX_BYTES])
+def test_a_large_table_is_copied_when_it_is_read_and_a_larger_one_is_not(
+    most: int, proxy: StoreProxy, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "SMALL_BYTES", 0)
+    monkeypatch.setattr(copies, "MAX_BYTES", most)
+    proxy.plan()
+    assert command.version("dag_run")
+    assert not any(".parquet" in path for path in asked(proxy))
+    assert runs(command) == ["run1", "run2", "run3"]
+    assert command.count("dag_run", [], [Condition("run_seq", "=", 2)]) == {(): 1}
+    files = {path: times for path, times in asked(proxy).items() if ".parquet" in path}
+    assert all("/dag_run/" in path for path in files)
+    assert (set(files.values()) == {1}) is (most > 0), "elsewhere each statement reads it where it is"
+
+
+def test_what_cannot_be_copied_is_read_where_it_is(command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise GenericError("no such luck")
+
+    monkeypatch.setattr(copies.obstore, "get", fails)
+    assert command.exists() and runs(command) == ["run1", "run2", "run3"]
+
+
+def test_a_store_that_is_away_is_told_as_without_copies(proxy: StoreProxy, root: str) -> None:
+    store = DeltaRsStore(root)
+    store.read_copies()
+    with one_look(), pytest.raises(StateNotInitialised):
+        store.read(Request)
+    proxy.plan(faults={"fail": 1.0})
+    with one_look(), pytest.raises(StateError, match="Table request at s3://"):
+        store.read(Request)
+
+
+def test_the_copies_are_this_users_alone_and_end_with_the_store(command: DeltaRsStore) -> None:
+    assert runs(command)
+    kept = command.tables._copies
+    assert kept is not None
+    folder = kept.folder
+    assert folder.stat().st_mode & 0o777 == 0o700 and list(folder.rglob("*.parquet"))
+    command.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("location", "environ", "has_profiles", "can"),
+    [
+        ("s3://b/s", {"AWS_ACCESS_KEY_ID": "a"}, True, True), ("s3://b/s", {}, True, False), ("s3://b/s", {}, False, True),
+        ("s3a://b/s", {"AWS_PROFILE": "p"}, False, False), ("s3://b/s", {"AWS_WEB_IDENTITY_TOKEN_FILE": "t"}, True, True),
+        ("az://c/s", {}, True, True), ("gs://b/s", {}, False, True), ("/a/folder", {}, False, False),
+    ],
+)  # fmt: skip
+def test_aws_profiles_are_for_delta_rs_alone(
+    location: str, environ: dict[str, str], has_profiles: bool, can: bool, tmp_path: Path
+) -> None:
+    if has_profiles:
+        (tmp_path / ".aws").mkdir()
+    assert can_copy(location, environ, tmp_path) is can
