@@ -36,7 +36,7 @@ def test_commands_that_read(latency: float, tmp_path: Path, monkeypatch: pytest.
     with s3_in_environ() as address, store_proxy(address) as proxy:
         for file in (tmp_path / "filled").rglob("*"):
             if file.is_file():
-                place = f"{address}/{BUCKET}/state/{file.relative_to(tmp_path / 'told')}"
+                place = f"{address}/{BUCKET}/state/{file.relative_to(tmp_path / 'filled')}"
                 httpx.put(place, content=file.read_bytes()).raise_for_status()
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
         for words in COMMANDS:
