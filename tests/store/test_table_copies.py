@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import obstore
 import pytest
 from obstore.exceptions import GenericError
@@ -25,13 +27,32 @@ from backfill_manager.store.one_look import one_look
 
 
 @pytest.fixture(scope="module")
-def proxy() -> Iterator[StoreProxy]:
-    with s3_in_environ() as address, store_proxy(address) as made:
+def s3() -> Iterator[str]:
+    with s3_in_environ() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: str) -> Iterator[StoreProxy]:
+    with store_proxy(s3) as made:
         yield made
 
 
+@pytest.fixture(scope="module")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state with three runs, each of a commit of its own."""
+    folder = tmp_path_factory.mktemp("three") / "state"
+    store = DeltaRsStore(str(folder))
+    store.init()
+    made = takes_over(store)
+    for n in (1, 2, 3):
+        made.commit(changes(run("d", n), task("d", n)))
+    return folder
+
+
 @pytest.fixture
-def root(proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> str:
+def empty(proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where no state is yet."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
     monkeypatch.setattr(delta_tables, "MAX_AGE_S", 60.0)  # a busy machine may take long to look
     proxy.plan()
@@ -39,18 +60,23 @@ def root(proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def leader(root: str) -> Leader:
-    """Of a state with three runs, each of a commit of its own."""
-    store = DeltaRsStore(root)
-    store.init()
-    made = takes_over(store)
-    for n in (1, 2, 3):
-        made.commit(changes(run("d", n), task("d", n)))
-    return made
+def root(empty: str, s3: str, three_runs: Path) -> str:
+    """The same in the object store."""
+    place = quote(empty.removeprefix("s3://"))
+    for file in three_runs.rglob("*"):
+        if file.is_file():
+            name = file.relative_to(three_runs)
+            httpx.put(f"{s3}/{place}/{name}", content=file.read_bytes()).raise_for_status()
+    return empty
 
 
 @pytest.fixture
-def command(root: str, leader: Leader) -> Iterator[DeltaRsStore]:
+def leader(root: str) -> Leader:
+    return takes_over(DeltaRsStore(root))
+
+
+@pytest.fixture
+def command(root: str) -> Iterator[DeltaRsStore]:
     """The store of a command."""
     store = DeltaRsStore(root)
     store.read_copies()
@@ -75,6 +101,7 @@ def test_each_table_is_listed_once_and_each_object_fetched_once(proxy: StoreProx
     seen = asked(proxy)
     assert sum("list-type" in path for path in seen) == len(TABLES)
     assert set(seen.values()) == {1}
+    assert {path.split("/")[3] for path in seen if "list-type" not in path} == {"dag_run"}, "and no other table"
     plain = DeltaRsStore(command.tables.root)
     for table in TABLES:
         assert command.version(table) == plain.version(table)
@@ -87,7 +114,7 @@ def test_each_table_is_listed_once_and_each_object_fetched_once(proxy: StoreProx
 
 
 def test_what_was_committed_is_seen_by_the_next_look(
-    proxy: StoreProxy, command: DeltaRsStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    proxy: StoreProxy, leader: Leader, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runs(command) == ["run1", "run2", "run3"]
     leader.commit(changes(run("d", 4)))
@@ -102,7 +129,7 @@ def test_what_was_committed_is_seen_by_the_next_look(
 
 
 def test_a_compacted_table_is_read_from_its_checkpoint_and_what_it_has_no_more_is_deleted(
-    command: DeltaRsStore, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    leader: Leader, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "UNUSED_FOR_S", 0.0)
     assert runs(command) == ["run1", "run2", "run3"]
@@ -162,8 +189,8 @@ def test_what_cannot_be_copied_is_read_where_it_is(command: DeltaRsStore, monkey
     assert command.exists() and runs(command) == ["run1", "run2", "run3"]
 
 
-def test_a_store_that_is_away_is_told_as_without_copies(proxy: StoreProxy, root: str) -> None:
-    store = DeltaRsStore(root)
+def test_a_store_that_is_away_is_reported_as_without_copies(proxy: StoreProxy, empty: str) -> None:
+    store = DeltaRsStore(empty)
     store.read_copies()
     with one_look(), pytest.raises(StateNotInitialised):
         store.read(Request)

@@ -1,8 +1,8 @@
 """Copies of the tables of a state in an object store, for commands, which begin anew each time, and for a server's first page.
 
 delta-rs asks for one object after another: to open a table with thirty log entries and to read its two files takes some twenty
-round trips, and a command reads several tables. Here all tables are listed at once, then their logs and the files of small ones
-are fetched at once, then the files of a larger one when a statement reads it; delta-rs reads the copies. Objects of a Delta table
+round trips, and a command reads several tables. Here all tables are listed at once; when one is read, its log is fetched at once,
+with its files if it is small, else its log names those that are fetched; delta-rs reads the copies. Objects of a Delta table
 never change, so an object is fetched once. The copies lie in a folder that only this user can read, and are deleted when the
 process ends.
 
@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,10 @@ SMALL_BYTES: Final = (
 )
 MAX_BYTES: Final = 32_000_000  # of the files of a table that are not there yet
 UNUSED_FOR_S: Final = 60.0  # until an object that its table has no more is deleted here, too: a query may be reading it
+FEW_RETRIES: Final[Any] = {
+    "max_retries": 2,
+    "retry_timeout": timedelta(seconds=10),
+}  # reading the tables themselves tries longer
 MAX_LISTED: Final = 1_000  # files of a small table
 _IN_LOG: Final = re.compile(r"(\d{20})\.(json|checkpoint\.[\d.]*parquet)")
 _FILE: Final = re.compile(r"[\w=-][\w.=-]*\.parquet")  # none that leads out of its table's folder
@@ -53,9 +58,11 @@ class _Copy:
     """Of one table."""
 
     folder: Path
-    entries: dict[str, str]  # the objects of its log that are here -> their tags
+    log: dict[str, str] = field(default_factory=dict)  # at the last look: object -> tag
+    entries: dict[str, str] = field(default_factory=dict)  # what is here of it
+    small: frozenset[str] = frozenset()  # files that are fetched with it, before the log says which it has
     handle: DeltaTable | None = None
-    files: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)  # that are here
     unused: dict[Path, float] = field(default_factory=dict)  # since when, by the monotonic clock
 
 
@@ -70,49 +77,44 @@ class TableCopies:
         self._copies: dict[str, _Copy] = {}
         self._made = 0
         try:
-            self._objects: Any = obstore.store.from_url(base)
+            self._objects: Any = obstore.store.from_url(base, retry_config=FEW_RETRIES)
         except (BaseError, ValueError) as error:
             raise OSError(str(error)) from error
 
     def look(self, tables: Iterable[str]) -> None:
-        """Brings the logs of these tables up to date."""
+        """Lists the logs of these tables."""
         tables = list(tables)
         with ThreadPoolExecutor(THREADS, thread_name_prefix="bfm-copies") as threads:
-            listed = dict(zip(tables, threads.map(self._listed, tables), strict=True))
-            missing: list[tuple[str, Path]] = []
-            for table, (log, files) in listed.items():
+            for table, (log, files) in zip(tables, threads.map(self._listed, tables), strict=True):
                 if (copy := self._copy(table, log)) is not None:
-                    names = [f"_delta_log/{name}" for name in log if name not in copy.entries]
-                    names += [name for name in files if name not in copy.files]
-                    missing += [(f"{table}/{name}", copy.folder / name) for name in names]
-                    copy.files |= files
-            self._fetch(threads, missing)
-        for table, (log, _) in listed.items():
-            copy = self._copies.get(table)
-            if copy is not None and copy.entries != log:
-                self._leave(copy, [f"_delta_log/{name}" for name in copy.entries.keys() - log.keys()])
-                copy.entries, copy.handle = log, None
+                    copy.log, copy.small = log, copy.small | files
 
-    def handle(self, table: str) -> DeltaTable | None:
-        """As it was at the last look; None where there was no table. Its files may not be here: `fetch_files`."""
-        copy = self._copies.get(table)
-        if copy is None:
-            return None
+    def has(self, table: str) -> bool:
+        """Whether there was such a table at the last look."""
+        return table in self._copies
+
+    def handle(self, table: str) -> DeltaTable:
+        """As it was at the last look. Its files may not be here: `fetch_files`."""
+        copy = self._copies[table]
+        if copy.entries != copy.log:
+            names = [f"_delta_log/{name}" for name in copy.log if name not in copy.entries]
+            self._fetch(table, copy, [*names, *(copy.small - copy.files)])
+            copy.files |= copy.small
+            self._leave(copy, [f"_delta_log/{name}" for name in copy.entries.keys() - copy.log.keys()])
+            copy.entries, copy.small, copy.handle = copy.log, frozenset(), None
         if copy.handle is None:
             copy.handle = DeltaTable(copy.folder)
         return copy.handle
 
     def fetch_files(self, table: str) -> bool:
         """Has all files of the table; False where they are too large."""
-        copy, handle = self._copies[table], self.handle(table)
-        assert handle is not None, "a copy has a log"
+        handle, copy = self.handle(table), self._copies[table]
         actions = handle.get_add_actions()
         sizes = dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
         missing = {name: size for name, size in sizes.items() if name not in copy.files}
         if sum(missing.values()) > MAX_BYTES or not all(map(_FILE.fullmatch, missing)):
             return False
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="bfm-copies") as threads:
-            self._fetch(threads, [(f"{table}/{name}", copy.folder / name) for name in missing])
+        self._fetch(table, copy, missing)
         self._leave(copy, copy.files - sizes.keys())
         copy.files = set(sizes)
         return True
@@ -140,10 +142,10 @@ class TableCopies:
             self._made += 1
             folder = self.folder / f"{self._made}" / table
             (folder / "_delta_log").mkdir(parents=True)
-            copy = self._copies[table] = _Copy(folder, {})
+            copy = self._copies[table] = _Copy(folder)
         return copy
 
-    def _listed(self, table: str) -> tuple[dict[str, str], set[str]]:
+    def _listed(self, table: str) -> tuple[dict[str, str], frozenset[str]]:
         """What a reader needs of a table's log (the last checkpoint, and the entries since) with the tag of each; and the
         files of a small table that is not here yet."""
         log: dict[str, tuple[int, str]] = {}
@@ -163,19 +165,20 @@ class TableCopies:
             raise OSError(str(error)) from error
         is_small = len(files) <= MAX_LISTED and sum(files.values()) <= SMALL_BYTES
         entries = {name: tag for name, (version, tag) in log.items() if version >= checkpoint}
-        return entries, set(files) if is_small else set()
+        return entries, frozenset(files if is_small else ())
 
     def _objects_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         for some in obstore.list(self._objects, prefix=prefix, chunk_size=MAX_LISTED):
             yield from some
 
-    def _fetch(self, threads: ThreadPoolExecutor, wanted: Iterable[tuple[str, Path]]) -> None:
-        def fetch(one: tuple[str, Path]) -> None:
-            name, place = one
+    def _fetch(self, table: str, copy: _Copy, names: Iterable[str]) -> None:
+        def fetch(name: str) -> None:
             try:
-                place.write_bytes(obstore.get(self._objects, name).bytes())
+                (copy.folder / name).write_bytes(obstore.get(self._objects, f"{table}/{name}").bytes())
             except BaseError as error:
                 raise OSError(str(error)) from error
 
-        for _ in threads.map(fetch, wanted):
-            pass
+        if names := list(names):
+            with ThreadPoolExecutor(min(THREADS, len(names)), thread_name_prefix="bfm-copies") as threads:
+                for _ in threads.map(fetch, names):
+                    pass

@@ -117,8 +117,9 @@ class DeltaRsTables(DeltaTables):
                 self._copies = TableCopies(self._base)
 
     def exists(self) -> bool:
-        if self._copied(Manager.TABLE, with_files=False) is not None:
-            return True
+        with self._looking, self._giving_up_copies():
+            if self._is_in_copies(Manager.TABLE):
+                return True
         with self.translate_errors(Manager.TABLE, "looked for"):
             return self._has(Manager.TABLE)
 
@@ -172,25 +173,28 @@ class DeltaRsTables(DeltaTables):
 
     def _copied(self, table: str, *, with_files: bool) -> DeltaTable | None:
         """A handle of a copy; None where there are no copies. `with_files`: its rows can be read."""
-        looks = looked_at.get()
-        if self._copies is None or looks is None:
-            return None
         handle = None
         with self._looking, self._giving_up_copies():
-            at = looks.get((id(self), table))
-            if at is None or self._clock.monotonic() - at > MAX_AGE_S:
-                tables = (
-                    {table} if at is not None else ({table, *self._tables_read} if self._tables_read else set(TABLES))
-                )
-                self._copies.look(tables)
-                looks |= dict.fromkeys(((id(self), one) for one in tables), self._clock.monotonic())
-            self._tables_read.add(table)
-            handle = self._copies.handle(table)
-            if handle is not None and with_files and not self._copies.fetch_files(table):
-                return None
+            if self._is_in_copies(table) and (copies := self._copies) is not None:
+                self._tables_read.add(table)
+                if with_files and not copies.fetch_files(table):
+                    return None
+                handle = copies.handle(table)
         if handle is not None:
             self.check_owner(table, handle.metadata().configuration)
         return handle
+
+    def _is_in_copies(self, table: str) -> bool:
+        """Whether there is such a table, and can be a copy of it. Looks again after `MAX_AGE_S`."""
+        looks = looked_at.get()
+        if self._copies is None or looks is None:
+            return False
+        at = looks.get((id(self), table))
+        if at is None or self._clock.monotonic() - at > MAX_AGE_S:
+            tables = {table} if at is not None else ({table, *self._tables_read} if self._tables_read else set(TABLES))
+            self._copies.look(tables)
+            looks |= dict.fromkeys(((id(self), one) for one in tables), self._clock.monotonic())
+        return self._copies.has(table)
 
     @contextmanager
     def _giving_up_copies(self) -> Iterator[None]:
