@@ -174,7 +174,7 @@ class Store(ABC):
         orphans of a predecessor that crashed in the middle of a tick."""
 
     def read_copies(self) -> None:  # noqa: B027 - where reading costs no round trips, there is nothing to be gained
-        """For a command, which begins anew each time: may copy what it reads, inside of `one_look`, to this machine."""
+        """For commands, which begin anew each time, and pages: may copy what is read inside of `one_look` to this machine."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Releases whatever is held."""

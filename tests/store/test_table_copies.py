@@ -12,7 +12,9 @@ import httpx
 import obstore
 import pytest
 from obstore.exceptions import GenericError
+from support.page_client import browser_of
 from support.s3_server import BUCKET, s3_in_environ
+from support.sample_state import StandingClock
 from support.state_changes import changes, request, run, takes_over, task, unique
 from support.store_proxy import StoreProxy, store_proxy
 
@@ -179,6 +181,22 @@ def test_a_large_table_is_copied_when_it_is_read_and_a_larger_one_is_not(
     files = {path: times for path, times in asked(proxy).items() if ".parquet" in path}
     assert all("/dag_run/" in path for path in files)
     assert (set(files.values()) == {1}) is (most > 0), "elsewhere each statement reads it where it is"
+
+
+def test_a_page_fetches_each_object_once_and_asks_one_request_for_each_table_from_then_on(
+    proxy: StoreProxy, root: str
+) -> None:
+    store = DeltaRsStore(root)
+    store.read_copies()
+    browser = browser_of(store, StandingClock())
+    proxy.plan()
+    assert browser.get("/backfills").status_code == 200
+    first = asked(proxy)
+    assert set(first.values()) == {1}
+    assert browser.get("/backfills").status_code == 200
+    again = asked(proxy)
+    assert len(again) < len(TABLES) and all("list-type" in path for path in again)
+    store.close()
 
 
 def test_what_cannot_be_copied_is_read_where_it_is(command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,7 @@ def _site(context: CliContext, store: Store) -> App:
     from backfill_manager.web.page import error_page
     from backfill_manager.web.router import router
 
+    store.read_copies()
     return create_app(context.settings, store, clock=context.clock, extra_routers=[router], error_page=error_page)
 
 

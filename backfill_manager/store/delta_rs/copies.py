@@ -34,7 +34,7 @@ SMALL_BYTES: Final = (
 )
 MAX_BYTES: Final = 32_000_000  # of the files of a table that are not there yet
 UNUSED_FOR_S: Final = 60.0  # until an object that its table has no more is deleted here, too: a query may be reading it
-FEW_RETRIES: Final[Any] = {
+RETRIES: Final[Any] = {
     "max_retries": 2,
     "retry_timeout": timedelta(seconds=10),
 }  # reading the tables themselves tries longer
@@ -77,7 +77,7 @@ class TableCopies:
         self._copies: dict[str, _Copy] = {}
         self._made = 0
         try:
-            self._objects: Any = obstore.store.from_url(base, retry_config=FEW_RETRIES)
+            self._objects: Any = obstore.store.from_url(base, retry_config=RETRIES)
         except (BaseError, ValueError) as error:
             raise OSError(str(error)) from error
 
