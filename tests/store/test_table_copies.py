@@ -199,12 +199,21 @@ def test_a_page_fetches_each_object_once_and_asks_one_request_for_each_table_fro
     store.close()
 
 
-def test_what_cannot_be_copied_is_read_where_it_is(command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_copied_is_read_where_it_is(
+    proxy: StoreProxy, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any) -> Any:
         raise GenericError("no such luck")
 
-    monkeypatch.setattr(copies.obstore, "get", fails)
-    assert command.exists() and runs(command) == ["run1", "run2", "run3"]
+    with monkeypatch.context() as broken:
+        broken.setattr(copies.obstore, "get", fails)
+        assert command.exists() and runs(command) == ["run1", "run2", "run3"]
+    assert (command.tables._copied("dag_run", with_files=True)) is None, "not at once"
+    command.tables._copied_from = 0.0  # a minute later
+    asked(proxy)
+    assert command.count("dag_run", []) == {(): 3}
+    assert any(".parquet" in path for path in asked(proxy)), "a copy again"
+    assert command.tables._copied("dag_run", with_files=True) is not None
 
 
 def test_a_store_that_is_away_is_reported_as_without_copies(proxy: StoreProxy, empty: str) -> None:

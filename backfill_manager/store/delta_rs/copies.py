@@ -29,15 +29,11 @@ from deltalake import DeltaTable
 from obstore.exceptions import BaseError
 
 THREADS: Final = 64
-SMALL_BYTES: Final = (
-    1_000_000  # of all files of a table, also those that it has no more; they are fetched before they are needed
-)
+SMALL_BYTES: Final = 1_000_000  # of all files of a table, also those that it has no more
 MAX_BYTES: Final = 32_000_000  # of the files of a table that are not there yet
 UNUSED_FOR_S: Final = 60.0  # until an object that its table has no more is deleted here, too: a query may be reading it
-RETRIES: Final[Any] = {
-    "max_retries": 2,
-    "retry_timeout": timedelta(seconds=10),
-}  # reading the tables themselves tries longer
+# Reading the tables themselves tries longer.
+RETRIES: Final[Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 MAX_LISTED: Final = 1_000  # files of a small table
 _IN_LOG: Final = re.compile(r"(\d{20})\.(json|checkpoint\.[\d.]*parquet)")
 _FILE: Final = re.compile(r"[\w=-][\w.=-]*\.parquet")  # none that leads out of its table's folder
@@ -71,9 +67,8 @@ class TableCopies:
 
     def __init__(self, base: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="bfm-state-"))
-        self.close = weakref.finalize(
-            self, shutil.rmtree, self.folder, ignore_errors=True
-        )  # also at the end of the process
+        # also at the end of the process
+        self.close = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._copies: dict[str, _Copy] = {}
         self._made = 0
         try:
@@ -120,6 +115,9 @@ class TableCopies:
         return True
 
     def forget(self) -> None:
+        """All is copied anew. A query that is reading a copy fails."""
+        for copy in self._copies.values():
+            shutil.rmtree(copy.folder.parent, ignore_errors=True)
         self._copies.clear()
 
     @staticmethod

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from backfill_manager.store.delta_rs.copies import TableCopies
 
 LIST_INTERVAL_S: Final = 1.0
+NO_COPIES_FOR_S: Final = 60.0  # after one could not be made
 MAX_RESULT_BYTES: Final = 16_000_000  # of all together
 _log = logging.getLogger(__name__)
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
@@ -91,6 +92,7 @@ class DeltaRsTables(DeltaTables):
         self._looking = threading.Lock()
         self._copies: TableCopies | None = None
         self._tables_read: set[str] = set()  # of the copies
+        self._copied_from = 0.0  # by the monotonic clock
         self._results: LRUCache[Any, Table] = LRUCache(MAX_RESULT_BYTES, getsizeof=lambda table: 1_000 + table.nbytes)
 
     def location(self, table: str) -> str:
@@ -187,10 +189,10 @@ class DeltaRsTables(DeltaTables):
     def _is_in_copies(self, table: str) -> bool:
         """Whether there is such a table, and can be a copy of it. Looks again after `MAX_AGE_S`."""
         looks = looked_at.get()
-        if self._copies is None or looks is None:
+        if self._copies is None or looks is None or self._clock.monotonic() < self._copied_from:
             return False
         at = looks.get((id(self), table))
-        if at is None or self._clock.monotonic() - at > MAX_AGE_S:
+        if at is None or self._clock.monotonic() - at > MAX_AGE_S or not self._copies.has(table):
             tables = {table} if at is not None else ({table, *self._tables_read} if self._tables_read else set(TABLES))
             self._copies.look(tables)
             looks |= dict.fromkeys(((id(self), one) for one in tables), self._clock.monotonic())
@@ -205,7 +207,10 @@ class DeltaRsTables(DeltaTables):
             if not is_engine_error(error):
                 raise
             _log.debug("the tables are not copied: %s", error)
-            self._copies = None
+            self._copied_from = self._clock.monotonic() + NO_COPIES_FOR_S
+            if self._copies is not None:
+                self._copies.forget()
+            self.expect_changes()
 
     def _look_at_all(self, looks: dict[tuple[int, str], float]) -> None:
         """Every table that has been read before, at once: the time of one."""
@@ -287,8 +292,9 @@ class DeltaRsTables(DeltaTables):
         for table, lock in self._locks.items():
             with lock:
                 self._handles.pop(table, None)
-        if self._copies is not None:
-            self._copies.forget()
+        with self._looking:
+            if self._copies is not None:
+                self._copies.forget()
         self.expect_changes()
 
     def close(self) -> None:
