@@ -149,9 +149,13 @@ def test_a_compacted_table_is_read_from_its_checkpoint_and_what_it_has_no_more_i
     assert len({name[:20] for name in names}) < 4, "and none of the entries before it"
 
 
+@pytest.mark.parametrize("compacted", [False, True])
 def test_a_state_that_was_made_anew_is_copied_anew(
-    root: str, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+    compacted: bool, root: str, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also one whose log has no version in common with what was copied."""
+    if compacted:
+        takes_over(DeltaRsStore(root)).compact(everywhere=True)
     assert runs(command) == ["run1", "run2", "run3"]
     objects: Any = obstore.store.from_url(f"s3://{BUCKET}")
     place = root.removeprefix(f"s3://{BUCKET}/")

@@ -70,7 +70,6 @@ def _site(context: CliContext, store: Store) -> App:
     from backfill_manager.web.page import error_page
     from backfill_manager.web.router import router
 
-    store.read_copies()
     return create_app(context.settings, store, clock=context.clock, extra_routers=[router], error_page=error_page)
 
 
@@ -90,6 +89,7 @@ def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractCo
 
     @contextmanager
     def beside(store: Store) -> Iterator[None]:
+        store.read_copies()
         with server.served_beside(_site(context, store), bound) as url:
             context.out.note(f"The web pages are at {url}")
             yield

@@ -115,10 +115,14 @@ class TableCopies:
         return True
 
     def forget(self) -> None:
-        """All is copied anew. A query that is reading a copy fails."""
-        for copy in self._copies.values():
+        """All is copied anew."""
+        for table in list(self._copies):
+            self._drop(table)
+
+    def _drop(self, table: str) -> None:
+        """A query that is reading it fails."""
+        if copy := self._copies.pop(table, None):
             shutil.rmtree(copy.folder.parent, ignore_errors=True)
-        self._copies.clear()
 
     @staticmethod
     def _leave(copy: _Copy, names: Iterable[str]) -> None:
@@ -129,12 +133,15 @@ class TableCopies:
             del copy.unused[place]
 
     def _copy(self, table: str, log: Mapping[str, str]) -> _Copy | None:
-        """Another one where the table was made anew."""
+        """Another one where the table was made anew, as far as its log tells: it has no entry of before, or another under a name."""
         copy = self._copies.get(table)
-        if copy is not None and any(copy.entries.get(name, tag) != tag for name, tag in log.items()):
-            copy = None
+        if copy is not None and copy.entries:
+            same = [name for name in copy.entries.keys() & log.keys() if copy.entries[name] == log[name]]
+            if not same or len(same) < len(copy.entries.keys() & log.keys()):
+                copy = None
+        if copy is None or not log:
+            self._drop(table)
         if not log:
-            self._copies.pop(table, None)
             return None
         if copy is None:
             self._made += 1

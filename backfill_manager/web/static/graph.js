@@ -23,7 +23,7 @@ function fitted() {
   return { scale, x: (width - view().clientWidth / scale) / 2, y: (height - view().clientHeight / scale) / 2 };
 }
 
-// A graph may use seven tenths of the window, and is no higher than it needs to be; a wide one has room to be zoomed in.
+// A graph may use seven tenths of the window, and is no higher than it needs to be, unless it is wide, so that one can zoom in.
 function draw() {
   if (!view().clientWidth) return; // not shown
   const { width, height } = size();
