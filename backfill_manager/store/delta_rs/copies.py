@@ -133,7 +133,7 @@ class TableCopies:
             del copy.unused[place]
 
     def _copy(self, table: str, log: Mapping[str, str]) -> _Copy | None:
-        """Another one where the table was made anew, as far as its log tells: it has no entry of before, or another under a name."""
+        """Another one where the table was made anew: its log has no entry of before, or another one under a name."""
         copy = self._copies.get(table)
         if copy is not None and copy.entries:
             same = [name for name in copy.entries.keys() & log.keys() if copy.entries[name] == log[name]]
