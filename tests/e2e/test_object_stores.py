@@ -81,7 +81,7 @@ def test_a_backfill_over_a_store_that_delays_repeats_drops_and_fails_requests(
 ) -> None:
     """The managers see the bucket, for state and warehouse, through a proxy; one that ends is followed by another."""
     with store_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
-        story = Steady(root, place=f"{bucket}/steady", lease={"seconds": 10})
+        story = Steady(root, place=f"{bucket}/steady", lease={"seconds": 30})
         through = {"AWS_ENDPOINT_URL": proxy.address}
         running = managers(environ=through)
         story.begin(days, overrides={"retries": 50, "retry_delay": 1})
