@@ -64,8 +64,8 @@ def half_a_year() -> tuple[InMemoryManager, str]:
         schedule="@daily", timezone="America/New_York", start_date=instants[0], end_date=instants[-2], max_active_runs=8,
         description="Delays at New York's three airports in 2013, by day, carrier and airport.",
     )  # fmt: skip
-    ground = InMemoryManager(spec, script=lambda _: None, clock=clock)
-    backfill = ground.backfill(
+    manager = InMemoryManager(spec, script=lambda _: None, clock=clock)
+    backfill = manager.backfill(
         "flights", list(pairwise(instants)), max_active_runs=8, created_by="ada", config_json=json.dumps(
             {"type": "schedule", "start_date": format_instant(instants[0]), "end_date": format_instant(instants[-2])}
         ),
@@ -73,19 +73,19 @@ def half_a_year() -> tuple[InMemoryManager, str]:
     number = {at: n for n, at in enumerate(instants)}
     ends: dict[LaunchKey, datetime] = {}
     while True:
-        while ground.tick():
+        while manager.tick():
             pass
-        for key, launch in ground.running.items():
+        for key, launch in manager.running.items():
             assert launch.run.logical_date is not None
             ends.setdefault(key, clock.now() + timedelta(seconds=seconds(key[2], number[launch.run.logical_date])))
-        if ground.states(backfill).get("success", 0) >= DAYS_DONE:
+        if manager.states(backfill).get("success", 0) >= DAYS_DONE:
             clock.advance(seconds=1)
-            return ground, backfill
-        first = min(ground.running, key=ends.__getitem__)
+            return manager, backfill
+        first = min(manager.running, key=ends.__getitem__)
         clock.advance(seconds=max(0.0, (ends[first] - clock.now()).total_seconds()))
-        day = number[ground.running[first].run.logical_date or instants[0]]
+        day = number[manager.running[first].run.logical_date or instants[0]]
         broken = day in DAYS_WITHOUT_A_FILE and first[2] == "clean"
-        ground.finish(first, Failed(f"FileNotFoundError: no flights of day {day + 1}") if broken else Succeeded())
+        manager.finish(first, Failed(f"FileNotFoundError: no flights of day {day + 1}") if broken else Succeeded())
 
 
 def take(folder: Path) -> None:
@@ -93,8 +93,8 @@ def take(folder: Path) -> None:
     if executable is None:
         raise SystemExit(MISSING)
     folder.mkdir(parents=True, exist_ok=True)
-    ground, backfill = half_a_year()
-    with served(ground.store, PassingClock(ground.clock)) as url, a_page(executable, url) as page:
+    manager, backfill = half_a_year()
+    with served(manager.store, PassingClock(manager.clock)) as url, a_page(executable, url) as page:
         for name, (address, there) in PICTURES.items():
             page.goto(address.format(backfill=backfill))
             page.locator(there).first.wait_for(timeout=EXPECT_MS)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.recorded_state import recorded_state
 from support.s3_server import BUCKET, s3_in_environ
 from support.store_proxy import store_proxy
-from support.told_state import told_state
 
 from backfill_manager.clock import SystemClock
 
@@ -28,7 +28,7 @@ TURNS = 3
 @pytest.mark.bench
 @pytest.mark.parametrize("latency", LATENCIES_S)
 def test_commands_that_read(latency: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told_state(tmp_path / "filled")
+    recorded_state(tmp_path / "filled")
     conf = tmp_path / "manager.yaml"
     conf.write_text(json.dumps({"state": f"s3://{BUCKET}/state", "bundles": []}))
     before, clock = os.environ.get("BFM_BENCH_BEFORE"), SystemClock()

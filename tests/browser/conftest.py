@@ -35,15 +35,15 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def stage() -> Iterator[ExitStack]:
+def exit_stack() -> Iterator[ExitStack]:
     """Context managers of a test (`served`, `living`), closed after the last user."""
     with ExitStack() as around:
         yield around
 
 
 @pytest.fixture
-def somebody(chromium: Any, stage: ExitStack) -> Iterator[Callable[..., Any]]:
-    """`somebody(url)` opens a browser context, `somebody(url, viewport=PHONE)` one of a phone's size."""
+def new_user(chromium: Any, exit_stack: ExitStack) -> Iterator[Callable[..., Any]]:
+    """`new_user(url)` opens a browser context, `new_user(url, viewport=PHONE)` one of a phone's size."""
     from support.web_user import DESKTOP, User
 
     came: list[User] = []

@@ -12,18 +12,18 @@ from support.web_user import User, expect
 from backfill_manager.model.records import Request
 from backfill_manager.testing import InMemoryManager
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 
 
 @pytest.fixture(scope="module")
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     return busy_ground()
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
     tokens = with_tokens(ada="operator", ben="viewer")
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock), tokens))
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock), tokens))
 
 
 def logs_in(person: User, name: str, there: str = "/dags") -> None:
@@ -32,8 +32,8 @@ def logs_in(person: User, name: str, there: str = "/dags") -> None:
     person.page.get_by_role("button", name="Log in").click()
 
 
-def test_a_wrong_token_stays_outside_and_a_right_one_leads_to_where_one_wanted(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_a_wrong_token_stays_outside_and_a_right_one_leads_to_where_one_wanted(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     ada.allows.add(401)
     logs_in(ada, "nobody", "/dags/shop/calendar?year=2024")
     expect(ada.page.get_by_role("alert")).to_contain_text("Invalid token")
@@ -47,16 +47,16 @@ def test_a_wrong_token_stays_outside_and_a_right_one_leads_to_where_one_wanted(s
     expect(ada.page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
-def test_scripts_of_a_page_do_not_see_the_session(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_scripts_of_a_page_do_not_see_the_session(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     logs_in(ada, "ada")
     expect(ada.page.get_by_role("heading", name="DAGs")).to_be_visible()
     assert [one["name"] for one in ada.context.cookies() if one["httpOnly"]] == ["bfm_session"]
     assert "bfm_session" not in ada.page.evaluate("document.cookie")
 
 
-def test_a_viewer_looks_and_changes_nothing(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ben, submitted = somebody(url), len(ground.store.read(Request))
+def test_a_viewer_looks_and_changes_nothing(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    ben, submitted = new_user(url), len(in_memory.store.read(Request))
     logs_in(ben, "ben")
     page = ben.page
     expect(page.get_by_role("heading", name="DAGs")).to_be_visible()
@@ -76,20 +76,20 @@ def test_a_viewer_looks_and_changes_nothing(somebody: Somebody, url: str, ground
         }"""
     )
     assert status == 403
-    assert len(ground.store.read(Request)) == submitted
+    assert len(in_memory.store.read(Request)) == submitted
 
 
-def test_an_operator_asks_in_their_own_name(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ada = somebody(url)
+def test_an_operator_asks_in_their_own_name(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    ada = new_user(url)
     logs_in(ada, "ada", "/dags")
     ada.page.get_by_role("switch", name="Schedule of regions").click()
     expect(ada.page.get_by_text("Submitted, waiting for the manager")).to_be_visible()
-    (newest,) = ground.store.read(Request, order_by=["-requested_at"], limit=1)
+    (newest,) = in_memory.store.read(Request, order_by=["-requested_at"], limit=1)
     assert (newest.kind, newest.requested_by, newest.source) == ("dag.unpause", "ada", "ui")
 
 
-def test_another_site_can_not_ask_with_our_session(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ada, submitted = somebody(url), len(ground.store.read(Request))
+def test_another_site_can_not_ask_with_our_session(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    ada, submitted = new_user(url), len(in_memory.store.read(Request))
     logs_in(ada, "ada")
     expect(ada.page.get_by_role("heading", name="DAGs")).to_be_visible()
     elsewhere = ada.context.new_page()
@@ -99,13 +99,13 @@ def test_another_site_can_not_ask_with_our_session(somebody: Somebody, url: str,
         )
         elsewhere.get_by_role("button").click()
     expect(opened.value.get_by_role("main")).not_to_contain_text("Asked")
-    assert len(ground.store.read(Request)) == submitted
+    assert len(in_memory.store.read(Request)) == submitted
 
 
 def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_whole(
-    somebody: Somebody, url: str
+    new_user: NewUser, url: str
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     logs_in(ada, "ada", "/backfills/new?dag=shop")
     expect(ada.page.get_by_role("heading", name="New backfill of shop")).to_be_visible()
     ada.page.evaluate(

@@ -26,7 +26,7 @@ from backfill_manager.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 REAL_MS = 300_000  # Spark starts cold on a machine with little to spare
 
 # A task that waits until it may go on: the story looks at it meanwhile.
@@ -84,11 +84,11 @@ def manager(settings: Settings, spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture
-def url(manager: None, settings: Settings, stage: ExitStack) -> str:
+def url(manager: None, settings: Settings, exit_stack: ExitStack) -> str:
     """A server as of `bfm serve`: its own store over the same tables."""
     store = open_store(settings.state)
-    stage.callback(store.close)
-    return stage.enter_context(served(store, SystemClock(), settings))
+    exit_stack.callback(store.close)
+    return exit_stack.enter_context(served(store, SystemClock(), settings))
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def bfm(settings: Settings, capfd: pytest.CaptureFixture[str]) -> Callable[..., 
     return call
 
 
-def test_the_whole_story_of_a_backfill_by_clicking(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_the_whole_story_of_a_backfill_by_clicking(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     page = ada.goes("/dags")
     page.get_by_role("link", name="readings", exact=True).click()
     page.get_by_role("link", name="New backfill").click()
@@ -145,12 +145,12 @@ def test_the_whole_story_of_a_backfill_by_clicking(somebody: Somebody, url: str)
 
 
 def test_a_backfill_is_steered_from_the_browser_and_from_the_command_line(
-    somebody: Somebody, url: str, bfm: Callable[..., Any], tmp_path: Path
+    new_user: NewUser, url: str, bfm: Callable[..., Any], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     options = ("-s", "2024-03-01", "-e", "2024-03-06", "--max-active-runs", "1", "-c", json.dumps({"gate": str(gate)}))
     backfill = bfm("backfill", "create", "readings", *options)["backfill_id"]
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     state = page.locator(".title-line .state")
     expect(state).to_have_text("running", timeout=REAL_MS)

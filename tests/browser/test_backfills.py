@@ -16,12 +16,12 @@ from backfill_manager.model.records import Backfill, Request
 from backfill_manager.store.base import Condition
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 NOON = parse_instant("2013-02-01T12:00:00Z")
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     """Tasks run until the test ends them."""
     spec = dag_spec(
         "flights", "clean", "delays", upstream={"delays": ["clean"]}, start_date=parse_instant("2013-01-01T00:00:00Z")
@@ -30,13 +30,13 @@ def ground() -> InMemoryManager:
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 @pytest.fixture
-def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
-    return stage.enter_context(living(ground))
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    return exit_stack.enter_context(living(in_memory))
 
 
 def state_of(person: User) -> object:
@@ -44,10 +44,10 @@ def state_of(person: User) -> object:
 
 
 def test_a_backfill_is_paused_and_goes_on(
-    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living
 ) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 6), max_active_runs=2))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/backfills")
     page.get_by_role("link", name="flights").click()
     expect(state_of(ada)).to_have_text("running")
@@ -59,7 +59,7 @@ def test_a_backfill_is_paused_and_goes_on(
     while manager.finish("flights"):  # the two that ran end, and no third starts
         manager.do(lambda it: it.drain())
     expect(page.get_by_text("2 of 6 items done")).to_be_visible()
-    assert ground.states(backfill) == {"success": 2, "pending": 4}
+    assert in_memory.states(backfill) == {"success": 2, "pending": 4}
     assert ada.stayed
 
     page.get_by_role("button", name="Resume").click()
@@ -71,22 +71,22 @@ def test_a_backfill_is_paused_and_goes_on(
     assert ada.stayed
 
 
-def test_a_backfill_is_cancelled(somebody: Somebody, url: str, ground: InMemoryManager, manager: Living) -> None:
+def test_a_backfill_is_cancelled(new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 6), max_active_runs=2))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     page.get_by_text("Cancel…").click()
     expect(page.get_by_text("2 are running")).to_be_visible()
     page.get_by_role("button", name="Cancel and stop running items").click()
     expect(state_of(ada)).to_have_text("cancelled")
-    assert ground.states(backfill) == {"cancelled": 6}
+    assert in_memory.states(backfill) == {"cancelled": 6}
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
 
 
-def test_what_failed_is_retried(somebody: Somebody, url: str, manager: Living) -> None:
+def test_what_failed_is_retried(new_user: NewUser, url: str, manager: Living) -> None:
     manager.do(lambda it: setattr(it, "script", lambda _: Failed("ValueError: no such day", retryable=False)))
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 3)))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     expect(state_of(ada)).to_have_text("failed")
     expect(page.get_by_role("heading", name="Failure reasons")).to_be_visible()
@@ -95,9 +95,9 @@ def test_what_failed_is_retried(somebody: Somebody, url: str, manager: Living) -
     expect(state_of(ada)).to_have_text("success")
 
 
-def test_a_setting_is_changed_while_it_runs(somebody: Somebody, url: str, manager: Living) -> None:
+def test_a_setting_is_changed_while_it_runs(new_user: NewUser, url: str, manager: Living) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 9), max_active_runs=2))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     running = page.locator("#backfill-progress .counts-line .s-running")
     expect(running).to_have_text("2 running")
@@ -109,10 +109,10 @@ def test_a_setting_is_changed_while_it_runs(somebody: Somebody, url: str, manage
 
 
 def test_two_people_change_the_same_backfill(
-    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living
 ) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 9), max_active_runs=2, priority=0))
-    ada, ben = somebody(url), somebody(url)
+    ada, ben = new_user(url), new_user(url)
     for one in (ada, ben):
         one.goes(f"/backfills/{backfill}/settings")
     ada.page.get_by_label("Priority").fill("7")
@@ -128,12 +128,12 @@ def test_two_people_change_the_same_backfill(
     ben.page.get_by_role("button", name="Save").click()
     row = ben.page.get_by_role("alert").get_by_role("row").filter(has_text="Priority")
     expect(row.get_by_role("cell")).to_have_text(["Priority", "0", "7", "3"])
-    assert ground.row(backfill).priority == 7
+    assert in_memory.row(backfill).priority == 7
     assert ben.barriers() == []
 
     ben.page.get_by_role("button", name="Save").click()
     expect(ben.page.get_by_role("status").filter(has_text="Done")).to_be_visible()
-    assert ground.row(backfill).priority == 3
+    assert in_memory.row(backfill).priority == 3
 
 
 def press_until(person: User, key: str, name: str, most: int = 80) -> None:
@@ -154,9 +154,11 @@ def press_until(person: User, key: str, name: str, most: int = 80) -> None:
     raise AssertionError(f"{key} does not lead to {name!r}")
 
 
-def test_a_backfill_is_asked_for_with_the_keyboard_alone(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ground.leader.resign(ground.clock.now())  # nobody plans: what is asked for waits
-    ada = somebody(url)
+def test_a_backfill_is_asked_for_with_the_keyboard_alone(
+    new_user: NewUser, url: str, in_memory: InMemoryManager
+) -> None:
+    in_memory.leader.resign(in_memory.clock.now())  # nobody plans: what is asked for waits
+    ada = new_user(url)
     page, keys = ada.goes("/dags"), ada.page.keyboard
     keys.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
@@ -173,23 +175,23 @@ def test_a_backfill_is_asked_for_with_the_keyboard_alone(somebody: Somebody, url
     press_until(ada, "Tab", "Create backfill")
     keys.press("Enter")
     expect(state_of(ada)).to_have_text("waiting for the manager")
-    (submitted,) = ground.store.read(Request, [Condition("kind", "=", "backfill.create")])
+    (submitted,) = in_memory.store.read(Request, [Condition("kind", "=", "backfill.create")])
     assert '"start_date":"2013-01-25' in submitted.payload_json.replace(" ", "")
 
 
-def test_a_range_that_is_wrong_is_told_at_its_field(somebody: Somebody, url: str, manager: Living) -> None:
-    ada = somebody(url)
+def test_a_range_that_is_wrong_is_told_at_its_field(new_user: NewUser, url: str, manager: Living) -> None:
+    ada = new_user(url)
     page = ada.goes("/backfills/new?dag=flights&start_date=2013-01-05&end_date=2013-01-01")
     ada.allows.add(422)
     page.get_by_role("button", name="Create backfill").click()
     expect(page.get_by_role("alert")).to_be_visible()
-    assert manager.ground.store.read(Backfill) == []
+    assert manager.in_memory.store.read(Backfill) == []
     assert ada.barriers() == []
 
 
-def test_the_map_is_walked_with_arrow_keys(somebody: Somebody, url: str, manager: Living) -> None:
+def test_the_map_is_walked_with_arrow_keys(new_user: NewUser, url: str, manager: Living) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 31), max_active_runs=3))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     cells = page.locator("#item-map a")
     expect(cells).to_have_count(31)
@@ -207,9 +209,9 @@ def test_the_map_is_walked_with_arrow_keys(somebody: Somebody, url: str, manager
     expect(page.locator("#item-map a:focus")).to_have_accessible_name("2013-01-31, item 31: success")
 
 
-def test_who_goes_back_finds_the_filter_as_the_address_has_it(somebody: Somebody, url: str, manager: Living) -> None:
+def test_who_goes_back_finds_the_filter_as_the_address_has_it(new_user: NewUser, url: str, manager: Living) -> None:
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/backfills?state=cancelled")
     chosen = page.get_by_role("main").get_by_label("DAG")
     chosen.select_option("flights")
@@ -222,12 +224,12 @@ def test_who_goes_back_finds_the_filter_as_the_address_has_it(somebody: Somebody
 
 
 def test_a_list_is_gone_through_with_arrow_keys_and_enter_chooses(
-    somebody: Somebody, url: str, ground: InMemoryManager
+    new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:
     for n in (2, 3):
-        ground.add_dag(dag_spec(f"flights_{n}", "only"))
-    ground.drain()
-    ada = somebody(url)
+        in_memory.add_dag(dag_spec(f"flights_{n}", "only"))
+    in_memory.drain()
+    ada = new_user(url)
     page = ada.goes("/backfills/new?dag=flights")
     chosen = page.get_by_label("DAG", exact=True)
     chosen.focus()
@@ -243,9 +245,9 @@ def test_a_list_is_gone_through_with_arrow_keys_and_enter_chooses(
     expect(page.get_by_role("heading", name="New backfill of flights_2")).to_be_visible()
 
 
-def test_filters_are_set_one_after_the_other_with_the_keyboard(somebody: Somebody, url: str, manager: Living) -> None:
+def test_filters_are_set_one_after_the_other_with_the_keyboard(new_user: NewUser, url: str, manager: Living) -> None:
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/backfills")
     page.get_by_role("checkbox", name="Failed").focus()
     page.keyboard.press("Space")

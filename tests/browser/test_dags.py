@@ -14,11 +14,11 @@ from backfill_manager.execution.messages import Failed
 from backfill_manager.model.records import DagRow
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     spec = dag_spec(
         "flights", "clean", "delays", upstream={"delays": ["clean"]}, params={"full": False},
         start_date=parse_instant("2013-01-01T00:00:00Z"), end_date=parse_instant("2013-12-31T00:00:00Z"),
@@ -27,29 +27,31 @@ def ground() -> InMemoryManager:
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 @pytest.fixture
-def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
-    return stage.enter_context(living(ground))
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    return exit_stack.enter_context(living(in_memory))
 
 
-def test_the_switch_unpauses_and_pauses(somebody: Somebody, url: str, ground: InMemoryManager, manager: Living) -> None:
-    ada = somebody(url)
+def test_the_switch_unpauses_and_pauses(
+    new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living
+) -> None:
+    ada = new_user(url)
     switch = ada.goes("/dags").get_by_role("switch", name="Schedule of flights")
     for paused in (False, True):
         expect(switch).to_have_attribute("aria-checked", "true" if paused else "false")
         switch.click()
         expect(ada.page.get_by_role("status").filter(has_text="Done")).to_be_visible()
         expect(switch).to_have_attribute("aria-checked", "false" if paused else "true")
-        (row,) = ground.store.read(DagRow)
+        (row,) = in_memory.store.read(DagRow)
         assert row.is_paused == paused
 
 
-def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Living) -> None:
-    ada = somebody(url)
+def test_a_run_is_triggered_by_hand(new_user: NewUser, url: str, manager: Living) -> None:
+    ada = new_user(url)
     page = ada.goes("/dags/flights")
     expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
     page.get_by_role("link", name="Trigger").first.click()
@@ -70,14 +72,14 @@ def test_a_run_is_triggered_by_hand(somebody: Somebody, url: str, manager: Livin
 
 
 def test_what_failed_is_cleared_and_runs_again(
-    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living
 ) -> None:
     manager.do(lambda it: setattr(it, "script", lambda _: Failed("ValueError: no such day", retryable=False)))
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 3)))
     manager.do(lambda it: it.drain())
     manager.let_all_succeed()
 
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/dags/flights")
     page.get_by_role("link", name="Clear", exact=True).click()
     page.get_by_label("Task state").select_option("failed")
@@ -88,7 +90,7 @@ def test_what_failed_is_cleared_and_runs_again(
     page.get_by_role("button", name="Clear 4 tasks").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
     expect(page.get_by_role("link", name="backfill__2013-01-02T00:00:00Z: success", exact=True)).to_be_visible()
-    assert [run.state for run in ground.runs("flights")] == ["success", "success", "failed"]
+    assert [run.state for run in in_memory.runs("flights")] == ["success", "success", "failed"]
 
     page.get_by_role("link", name="backfill__2013-01-02T00:00:00Z: success", exact=True).click()
     page.get_by_role("link", name="Open run page").click()
@@ -98,27 +100,27 @@ def test_what_failed_is_cleared_and_runs_again(
 
 
 def test_a_run_is_marked_after_a_question(
-    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living
 ) -> None:
     manager.do(lambda it: setattr(it, "script", lambda _: Failed("ValueError: no such day", retryable=False)))
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/dags/flights/runs/latest")
     submitted: list[str] = []
     page.once("dialog", lambda dialog: (submitted.append(dialog.message), dialog.dismiss()))
     page.get_by_role("button", name="Mark success").click()
     assert submitted == ["Mark this run as success?"]
-    assert [run.state for run in ground.runs("flights")] == ["failed"]
+    assert [run.state for run in in_memory.runs("flights")] == ["failed"]
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Mark success").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
-    assert [run.state for run in ground.runs("flights")] == ["success"]
+    assert [run.state for run in in_memory.runs("flights")] == ["success"]
 
 
-def test_a_file_that_can_not_be_read_is_told(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    put(ground, import_problem())
-    ada = somebody(url)
+def test_a_file_that_can_not_be_read_is_told(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    put(in_memory, import_problem())
+    ada = new_user(url)
     page = ada.goes("/dags")
     page.get_by_role("link", name="View import errors").click()
     expect(page.get_by_role("heading", name="Import errors", exact=True)).to_be_visible()
@@ -126,10 +128,10 @@ def test_a_file_that_can_not_be_read_is_told(somebody: Somebody, url: str, groun
         expect(page.get_by_text(shown).first).to_be_visible()
 
 
-def test_dags_are_searched_while_one_types(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ground.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
-    ground.commit()
-    ada = somebody(url)
+def test_dags_are_searched_while_one_types(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    in_memory.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
+    in_memory.commit()
+    ada = new_user(url)
     page = ada.goes("/dags")
     search = page.get_by_role("searchbox")
     search.press_sequentially("bed")
@@ -143,11 +145,11 @@ def test_dags_are_searched_while_one_types(somebody: Somebody, url: str, ground:
 
 
 def test_a_look_at_the_state_that_comes_late_does_not_undo_a_search(
-    somebody: Somebody, url: str, ground: InMemoryManager
+    new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:
-    ground.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
-    ground.commit()
-    ada, late = somebody(url), list[Route]()
+    in_memory.add_dag(dag_spec("hotels", "load", description="Nights in beds"))
+    in_memory.commit()
+    ada, late = new_user(url), list[Route]()
     page = ada.page
     page.route(
         f"{url}/dags", lambda route: late.append(route) if "x-live" in route.request.headers else route.continue_()

@@ -15,14 +15,14 @@ from backfill_manager.execution.messages import Failed, Succeeded, TaskLaunch
 from backfill_manager.model.records import DagVersion, TaskLog
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 MAPPED = [f"load.{one}" for one in ("at", "de", "es", "fr", "it", "uk", "us")]
 RUN = "backfill__2013-01-0{}T00:00:00Z"
 LARGE = [f"g{n // 30}.t{n}" for n in range(300)]
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     shops = dag_spec(
         "shops", "start", *MAPPED, "report", upstream={**{one: ["start"] for one in MAPPED}, "report": MAPPED},
         each={one: {"mapped_from": "load", "mapped_json": '"x"'} for one in MAPPED},
@@ -32,22 +32,22 @@ def ground() -> InMemoryManager:
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 @pytest.fixture
-def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
-    return stage.enter_context(living(ground))
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    return exit_stack.enter_context(living(in_memory))
 
 
-def of_three_days(ground: InMemoryManager) -> None:
+def of_three_days(in_memory: InMemoryManager) -> None:
     def script(launch: TaskLaunch) -> Failed | Succeeded:
         return Failed("ValueError: no such shop", retryable=False) if launch.ti.task_id == "load.it" else Succeeded()
 
-    ground.script = script
-    ground.backfill("shops", days("2013-01-01", 3), max_active_runs=3)
-    ground.drain()
+    in_memory.script = script
+    in_memory.backfill("shops", days("2013-01-01", 3), max_active_runs=3)
+    in_memory.drain()
 
 
 def scale(ada: User) -> float:
@@ -59,8 +59,8 @@ def left(ada: User) -> float:
     return float(ada.page.evaluate("document.getElementById('graph-svg').viewBox.baseVal.x"))
 
 
-def test_the_graph_fits_zooms_and_moves(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ada = somebody(url)
+def test_the_graph_fits_zooms_and_moves(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    ada = new_user(url)
     page = ada.goes("/dags/large/graph?open=g0&open=g1")
     view = page.locator("#graph-view").bounding_box()
     boxes = [box.bounding_box() for box in page.locator(".graph .node").all()]
@@ -100,10 +100,10 @@ def test_the_graph_fits_zooms_and_moves(somebody: Somebody, url: str, ground: In
     assert ada.barriers() == [] and ada.too_wide() == []
 
 
-def test_a_group_opens_and_stays_open_while_the_run_goes_on(somebody: Somebody, url: str, manager: Living) -> None:
+def test_a_group_opens_and_stays_open_while_the_run_goes_on(new_user: NewUser, url: str, manager: Living) -> None:
     manager.do(lambda it: it.backfill("shops", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/dags/shops/graph")
     ada.stays()
     box = page.locator("a[data-group=load]")
@@ -133,10 +133,10 @@ def cell(ada: User, day: int, task: str = "") -> str:
 
 
 def test_the_grid_fills_its_card_and_a_cell_opens_the_panel(
-    somebody: Somebody, url: str, ground: InMemoryManager
+    new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:
-    of_three_days(ground)
-    ada = somebody(url)
+    of_three_days(in_memory)
+    ada = new_user(url)
     page = ada.goes("/dags/shops")
     table, card = page.locator("table.grid").bounding_box(), page.locator("#grid").bounding_box()
     assert table and card and table["width"] > 0.95 * (card["width"] - 40)
@@ -165,17 +165,17 @@ def test_the_grid_fills_its_card_and_a_cell_opens_the_panel(
     expect(panel.get_by_role("heading", name=RUN.format(1))).to_be_visible()
     assert ada.stayed
 
-    ben = somebody(url)
+    ben = new_user(url)
     ben.goes(shared)
     expect(ben.page.get_by_role("complementary", name="Details").get_by_role("heading", name="load.it")).to_be_visible()
     ben.page.get_by_role("link", name="Open task page").click()
     expect(ben.page).to_have_url(f"{url}/dags/shops/runs/{RUN.format(2)}/tasks/load.it")
 
 
-def test_the_panel_lives_and_its_buttons_return_to_it(somebody: Somebody, url: str, manager: Living) -> None:
+def test_the_panel_lives_and_its_buttons_return_to_it(new_user: NewUser, url: str, manager: Living) -> None:
     manager.do(lambda it: it.backfill("shops", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/dags/shops")
     ada.stays()
     page.locator(cell(ada, 1, "start")).click()
@@ -184,7 +184,7 @@ def test_the_panel_lives_and_its_buttons_return_to_it(somebody: Somebody, url: s
     (ti,) = [one for one in manager.do(lambda it: it.tasks("shops")) if one.task_id == "start"]
     line = TaskLog(
         dag_id=ti.dag_id, run_id=ti.run_id, task_id="start", launch=1, try_number=1, line=0, level="WARNING",
-        at=manager.ground.clock.now(), message="half done", run_seq=ti.run_seq,
+        at=manager.in_memory.clock.now(), message="half done", run_seq=ti.run_seq,
     )  # fmt: skip
     manager.do(lambda it: put(it, line))
     expect(panel.locator(".panel-log")).to_contain_text("half done")
@@ -200,9 +200,9 @@ def test_the_panel_lives_and_its_buttons_return_to_it(somebody: Somebody, url: s
     expect(panel.locator(".panel-head")).to_contain_text("failed")
 
 
-def test_on_a_phone_the_panel_covers_the_page(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    of_three_days(ground)
-    ada = somebody(url, viewport=PHONE)
+def test_on_a_phone_the_panel_covers_the_page(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    of_three_days(in_memory)
+    ada = new_user(url, viewport=PHONE)
     page = ada.goes("/dags/shops")
     page.locator(cell(ada, 3, "report")).click()
     close = page.get_by_role("link", name="Close")
@@ -214,13 +214,13 @@ def test_on_a_phone_the_panel_covers_the_page(somebody: Somebody, url: str, grou
 
 
 def test_code_has_numbers_and_links_to_lines(
-    somebody: Somebody, url: str, ground: InMemoryManager, tmp_path: Path
+    new_user: NewUser, url: str, in_memory: InMemoryManager, tmp_path: Path
 ) -> None:
     (tmp_path / "shops.py").write_text("".join(f"def f{n}():\n    return {n}  # <b>\n" for n in range(100)))
-    (version,) = [one for one in ground.store.read(DagVersion) if one.dag_id == "shops"]
-    put(ground, version.evolve(snapshot=str(tmp_path), file="shops.py"))
+    (version,) = [one for one in in_memory.store.read(DagVersion) if one.dag_id == "shops"]
+    put(in_memory, version.evolve(snapshot=str(tmp_path), file="shops.py"))
     for scheme in ("light", "dark"):
-        ada = somebody(url, color_scheme=scheme)
+        ada = new_user(url, color_scheme=scheme)
         page = ada.goes("/dags/shops/code#L120")
         expect(page.locator("#L120")).to_be_in_viewport()
         assert page.locator("#L120").evaluate("line => line.matches(':target')")
@@ -233,9 +233,9 @@ def test_code_has_numbers_and_links_to_lines(
 
 
 def test_a_date_is_picked_or_typed_in_the_zone_of_the_page(
-    somebody: Somebody, url: str, ground: InMemoryManager, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, manager: Living
 ) -> None:
-    ada = somebody(url, timezone_id="Asia/Tokyo")
+    ada = new_user(url, timezone_id="Asia/Tokyo")
     page = ada.goes("/dags/shops/trigger")
     page.get_by_label("Time zone of all times").select_option("mine")
     expect(page.get_by_text("Dates in Asia/Tokyo.")).to_be_visible()
@@ -244,7 +244,7 @@ def test_a_date_is_picked_or_typed_in_the_zone_of_the_page(
     expect(page.get_by_label("Logical date")).to_have_value("2013-02-05T09:00")
     page.get_by_role("button", name="Trigger").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
-    assert [run.run_id for run in ground.runs("shops")] == ["manual__2013-02-05T00:00:00Z"]
+    assert [run.run_id for run in in_memory.runs("shops")] == ["manual__2013-02-05T00:00:00Z"]
 
     page = ada.goes("/runs")
     page.locator("[data-picks=from]").fill("2013-02-01")

@@ -13,27 +13,27 @@ from support.web_user import User, expect
 from backfill_manager.execution.messages import Failed
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 NAMES = ("flights", "weather", "weather_daily", "Größe")
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     return InMemoryManager(*(dag_spec(name, "clean", schedule=None) for name in NAMES), clock=FakeClock())
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 @pytest.fixture
-def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
-    return stage.enter_context(living(ground))
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    return exit_stack.enter_context(living(in_memory))
 
 
-def test_g_and_a_letter_lead_to_pages_but_not_while_typing_or_with_modifiers(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_g_and_a_letter_lead_to_pages_but_not_while_typing_or_with_modifiers(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     page = ada.goes("/")
     for key, heading in (("r", "Runs"), ("d", "DAGs"), ("b", "Backfills"), ("t", "Task instances"), ("h", "Home")):
         page.keyboard.press("g")
@@ -58,8 +58,8 @@ def test_g_and_a_letter_lead_to_pages_but_not_while_typing_or_with_modifiers(som
     assert "/dags" in page.url
 
 
-def test_the_palette_finds_pages_and_dags_and_gives_the_focus_back(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_the_palette_finds_pages_and_dags_and_gives_the_focus_back(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     page = ada.goes("/dags")
     link = page.get_by_role("link", name="weather", exact=True)
     link.focus()
@@ -93,8 +93,8 @@ def test_the_palette_finds_pages_and_dags_and_gives_the_focus_back(somebody: Som
     expect(page.get_by_role("heading", level=1, name="Pools")).to_be_visible()
 
 
-def test_favourites_stay_in_the_browser_and_come_first(somebody: Somebody, url: str) -> None:
-    ada, ben = somebody(url), somebody(url)
+def test_favourites_stay_in_the_browser_and_come_first(new_user: NewUser, url: str) -> None:
+    ada, ben = new_user(url), new_user(url)
     page = ada.goes("/dags")
     names = page.locator("#dags a.name")
     expect(names).to_have_text(sorted(NAMES))
@@ -116,8 +116,8 @@ def test_favourites_stay_in_the_browser_and_come_first(somebody: Somebody, url: 
     expect(ben.goes("/dags").locator("#dags a.name")).to_have_text(sorted(NAMES))
 
 
-def test_the_home_page_shows_a_failure_as_it_happens(somebody: Somebody, url: str, manager: Living) -> None:
-    ada = somebody(url)
+def test_the_home_page_shows_a_failure_as_it_happens(new_user: NewUser, url: str, manager: Living) -> None:
+    ada = new_user(url)
     page = ada.goes("/")
     expect(page.get_by_role("heading", name="Nothing has run yet")).to_be_visible()
     ada.stays()

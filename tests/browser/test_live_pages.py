@@ -17,23 +17,23 @@ from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_CREATE
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     spec = dag_spec("flights", "clean", "delays", upstream={"delays": ["clean"]})
     return InMemoryManager(spec, script=lambda _: None, clock=FakeClock())
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 @pytest.fixture
-def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
-    return stage.enter_context(living(ground))
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    return exit_stack.enter_context(living(in_memory))
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
         ("/backfills", "#backfills"), ("/backfills/{backfill}", "#item-map"),
     ],
 )  # fmt: skip
-def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Living, there: str, place: str) -> None:
+def test_a_change_appears_by_itself(new_user: NewUser, url: str, manager: Living, there: str, place: str) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
     run = "backfill__2013-01-01T00:00:00Z"
-    ada, clock = somebody(url), SystemClock()
+    ada, clock = new_user(url), SystemClock()
     manager.do(lambda it: it.drain())
     page = ada.goes(there.format(backfill=backfill, run=run))
     done = page.locator(f"{place} .s-success")
@@ -61,24 +61,24 @@ def test_a_change_appears_by_itself(somebody: Somebody, url: str, manager: Livin
 
 
 def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
-    somebody: Somebody, url: str, ground: InMemoryManager, stage: ExitStack
+    new_user: NewUser, url: str, in_memory: InMemoryManager, exit_stack: ExitStack
 ) -> None:
     """The page is opened before the backfill is planned, when its parts are empty."""
     ask = CreateBackfill(dag_id="flights", kind="partitions", partitions=("emea", "apac"))
-    backfill_id = f"{int(ground.clock.new_id(), 16) + 1:012x}"  # the next that the ground gives
+    backfill_id = f"{int(in_memory.clock.new_id(), 16) + 1:012x}"  # the next that the manager gives
     payload = {"backfill_id": backfill_id, "ask": ask.to_payload()}
-    submit.submit(ground.store, ground.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
-    ada = somebody(url)
+    submit.submit(in_memory.store, in_memory.clock, BACKFILL_CREATE, payload, request_id="r1", requested_by="ada")
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill_id}")
     expect(page.get_by_text("not planned yet")).to_be_visible()
     expect(page.get_by_role("heading", name="Items", exact=True)).to_have_count(0)
     ada.stays()
 
-    assert ground.backfill("flights", keys=("emea", "apac")) == backfill_id
+    assert in_memory.backfill("flights", keys=("emea", "apac")) == backfill_id
     expect(page.locator("#item-map a")).to_have_count(2)
     expect(page.locator("#items tbody tr")).to_have_count(2)
     expect(page.locator("#backfill-reasons")).to_be_empty()
-    manager = stage.enter_context(living(ground))
+    manager = exit_stack.enter_context(living(in_memory))
     expect(page.locator("#item-map a[aria-label*=running], #items .s-running").first).to_be_visible()
     first_cell = page.locator("#item-map a").first
     first_cell.focus()
@@ -91,11 +91,11 @@ def test_a_new_backfill_shows_its_items_and_its_failures_without_a_reload(
 
 
 def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
-    somebody: Somebody, url: str, manager: Living
+    new_user: NewUser, url: str, manager: Living
 ) -> None:
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
     manager.do(lambda it: it.drain())
-    ada, refused = somebody(url), list[str]()
+    ada, refused = new_user(url), list[str]()
     ada.allows.add(503)
     page = ada.page
 
@@ -116,16 +116,20 @@ def test_a_change_that_the_server_could_not_tell_at_first_appears_all_the_same(
     assert len(refused) == 2
 
 
-def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(somebody: Somebody, stage: ExitStack) -> None:
+def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(
+    new_user: NewUser, exit_stack: ExitStack
+) -> None:
     """Of 60 DAGs the first 50 are shown. Clicks and typing meanwhile do not change that."""
-    ground = InMemoryManager(*(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock())
-    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    in_memory = InMemoryManager(
+        *(dag_spec(f"dag_{n:02d}", "load", schedule=None) for n in range(60)), clock=FakeClock()
+    )
+    ada = new_user(exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock))))
     page, sent = ada.page, list[int]()
     page.on("response", lambda answer: sent.append(answer.status) if "x-live" in answer.request.headers else None)
 
     def runs(dag_id: str) -> None:
-        ground.backfill(dag_id, days("2024-01-01", 1))
-        ground.drain()
+        in_memory.backfill(dag_id, days("2024-01-01", 1))
+        in_memory.drain()
 
     with page.expect_response(lambda answer: "x-live" in answer.request.headers and answer.url.endswith("/dags")):
         ada.goes("/dags")
@@ -152,9 +156,9 @@ def test_a_list_is_sent_again_only_when_something_on_its_page_has_changed(somebo
     assert set(sent) == {200, 304}
 
 
-def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody, url: str, manager: Living) -> None:
+def test_a_change_leaves_focus_and_place_and_what_was_opened(new_user: NewUser, url: str, manager: Living) -> None:
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 40), max_active_runs=1))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     page.get_by_text("Show as table").click()
     place = page.locator("#items-title")
@@ -170,16 +174,16 @@ def test_a_change_leaves_focus_and_place_and_what_was_opened(somebody: Somebody,
 
 
 def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
-    somebody: Somebody, url: str, ground: InMemoryManager
+    new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     ada.page.clock.install()
     page = ada.goes("/pools")
     light = page.locator("#manager-status")
     expect(light).to_contain_text("Manager running")
     ada.stays()
-    put(ground, import_problem())
-    ground.leader.resign(ground.clock.now())
+    put(in_memory, import_problem())
+    in_memory.leader.resign(in_memory.clock.now())
     page.clock.fast_forward(6_000)  # it is looked at every five seconds
     expect(page.get_by_role("status").filter(has_text="No manager running.")).to_be_visible()
     expect(page.get_by_role("link", name="Import errors")).to_contain_text("1")
@@ -187,24 +191,24 @@ def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
 
 
 def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
-    somebody: Somebody, url: str, ground: InMemoryManager
+    new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     ada.page.add_init_script("window.setInterval = () => 0")  # nothing is looked at every few seconds
     page = ada.goes("/pools")
     expect(page.locator("#manager-status")).to_contain_text("Manager running")
-    put(ground, import_problem())
+    put(in_memory, import_problem())
     expect(page.get_by_role("link", name="Import errors")).to_contain_text("1")
-    ground.leader.resign(ground.clock.now())
+    in_memory.leader.resign(in_memory.clock.now())
     expect(page.get_by_role("status").filter(has_text="No manager running.")).to_be_visible()
 
 
 def test_more_tabs_may_be_open_than_a_browser_has_connections(
-    somebody: Somebody, url: str, manager: Living, ground: InMemoryManager
+    new_user: NewUser, url: str, manager: Living, in_memory: InMemoryManager
 ) -> None:
     """Emulates a hidden tab, which headless browsers don't have."""
     backfill = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
-    ada = somebody(url)
+    ada = new_user(url)
     ada.context.add_init_script(
         """{
           let covered = false;
@@ -228,11 +232,13 @@ def test_more_tabs_may_be_open_than_a_browser_has_connections(
     expect(state).to_have_text("success")
 
 
-def test_a_log_goes_on_while_it_is_read(somebody: Somebody, url: str, manager: Living, ground: InMemoryManager) -> None:
+def test_a_log_goes_on_while_it_is_read(
+    new_user: NewUser, url: str, manager: Living, in_memory: InMemoryManager
+) -> None:
     manager.do(lambda it: it.backfill("flights", days("2013-01-01", 1)))
     manager.do(lambda it: it.drain())
-    (ti,) = ground.tasks("flights", "clean")
-    ada = somebody(url)
+    (ti,) = in_memory.tasks("flights", "clean")
+    ada = new_user(url)
     page = ada.goes(f"/dags/flights/runs/{ti.run_id}/tasks/clean")
     log = page.get_by_role("log")
     expect(page.get_by_text("No log output yet")).to_be_visible()

@@ -13,17 +13,17 @@ from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 TASK = "/dags/flights/runs/backfill__north/tasks/clean"
 LEVELS = {7: "ERROR", 120: "WARNING", 1150: "ERROR"}  # by the number of a line as the page shows it
 
 
-def rows(ground: InMemoryManager, launch: int, first: int, last: int) -> list[TaskLog]:
+def rows(in_memory: InMemoryManager, launch: int, first: int, last: int) -> list[TaskLog]:
     """Lines that the page numbers from `first` to `last`."""
-    (ti,) = ground.tasks("flights", "clean")
+    (ti,) = in_memory.tasks("flights", "clean")
     return [
         TaskLog(
-            ti.dag_id, ti.run_id, ti.task_id, launch, launch, n - 1, ground.clock.now(), LEVELS.get(n, "INFO"),
+            ti.dag_id, ti.run_id, ti.task_id, launch, launch, n - 1, in_memory.clock.now(), LEVELS.get(n, "INFO"),
             f"Part {n} of start {launch} (a.b)" + " and so on" * 40 * (n == 3), ti.run_seq,
         )
         for n in range(first, last + 1)
@@ -31,26 +31,26 @@ def rows(ground: InMemoryManager, launch: int, first: int, last: int) -> list[Ta
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     """A task whose first attempt failed after 1,200 lines; of the second there are three."""
     spec = dag_spec("flights", "clean", each={"clean": {"retries": 1, "retry_delay": 1.0}}, schedule=None)
-    ground = InMemoryManager(spec, script=lambda _: None, clock=FakeClock())
-    ground.backfill("flights", keys=["north"])
-    ground.drain()
-    (key,) = ground.running
-    ground.finish(key, Failed("boom"))
-    ground.drain()
-    put(ground, *rows(ground, 1, 1, 1200), *rows(ground, 2, 1, 3))
-    return ground
+    in_memory = InMemoryManager(spec, script=lambda _: None, clock=FakeClock())
+    in_memory.backfill("flights", keys=["north"])
+    in_memory.drain()
+    (key,) = in_memory.running
+    in_memory.finish(key, Failed("boom"))
+    in_memory.drain()
+    put(in_memory, *rows(in_memory, 1, 1, 1200), *rows(in_memory, 2, 1, 3))
+    return in_memory
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
-def test_a_search_marks_counts_and_steps_and_its_address_can_be_shared(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_a_search_marks_counts_and_steps_and_its_address_can_be_shared(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     page = ada.goes(f"{TASK}?try=2")
     page.keyboard.press("/")
     field, marks, count = (
@@ -79,12 +79,12 @@ def test_a_search_marks_counts_and_steps_and_its_address_can_be_shared(somebody:
     expect(page.get_by_role("button", name="Next")).to_be_disabled()
     expect(marks).to_have_count(0)
 
-    ben = somebody(url)
+    ben = new_user(url)
     expect(ben.goes(f"{TASK}?q=part+1150+of").locator("#log mark.current")).to_be_in_viewport()
 
 
-def test_a_level_hides_the_lines_below_it_and_lines_wrap_or_not_as_last_time(somebody: Somebody, url: str) -> None:
-    ada = somebody(url)
+def test_a_level_hides_the_lines_below_it_and_lines_wrap_or_not_as_last_time(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
     page = ada.goes(f"{TASK}?try=1&all=true")
     visible = page.locator("#log .line:visible")
     for level, n in (("WARNING", 3), ("ERROR", 2)):
@@ -105,10 +105,10 @@ def test_a_level_hides_the_lines_below_it_and_lines_wrap_or_not_as_last_time(som
 
 
 def test_a_line_has_an_address_also_above_those_that_are_shown_first_and_before_it_is_written(
-    somebody: Somebody, url: str, ground: InMemoryManager, stage: ExitStack
+    new_user: NewUser, url: str, in_memory: InMemoryManager, exit_stack: ExitStack
 ) -> None:
-    manager = stage.enter_context(living(ground))
-    ada = somebody(url)
+    manager = exit_stack.enter_context(living(in_memory))
+    ada = new_user(url)
     page = ada.goes(f"{TASK}#L7")  # the page begins with the last 1,000 lines
     expect(page.locator("#log .pointed")).to_contain_text("Part 7 of start 1")
     expect(page.locator("#L7")).to_be_in_viewport()
@@ -131,8 +131,8 @@ def test_a_line_has_an_address_also_above_those_that_are_shown_first_and_before_
     assert ada.stayed
 
 
-def test_attempts_stand_apart_and_the_log_downloads(somebody: Somebody, url: str) -> None:
-    page = somebody(url).goes(TASK)
+def test_attempts_stand_apart_and_the_log_downloads(new_user: NewUser, url: str) -> None:
+    page = new_user(url).goes(TASK)
     tries = page.get_by_role("navigation", name="Log of attempt")
     expect(tries.locator("[aria-current]")).to_have_text("All")
     tries.get_by_role("link", name="Attempt 2").click()
@@ -146,8 +146,8 @@ def test_attempts_stand_apart_and_the_log_downloads(somebody: Somebody, url: str
     assert lines[1].endswith("Z INFO     Part 2 of start 2 (a.b)")
 
 
-def test_without_scripts_the_log_its_attempts_and_its_file_are_there(somebody: Somebody, url: str) -> None:
-    page = somebody(url, java_script_enabled=False).goes(f"{TASK}?try=2#L2.2")
+def test_without_scripts_the_log_its_attempts_and_its_file_are_there(new_user: NewUser, url: str) -> None:
+    page = new_user(url, java_script_enabled=False).goes(f"{TASK}?try=2#L2.2")
     expect(page.locator("#log .line")).to_have_count(3)
     expect(page.locator("#log-tools")).to_be_hidden()
     expect(page.get_by_role("navigation", name="Log of attempt")).to_be_visible()

@@ -38,17 +38,17 @@ def put_items(state: FilledState, backfill_id: str, first_seq: int) -> None:
 
 
 def test_a_hundred_thousand_items_are_drawn_and_looked_into(
-    somebody: Callable[..., User], stage: ExitStack, tmp_path: Path
+    new_user: Callable[..., User], exit_stack: ExitStack, tmp_path: Path
 ) -> None:
     at, clock = StandingClock(), SystemClock()
     state = FilledState(tmp_path / "state", at)
-    stage.callback(state.store.close)
+    exit_stack.callback(state.store.close)
     state.dag(schedule="@hourly")
     state.leads()
     first_seq = state.leader.next_seq(N)
     state.backfill("many", planned=N)
     put_items(state, "many", first_seq)
-    ada = somebody(stage.enter_context(served(state.store, at)))
+    ada = new_user(exit_stack.enter_context(served(state.store, at)))
     cells = ada.page.locator("#item-map a")
 
     for again in ("first", "second"):

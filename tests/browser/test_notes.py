@@ -12,22 +12,22 @@ from backfill_manager.execution.messages import Succeeded
 from backfill_manager.schemas import kinds
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 RUN = "backfill__2013-01-01T00:00:00Z"
 
 
-def stage_set(stage: ExitStack) -> tuple[Living, str, str]:
-    ground = InMemoryManager(dag_spec("flights", "clean"), script=lambda _: Succeeded(), clock=FakeClock())
-    url = stage.enter_context(served(ground.store, PassingClock(ground.clock)))
-    manager = stage.enter_context(living(ground))
+def started(exit_stack: ExitStack) -> tuple[Living, str, str]:
+    in_memory = InMemoryManager(dag_spec("flights", "clean"), script=lambda _: Succeeded(), clock=FakeClock())
+    url = exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
+    manager = exit_stack.enter_context(living(in_memory))
     backfill_id = manager.do(lambda it: it.backfill("flights", days("2013-01-01", 2)))
     manager.do(lambda it: it.drain())
     return manager, url, backfill_id
 
 
-def test_of_two_editors_the_second_sees_what_the_first_has_written(somebody: Somebody, stage: ExitStack) -> None:
-    manager, url, _ = stage_set(stage)
-    ada = somebody(url)
+def test_of_two_editors_the_second_sees_what_the_first_has_written(new_user: NewUser, exit_stack: ExitStack) -> None:
+    manager, url, _ = started(exit_stack)
+    ada = new_user(url)
     page = ada.goes(f"/dags/flights/runs/{RUN}")
     page.get_by_text("Add note").focus()
     page.keyboard.press("Enter")
@@ -52,9 +52,11 @@ def test_of_two_editors_the_second_sees_what_the_first_has_written(somebody: Som
     expect(page.locator("#run-note .note-text")).to_have_text("mine")
 
 
-def test_an_untouched_form_follows_the_note_with_what_its_user_has_seen(somebody: Somebody, stage: ExitStack) -> None:
-    manager, url, backfill_id = stage_set(stage)
-    ada = somebody(url, viewport=PHONE)
+def test_an_untouched_form_follows_the_note_with_what_its_user_has_seen(
+    new_user: NewUser, exit_stack: ExitStack
+) -> None:
+    manager, url, backfill_id = started(exit_stack)
+    ada = new_user(url, viewport=PHONE)
     page = ada.goes(f"/backfills/{backfill_id}")
     page.get_by_text("Add note").click()
     manager.do(lambda it: it.ask(kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff"))

@@ -13,15 +13,15 @@ from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 
 
 @pytest.fixture
-def url(stage: ExitStack) -> str:
-    ground = InMemoryManager(dag_spec("flights", "clean"), clock=FakeClock())
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(exit_stack: ExitStack) -> str:
+    in_memory = InMemoryManager(dag_spec("flights", "clean"), clock=FakeClock())
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 def test_a_route_that_reads_can_be_tried_and_one_that_changes_can_only_be_read(
-    somebody: Callable[..., User], url: str
+    new_user: Callable[..., User], url: str
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/manager")
     page.get_by_role("link", name="REST API").click()
     page.locator("#operations-tag-dags .expand-operation").click()

@@ -19,7 +19,7 @@ from backfill_manager.model.records import DagRun, Request
 from backfill_manager.store.base import Condition
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 NOON = parse_instant("2013-03-01T12:00:00Z").astimezone(UTC)
 FAILING = {3, 4, 9, 21}
 
@@ -30,7 +30,7 @@ def some_fail(launch: TaskLaunch) -> Outcome:
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     """A backfill of January, of which four days have failed."""
     spec = dag_spec(
         "flights", "clean", "delays", upstream={"delays": ["clean"]}, start_date=parse_instant("2013-01-01T00:00:00Z")
@@ -39,20 +39,20 @@ def ground() -> InMemoryManager:
 
 
 @pytest.fixture
-def backfill(ground: InMemoryManager) -> str:
-    made = ground.backfill("flights", days("2013-01-01", 31), max_active_runs=4)
-    ground.drain()
+def backfill(in_memory: InMemoryManager) -> str:
+    made = in_memory.backfill("flights", days("2013-01-01", 31), max_active_runs=4)
+    in_memory.drain()
     return made
 
 
 @pytest.fixture
-def url(ground: InMemoryManager, stage: ExitStack) -> str:
-    return stage.enter_context(served(ground.store, PassingClock(ground.clock)))
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 @pytest.fixture
-def manager(ground: InMemoryManager, stage: ExitStack) -> Living:
-    return stage.enter_context(living(ground))
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    return exit_stack.enter_context(living(in_memory))
 
 
 def rectangle(person: User, first: Any, last: Any) -> None:
@@ -77,13 +77,13 @@ def cells(person: User) -> Any:
     return person.page.locator("#item-map a")
 
 
-def payloads(ground: InMemoryManager, kind: str) -> list[dict[str, Any]]:
-    rows = ground.store.read(Request, [Condition("kind", "=", kind)], order_by=["requested_at"])
+def payloads(in_memory: InMemoryManager, kind: str) -> list[dict[str, Any]]:
+    rows = in_memory.store.read(Request, [Condition("kind", "=", kind)], order_by=["requested_at"])
     return [json.loads(row.payload_json) for row in rows]
 
 
-def days_in(ground: InMemoryManager, state: str) -> list[int]:
-    runs = ground.store.read(DagRun, order_by=["logical_date"])
+def days_in(in_memory: InMemoryManager, state: str) -> list[int]:
+    runs = in_memory.store.read(DagRun, order_by=["logical_date"])
     return [run.logical_date.day for run in runs if run.state == state and run.logical_date]
 
 
@@ -92,9 +92,9 @@ def selected(person: User) -> str:
 
 
 def test_a_rectangle_selects_on_the_map_and_another_adds_or_takes_away(
-    somebody: Somebody, url: str, backfill: str
+    new_user: NewUser, url: str, backfill: str
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     expect(cells(ada)).to_have_count(31)
     expect(page.locator("#selection")).to_be_hidden()
@@ -116,8 +116,8 @@ def test_a_rectangle_selects_on_the_map_and_another_adds_or_takes_away(
     expect(page).to_have_url(re.compile("/runs/"))
 
 
-def test_the_keyboard_selects_on_the_map(somebody: Somebody, url: str, backfill: str) -> None:
-    ada = somebody(url)
+def test_the_keyboard_selects_on_the_map(new_user: NewUser, url: str, backfill: str) -> None:
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     keys = page.keyboard
     cells(ada).first.focus()
@@ -141,8 +141,8 @@ def test_the_keyboard_selects_on_the_map(somebody: Somebody, url: str, backfill:
     expect(page.locator("#selection")).to_be_hidden()
 
 
-def test_checkboxes_select_rows_over_pages_and_all_that_match(somebody: Somebody, url: str, backfill: str) -> None:
-    ada = somebody(url)
+def test_checkboxes_select_rows_over_pages_and_all_that_match(new_user: NewUser, url: str, backfill: str) -> None:
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     page.get_by_label("Select item 5", exact=True).click()
     page.get_by_label("Select item 8", exact=True).click(modifiers=["Shift"])
@@ -163,12 +163,12 @@ def test_checkboxes_select_rows_over_pages_and_all_that_match(somebody: Somebody
     assert ada.barriers() == []
 
 
-def test_a_live_refresh_keeps_the_selection(somebody: Somebody, url: str, ground: InMemoryManager) -> None:
-    ground.script = lambda _: None
-    backfill = ground.backfill("flights", days("2013-01-01", 9), max_active_runs=2)
-    ground.drain()
-    with living(ground) as manager:
-        ada = somebody(url)
+def test_a_live_refresh_keeps_the_selection(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+    in_memory.script = lambda _: None
+    backfill = in_memory.backfill("flights", days("2013-01-01", 9), max_active_runs=2)
+    in_memory.drain()
+    with living(in_memory) as manager:
+        ada = new_user(url)
         page = ada.goes(f"/backfills/{backfill}")
         rectangle(ada, cells(ada).nth(0), cells(ada).nth(2))
         page.get_by_label("Select item 7", exact=True).click()
@@ -186,10 +186,10 @@ def test_a_live_refresh_keeps_the_selection(somebody: Somebody, url: str, ground
 
 
 def test_chosen_failed_items_are_retried(
-    somebody: Somebody, url: str, ground: InMemoryManager, backfill: str, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living
 ) -> None:
     manager.do(lambda it: setattr(it, "script", lambda _: Succeeded()))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     rectangle(ada, cells(ada).nth(1), cells(ada).nth(3))
     page.get_by_role("button", name="Retry failed…").click()
@@ -198,14 +198,14 @@ def test_chosen_failed_items_are_retried(
     assert ada.barriers() == []
     page.get_by_role("button", name="Retry 2 items").click()
     expect(page.locator("#backfill-progress .counts-line .s-failed")).to_have_text("2 failed")
-    assert [one["items"] for one in payloads(ground, "backfill.retry")] == [["2-4"]]
-    assert days_in(ground, "failed")[-2:] == [9, 21]
+    assert [one["items"] for one in payloads(in_memory, "backfill.retry")] == [["2-4"]]
+    assert days_in(in_memory, "failed")[-2:] == [9, 21]
 
 
 def test_chosen_items_are_cleared_after_a_preview(
-    somebody: Somebody, url: str, ground: InMemoryManager, backfill: str, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     rectangle(ada, cells(ada).nth(0), cells(ada).nth(1))
     page.get_by_role("button", name="Clear…").click()
@@ -216,16 +216,16 @@ def test_chosen_items_are_cleared_after_a_preview(
     page.get_by_role("button", name="Preview").click()
     page.get_by_role("button", name="Clear 2 tasks").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
-    (payload,) = payloads(ground, "tasks.clear")
+    (payload,) = payloads(in_memory, "tasks.clear")
     assert (payload["ask"]["backfill_id"], payload["ask"]["items"]) == (backfill, ["1-2"])
     assert payload["ask"]["tasks"] == "^delays$"
 
 
 @pytest.mark.parametrize(("state", "label"), [("success", "Mark success…"), ("failed", "Mark failed…")])
 def test_chosen_items_are_marked(
-    somebody: Somebody, url: str, ground: InMemoryManager, backfill: str, manager: Living, state: str, label: str
+    new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living, state: str, label: str
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     rectangle(ada, cells(ada).nth(1), cells(ada).nth(3))
     page.get_by_role("button", name=label).click()
@@ -235,15 +235,15 @@ def test_chosen_items_are_marked(
     assert ada.barriers() == []
     page.get_by_role("button", name=f"Mark {runs} {state}").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
-    (payload,) = payloads(ground, "runs.mark")
+    (payload,) = payloads(in_memory, "runs.mark")
     assert (payload["backfill_id"], payload["items"], payload["state"]) == (backfill, ["2-4"], state)
-    assert {2, 3, 4} <= set(days_in(ground, state))
+    assert {2, 3, 4} <= set(days_in(in_memory, state))
 
 
 def test_a_backfill_is_made_of_chosen_items(
-    somebody: Somebody, url: str, ground: InMemoryManager, backfill: str, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     rectangle(ada, cells(ada).nth(1), cells(ada).nth(3))
     page.get_by_role("button", name="New backfill…").click()
@@ -259,16 +259,16 @@ def test_a_backfill_is_made_of_chosen_items(
     )
     page.get_by_role("button", name="Create backfill").click()
     expect(page).to_have_url(re.compile(r"/backfills/(?!new)[0-9a-f]+"))
-    (payload,) = payloads(ground, "backfill.create")
+    (payload,) = payloads(in_memory, "backfill.create")
     assert payload["ask"]["kind"] == "dates"
     assert [one[:10] for one in payload["ask"]["dates"]] == dates.split("\n")
     assert payload["ask"]["reprocess"] == "completed"
 
 
 def test_days_of_the_calendar_are_selected_and_those_without_a_run_too(
-    somebody: Somebody, url: str, ground: InMemoryManager, backfill: str, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living
 ) -> None:
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/dags/flights/calendar")
 
     def day(number: int) -> Any:
@@ -291,10 +291,10 @@ def test_days_of_the_calendar_are_selected_and_those_without_a_run_too(
 
 
 def test_runs_of_the_grid_are_selected_by_columns_and_what_failed_runs_again(
-    somebody: Somebody, url: str, ground: InMemoryManager, backfill: str, manager: Living
+    new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living
 ) -> None:
     manager.do(lambda it: setattr(it, "script", lambda _: Succeeded()))
-    ada = somebody(url)
+    ada = new_user(url)
     page = ada.goes("/dags/flights")
     heads = page.locator("table.grid .run-row td")
     expect(heads).to_have_count(30)
@@ -308,13 +308,13 @@ def test_runs_of_the_grid_are_selected_by_columns_and_what_failed_runs_again(
     expect(page.get_by_role("heading", name="2 tasks of 1 run")).to_be_visible()  # 2013-01-09: one failed, one after it
     page.get_by_role("button", name="Clear 2 tasks").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
-    (payload,) = payloads(ground, "tasks.clear")
+    (payload,) = payloads(in_memory, "tasks.clear")
     assert payload["ask"]["only_failed"] and payload["ask"]["downstream"]
     assert "backfill__2013-01-09T00:00:00Z" in payload["ask"]["run_ids"]
 
 
-def test_on_a_phone_a_tap_selects_in_the_mode(somebody: Somebody, url: str, backfill: str) -> None:
-    ada = somebody(url, viewport=PHONE, has_touch=True)
+def test_on_a_phone_a_tap_selects_in_the_mode(new_user: NewUser, url: str, backfill: str) -> None:
+    ada = new_user(url, viewport=PHONE, has_touch=True)
     page = ada.goes(f"/backfills/{backfill}")
     page.get_by_role("button", name="Select", exact=True).tap()
     expect(page.get_by_role("button", name="Select", exact=True)).to_have_attribute("aria-pressed", "true")
@@ -330,9 +330,13 @@ def test_on_a_phone_a_tap_selects_in_the_mode(somebody: Somebody, url: str, back
     expect(page).to_have_url(re.compile("/runs/"))
 
 
-def test_a_viewer_selects_nothing(somebody: Somebody, ground: InMemoryManager, backfill: str, stage: ExitStack) -> None:
-    guarded = stage.enter_context(served(ground.store, PassingClock(ground.clock), with_tokens(ben="viewer")))
-    ben = somebody(guarded)
+def test_a_viewer_selects_nothing(
+    new_user: NewUser, in_memory: InMemoryManager, backfill: str, exit_stack: ExitStack
+) -> None:
+    guarded = exit_stack.enter_context(
+        served(in_memory.store, PassingClock(in_memory.clock), with_tokens(ben="viewer"))
+    )
+    ben = new_user(guarded)
     page = ben.goes("/login")
     page.get_by_label("Token").fill("token of ben")
     page.get_by_role("button", name="Log in").click()

@@ -20,7 +20,7 @@ from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 from backfill_manager.web import router
 from backfill_manager.web.links import to
 
-Somebody = Callable[..., User]
+NewUser = Callable[..., User]
 
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # {shop}: the newest backfill of that DAG; {request}: the newest request.
@@ -85,20 +85,20 @@ PARTS = {
 
 
 @pytest.fixture(scope="module")
-def ground() -> InMemoryManager:
+def in_memory() -> InMemoryManager:
     return busy_ground()
 
 
 @pytest.fixture(scope="module")
-def busy(ground: InMemoryManager) -> Iterator[str]:
-    with served(ground.store, PassingClock(ground.clock)) as url:
+def busy(in_memory: InMemoryManager) -> Iterator[str]:
+    with served(in_memory.store, PassingClock(in_memory.clock)) as url:
         yield url
 
 
-def address(page: str, ground: InMemoryManager) -> str:
+def address(page: str, in_memory: InMemoryManager) -> str:
     names = [name for _, name, _, _ in Formatter().parse(PAGES[page]) if name]
-    newest = {row.dag_id: row.backfill_id for row in ground.store.read(Backfill, order_by=["created_at"])}
-    (request,) = ground.store.read(Request, order_by=["-requested_at"], limit=1)
+    newest = {row.dag_id: row.backfill_id for row in in_memory.store.read(Backfill, order_by=["created_at"])}
+    (request,) = in_memory.store.read(Request, order_by=["-requested_at"], limit=1)
     there = {**newest, "request": request.request_id}
     return PAGES[page].format_map({name: there[name] for name in names})
 
@@ -117,11 +117,11 @@ def test_every_page_is_looked_at() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_in_light_and_dark_and_on_a_phone(
-    somebody: Somebody, ground: InMemoryManager, busy: str, page: str
+    new_user: NewUser, in_memory: InMemoryManager, busy: str, page: str
 ) -> None:
-    ada, pictures = somebody(busy), screenshots()
+    ada, pictures = new_user(busy), screenshots()
     ada.allows |= {404} if page in NOT_FOUND else set()
-    ada.goes(address(page, ground))
+    ada.goes(address(page, in_memory))
     wrong = []
     for theme in ("light", "dark"):
         ada.page.emulate_media(color_scheme=theme)
@@ -134,14 +134,14 @@ def test_a_page_in_light_and_dark_and_on_a_phone(
     assert wrong == []
 
 
-def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stage: ExitStack) -> None:
+def test_names_as_long_as_they_may_be_fit_on_every_page(new_user: NewUser, exit_stack: ExitStack) -> None:
     name, key = "n" * 200, "k" * 900
-    ground = InMemoryManager(dag_spec(name, "only", schedule=None), clock=FakeClock())
-    backfill = ground.backfill(name, keys=[key], conf_json=json.dumps({"p": "v" * 900}))
-    ground.drain()
-    [run] = ground.runs(name)
+    in_memory = InMemoryManager(dag_spec(name, "only", schedule=None), clock=FakeClock())
+    backfill = in_memory.backfill(name, keys=[key], conf_json=json.dumps({"p": "v" * 900}))
+    in_memory.drain()
+    [run] = in_memory.runs(name)
     wrong = []
-    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+    ada = new_user(exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock))))
     for there in (
         "/dags", to("dags", name), to("dags", name, run=run.run_id, task="only"), to("dags", name, run=run.run_id),
         to("dags", name, "graph", run=run.run_id), to("dags", name, "calendar"),
@@ -156,9 +156,9 @@ def test_names_as_long_as_they_may_be_fit_on_every_page(somebody: Somebody, stag
 
 
 def test_on_a_phone_the_current_tab_is_in_sight_and_tags_are_large_enough_to_touch(
-    somebody: Somebody, busy: str
+    new_user: NewUser, busy: str
 ) -> None:
-    ada = somebody(busy, viewport={"width": 360, "height": 740})
+    ada = new_user(busy, viewport={"width": 360, "height": 740})
     page = ada.goes("/dags/shop/trigger")
     label = page.locator("label", has_text="Allow future").bounding_box()
     assert label and label["height"] < 30, "the words stand beside their box"
@@ -173,33 +173,35 @@ def test_on_a_phone_the_current_tab_is_in_sight_and_tags_are_large_enough_to_tou
         assert box and box["height"] >= 24
 
 
-def test_on_a_phone_the_header_has_two_lines(somebody: Somebody, busy: str) -> None:
-    ada = somebody(busy, viewport={"width": 375, "height": 740})
+def test_on_a_phone_the_header_has_two_lines(new_user: NewUser, busy: str) -> None:
+    ada = new_user(busy, viewport={"width": 375, "height": 740})
     box = ada.goes("/pools").locator(".header-actions").bounding_box()
     assert box and box["height"] < 45, "state of the manager, zone and theme stand in one"
 
 
-def test_lists_to_choose_from_are_not_as_wide_as_the_longest_id(somebody: Somebody, stage: ExitStack) -> None:
-    ground = InMemoryManager(dag_spec("n" * 200, "only", schedule=None), dag_spec("short", "only"), clock=FakeClock())
-    ground.backfill("n" * 200, keys=["k"])
-    ground.drain()
-    ada = somebody(stage.enter_context(served(ground.store, PassingClock(ground.clock))))
+def test_lists_to_choose_from_are_not_as_wide_as_the_longest_id(new_user: NewUser, exit_stack: ExitStack) -> None:
+    in_memory = InMemoryManager(
+        dag_spec("n" * 200, "only", schedule=None), dag_spec("short", "only"), clock=FakeClock()
+    )
+    in_memory.backfill("n" * 200, keys=["k"])
+    in_memory.drain()
+    ada = new_user(exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock))))
     for there in ("/backfills", "/backfills/new"):
         for one in ada.goes(there).locator("select").all():
             box = one.bounding_box()
             assert box and box["width"] < 400
 
 
-def test_the_name_of_a_pool_is_in_one_line(somebody: Somebody, busy: str) -> None:
-    ada = somebody(busy)
+def test_the_name_of_a_pool_is_in_one_line(new_user: NewUser, busy: str) -> None:
+    ada = new_user(busy)
     for width in (1280, 1000, 700):
         ada.page.set_viewport_size({"width": width, "height": 800})
         for cell in ada.goes("/pools").locator("td.name").all():
             assert cell.evaluate(LINES_OF_TEXT) == 1, (width, cell.inner_text())
 
 
-def test_a_running_task_has_the_time_so_far(somebody: Somebody, busy: str) -> None:
-    page = somebody(busy).goes("/dags/wide/runs/backfill__2024-01-31T11:15:00Z")
+def test_a_running_task_has_the_time_so_far(new_user: NewUser, busy: str) -> None:
+    page = new_user(busy).goes("/dags/wide/runs/backfill__2024-01-31T11:15:00Z")
     times = page.locator("#run-tasks time.elapsed")
     assert times.count() > 0
     before = times.first.inner_text()
@@ -230,8 +232,8 @@ EMPTY = {
 }
 
 
-def test_an_empty_system_says_what_to_do_first(somebody: Somebody, stage: ExitStack) -> None:
-    ada = somebody(stage.enter_context(served(empty_store(), PassingClock(FakeClock()))))
+def test_an_empty_system_says_what_to_do_first(new_user: NewUser, exit_stack: ExitStack) -> None:
+    ada = new_user(exit_stack.enter_context(served(empty_store(), PassingClock(FakeClock()))))
     wrong = []
     for there, shown in EMPTY.items():
         page = ada.goes(there)
@@ -243,10 +245,10 @@ def test_an_empty_system_says_what_to_do_first(somebody: Somebody, stage: ExitSt
 
 
 def test_the_login_in_light_and_dark_and_on_a_phone(
-    somebody: Somebody, ground: InMemoryManager, stage: ExitStack
+    new_user: NewUser, in_memory: InMemoryManager, exit_stack: ExitStack
 ) -> None:
-    url = stage.enter_context(served(ground.store, PassingClock(ground.clock), with_tokens(ada="operator")))
-    ada = somebody(url)
+    url = exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock), with_tokens(ada="operator")))
+    ada = new_user(url)
     page = ada.goes("/dags")
     expect(page.get_by_label("Token")).to_be_focused()
     for theme in ("light", "dark"):
@@ -257,8 +259,8 @@ def test_the_login_in_light_and_dark_and_on_a_phone(
     assert ada.too_wide() == []
 
 
-def test_the_theme_that_was_chosen_is_kept(somebody: Somebody, busy: str) -> None:
-    ada = somebody(busy, color_scheme="light")
+def test_the_theme_that_was_chosen_is_kept(new_user: NewUser, busy: str) -> None:
+    ada = new_user(busy, color_scheme="light")
     page = ada.goes("/dags")
 
     def background() -> str:
@@ -278,8 +280,8 @@ def test_the_theme_that_was_chosen_is_kept(somebody: Somebody, busy: str) -> Non
     assert background() == light  # as the system has it
 
 
-def test_the_zone_that_was_chosen_holds_for_all_times_of_every_page(somebody: Somebody, busy: str) -> None:
-    ada = somebody(busy, timezone_id="Asia/Tokyo")
+def test_the_zone_that_was_chosen_holds_for_all_times_of_every_page(new_user: NewUser, busy: str) -> None:
+    ada = new_user(busy, timezone_id="Asia/Tokyo")
     page = ada.goes(f"{RUN}/tasks/clean")
     created, logged = page.locator("#task-facts time").first, page.locator("#log time").first
     for choice, zone in (("mine", "JST"), ("utc", "UTC"), ("mine", "JST")):
@@ -293,14 +295,14 @@ def test_the_zone_that_was_chosen_holds_for_all_times_of_every_page(somebody: So
     expect(page.locator("#leader time:not(.ago)").first).to_have_text(re.compile(" UTC$"))
 
 
-def test_the_zone_of_a_browser_that_has_travelled_is_the_new_one(somebody: Somebody, busy: str) -> None:
-    ada = somebody(busy, timezone_id="Asia/Tokyo")
+def test_the_zone_of_a_browser_that_has_travelled_is_the_new_one(new_user: NewUser, busy: str) -> None:
+    ada = new_user(busy, timezone_id="Asia/Tokyo")
     ada.context.add_cookies([{"name": "bfm-zone", "value": "mine:America/New_York", "url": busy}])
     expect(ada.goes("/manager").locator("#leader time:not(.ago)").first).to_have_text(re.compile(" JST$"))
 
 
-def test_a_script_that_was_put_into_a_page_does_not_run(somebody: Somebody, busy: str) -> None:
-    ada = somebody(busy)
+def test_a_script_that_was_put_into_a_page_does_not_run(new_user: NewUser, busy: str) -> None:
+    ada = new_user(busy)
     page = ada.goes("/dags")
     page.evaluate(
         """() => {

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from support.bfm import Bfm
 from support.page_client import browser_of
-from support.told_state import SPEC, go_on, rows_of, told_state
+from support.recorded_state import SPEC, go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance
@@ -21,7 +21,7 @@ from backfill_manager.store.delta_rs.store import DeltaRsStore
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("shown") / "state"
-    told_state(root)
+    recorded_state(root)
     for table in ("task_instance", "manager"):
         DeltaTable(str(root / table)).create_checkpoint()
     return root.rename(root.with_name("moved"))  # its copies are no copies of a state that is still there

@@ -10,9 +10,9 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 from support.azure_server import CONTAINER, WHERE_TO_GET_IT, azure_in_environ, find_azurite
 from support.bfm import Bfm
+from support.recorded_state import go_on, recorded_state, rows_of
 from support.s3_server import BUCKET, s3_in_environ
 from support.state_changes import unique
-from support.told_state import go_on, rows_of, told_state
 
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
@@ -34,7 +34,7 @@ def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def written(box: str) -> dict[str, bytes]:
     """The objects of a state, which is gone: what is made of them is no copy of one that is still there."""
     root = f"{box}/written"
-    told_state(root)
+    recorded_state(root)
     for table in ("task_instance", "manager"):
         DeltaTable(f"{root}/{table}").create_checkpoint()
     files = Files(root)

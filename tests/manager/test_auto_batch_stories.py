@@ -29,74 +29,74 @@ def ground_with(*, slots: int = 16, spec: object = SPEC) -> InMemoryManager:
 
 
 def run_through(
-    ground: InMemoryManager, seconds: Seconds, outcome: Callable[[TaskLaunch], Outcome] = lambda _: Succeeded(),
+    manager: InMemoryManager, seconds: Seconds, outcome: Callable[[TaskLaunch], Outcome] = lambda _: Succeeded(),
     until: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Time goes on from the end of one task to the end of the next."""
     ends = {key: None for key in ()}  # type: ignore[var-annotated]
     for _ in range(10_000):
-        ground.drain()
-        for key, launch in ground.running.items():
-            ends.setdefault(key, ground.clock.monotonic() + seconds(launch))
-        live = {key: at for key, at in ends.items() if key in ground.running}
+        manager.drain()
+        for key, launch in manager.running.items():
+            ends.setdefault(key, manager.clock.monotonic() + seconds(launch))
+        live = {key: at for key, at in ends.items() if key in manager.running}
         if not live or until():
             return
         key = min(live, key=lambda one: live[one])
-        ground.clock.advance(seconds=max(0.0, live[key] - ground.clock.monotonic()))
-        ground.finish(key, outcome(ground.running[key]))
+        manager.clock.advance(seconds=max(0.0, live[key] - manager.clock.monotonic()))
+        manager.finish(key, outcome(manager.running[key]))
     raise AssertionError("still busy")
 
 
-def made(ground: InMemoryManager) -> list[int]:
+def made(manager: InMemoryManager) -> list[int]:
     """Items of each run, in the order of making."""
-    return [run.items for run in sorted(ground.runs("d"), key=lambda run: (run.created_at, run.run_seq))]
+    return [run.items for run in sorted(manager.runs("d"), key=lambda run: (run.created_at, run.run_seq))]
 
 
-def auto(ground: InMemoryManager, n: int, **more: object) -> str:
-    return ground.backfill("d", days("2013-01-01", n), batch=AUTO_BATCH, **{"max_active_runs": 4, **more})
+def auto(manager: InMemoryManager, n: int, **more: object) -> str:
+    return manager.backfill("d", days("2013-01-01", n), batch=AUTO_BATCH, **{"max_active_runs": 4, **more})
 
 
 def test_a_backfill_grows_its_batches_until_its_slots_end_together() -> None:
-    ground = ground_with()
-    backfill = auto(ground, 365)
-    run_through(ground, taking(10.0, 0.1))
-    assert ground.states(backfill) == {s.SUCCESS: 365}
-    sizes = made(ground)
+    manager = ground_with()
+    backfill = auto(manager, 365)
+    run_through(manager, taking(10.0, 0.1))
+    assert manager.states(backfill) == {s.SUCCESS: 365}
+    sizes = made(manager)
     assert sizes[:4] == [1] * 4 and sizes[4] == 4 and max(sizes) > 40 and len(sizes) <= 20
     assert all(size <= GROWTH * max(sizes[:place]) for place, size in enumerate(sizes) if place)
-    last = [run for run in ground.runs("d") if run.started_at == max(one.started_at for one in ground.runs("d"))]  # type: ignore[type-var]
-    ended = sorted(run.ended_at for run in ground.runs("d") if run.ended_at is not None)[-4:]
+    last = [run for run in manager.runs("d") if run.started_at == max(one.started_at for one in manager.runs("d"))]  # type: ignore[type-var]
+    ended = sorted(run.ended_at for run in manager.runs("d") if run.ended_at is not None)[-4:]
     assert last and (ended[-1] - ended[0]).total_seconds() < 10.0  # one fixed part
-    timeline(ground, "d")
+    timeline(manager, "d")
 
 
 def test_no_run_takes_longer_than_the_target() -> None:
-    ground = ground_with()
-    auto(ground, 200, max_active_runs=2, batch_target=60.0)
-    run_through(ground, taking(10.0, 5.0))
-    assert max(made(ground)) == 10  # 10 + 10 * 5 seconds
+    manager = ground_with()
+    auto(manager, 200, max_active_runs=2, batch_target=60.0)
+    run_through(manager, taking(10.0, 5.0))
+    assert max(made(manager)) == 10  # 10 + 10 * 5 seconds
 
 
 def test_the_target_of_the_configuration_counts_where_the_backfill_has_none() -> None:
-    ground = ground_with()
-    ground.state.batch_target_s = 30.0
-    auto(ground, 100, max_active_runs=2)
-    run_through(ground, taking(10.0, 5.0))
-    assert max(made(ground)) == 4
+    manager = ground_with()
+    manager.state.batch_target_s = 30.0
+    auto(manager, 100, max_active_runs=2)
+    run_through(manager, taking(10.0, 5.0))
+    assert max(made(manager)) == 4
 
 
 def test_it_shrinks_when_runs_become_slow() -> None:
     """From 2015 on an item takes a hundred times as long."""
-    ground = ground_with()
-    auto(ground, 3000, max_active_runs=1, batch_target=60.0)
+    manager = ground_with()
+    auto(manager, 3000, max_active_runs=1, batch_target=60.0)
 
     def seconds(launch: TaskLaunch) -> float:
         start = launch.run.interval_start
         assert start is not None
         return 1 + launch.run.items * (5.0 if start.year >= 2015 else 0.05)
 
-    run_through(ground, seconds)
-    sizes = made(ground)
+    run_through(manager, seconds)
+    sizes = made(manager)
     largest = max(sizes)
     after = sizes[sizes.index(largest) + 1 :]
     assert largest == 1000 and len(after) > 20 and max(after[-20:]) <= 13
@@ -104,18 +104,18 @@ def test_it_shrinks_when_runs_become_slow() -> None:
 
 def test_it_ends_within_its_time_window() -> None:
     """From 22:00 to 23:00; a run of all would take two hours."""
-    ground = ground_with()
-    ground.clock.advance(hours=22)
-    auto(ground, 300, max_active_runs=1, window="22:00-23:00", batch_target=86_400.0)
-    run_through(ground, taking(60.0, 25.0))
-    for run in ground.runs("d"):
+    manager = ground_with()
+    manager.clock.advance(hours=22)
+    auto(manager, 300, max_active_runs=1, window="22:00-23:00", batch_target=86_400.0)
+    run_through(manager, taking(60.0, 25.0))
+    for run in manager.runs("d"):
         assert run.started_at is not None and run.ended_at is not None
         assert run.started_at.hour == 22 and (run.items == 1 or run.ended_at.strftime("%H:%M:%S") <= "23:00:00")
 
 
 def test_after_a_failure_batches_are_smaller_and_it_is_halved_down_to_the_day() -> None:
-    ground = ground_with()
-    backfill = auto(ground, 120, max_active_runs=1)
+    manager = ground_with()
+    backfill = auto(manager, 120, max_active_runs=1)
     poison = "2013-01-31"
 
     def outcome(launch: TaskLaunch) -> Outcome:
@@ -123,59 +123,59 @@ def test_after_a_failure_batches_are_smaller_and_it_is_halved_down_to_the_day() 
         assert start is not None and end is not None
         return Failed("poison") if f"{start:%Y-%m-%d}" <= poison < f"{end:%Y-%m-%d}" else Succeeded()
 
-    run_through(ground, taking(10.0, 0.1), outcome)
-    assert ground.states(backfill) == {s.SUCCESS: 119, s.FAILED: 1}
-    by_start = sorted(ground.runs("d"), key=lambda run: run.run_seq)
-    failed = next(run.items for run in ground.runs("d") if run.state == s.OVERRIDDEN)
+    run_through(manager, taking(10.0, 0.1), outcome)
+    assert manager.states(backfill) == {s.SUCCESS: 119, s.FAILED: 1}
+    by_start = sorted(manager.runs("d"), key=lambda run: run.run_seq)
+    failed = next(run.items for run in manager.runs("d") if run.state == s.OVERRIDDEN)
     assert failed == 64
     (at,) = [place for place, run in enumerate(by_start) if run.items == failed and run.state == s.OVERRIDDEN]
     assert by_start[at].items > max(run.items for run in by_start[at + 1 :])
-    timeline(ground, "d")
+    timeline(manager, "d")
 
 
 def test_a_dag_with_past_runs_starts_large() -> None:
-    ground = ground_with()
-    auto(ground, 100)
-    run_through(ground, taking(10.0, 0.1))
-    largest, before = max(made(ground)), len(ground.runs("d"))
-    ground.backfill("d", days("2014-01-01", 300), batch=AUTO_BATCH, max_active_runs=4)
-    run_through(ground, taking(10.0, 0.1))
-    assert made(ground)[before] == min(GROWTH * largest, 75)
+    manager = ground_with()
+    auto(manager, 100)
+    run_through(manager, taking(10.0, 0.1))
+    largest, before = max(made(manager)), len(manager.runs("d"))
+    manager.backfill("d", days("2014-01-01", 300), batch=AUTO_BATCH, max_active_runs=4)
+    run_through(manager, taking(10.0, 0.1))
+    assert made(manager)[before] == min(GROWTH * largest, 75)
 
 
 def test_runs_that_are_no_backfills_count_too_and_partial_ones_do_not() -> None:
-    ground = ground_with()
-    backfill = auto(ground, 4, max_active_runs=1)
-    run_through(ground, taking(10.0, 0.5))
-    (first, *_), (task, *_) = ground.runs("d"), ground.tasks("d")
+    manager = ground_with()
+    backfill = auto(manager, 4, max_active_runs=1)
+    run_through(manager, taking(10.0, 0.5))
+    (first, *_), (task, *_) = manager.runs("d"), manager.tasks("d")
     by_schedule = first.evolve(run_id="scheduled__1", backfill_id=None, run_seq=901)
     partial = first.evolve(run_id="partial", backfill_id="other", is_partial=True, run_seq=902)
-    ground.store.write([by_schedule, partial])
-    ground.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in (by_schedule, partial)])
-    assert [(run.items, run.own) for run in read_past(ground.store, SPEC)] == [(1, False), (1, False), (3, False)]
-    own = read_past(ground.store, SPEC, backfill)
+    manager.store.write([by_schedule, partial])
+    manager.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in (by_schedule, partial)])
+    assert [(run.items, run.own) for run in read_past(manager.store, SPEC)] == [(1, False), (1, False), (3, False)]
+    own = read_past(manager.store, SPEC, backfill)
     assert [(run.items, run.seconds, run.own) for run in own] == [(1, 10.5, False), (1, 10.5, True), (3, 11.5, True)]
 
 
 def test_a_new_leader_goes_on_with_what_the_tables_tell_of_past_runs() -> None:
-    ground = ground_with()
-    backfill = auto(ground, 365)
-    run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 16)
-    known = len(made(ground))
-    ground.crash()
-    run_through(ground, taking(10.0, 0.1))
-    assert min(made(ground)[known : known + 3]) >= 16
-    assert ground.states(backfill) == {s.SUCCESS: 365}
-    timeline(ground, "d")
+    manager = ground_with()
+    backfill = auto(manager, 365)
+    run_through(manager, taking(10.0, 0.1), until=lambda: max(made(manager)) >= 16)
+    known = len(made(manager))
+    manager.crash()
+    run_through(manager, taking(10.0, 0.1))
+    assert min(made(manager)[known : known + 3]) >= 16
+    assert manager.states(backfill) == {s.SUCCESS: 365}
+    timeline(manager, "d")
 
 
 def test_slots_of_the_pool_count_where_there_are_fewer_than_active_runs() -> None:
-    ground = ground_with(slots=2)
-    ground.state.put(Pool(name="backfill", slots=2, weight=1, min_share=0))
-    ground.commit()
-    auto(ground, 400, max_active_runs=2)
-    run_through(ground, taking(10.0, 0.1))
-    narrow = max(made(ground))
+    manager = ground_with(slots=2)
+    manager.state.put(Pool(name="backfill", slots=2, weight=1, min_share=0))
+    manager.commit()
+    auto(manager, 400, max_active_runs=2)
+    run_through(manager, taking(10.0, 0.1))
+    narrow = max(made(manager))
     wide = ground_with()
     auto(wide, 400, max_active_runs=16)
     run_through(wide, taking(10.0, 0.1))
@@ -185,23 +185,23 @@ def test_slots_of_the_pool_count_where_there_are_fewer_than_active_runs() -> Non
 def test_runs_that_wait_for_each_other_are_not_split_over_slots() -> None:
     """All tasks depend on the past: only one run at a time can work."""
     spec = dag_spec("d", "a", batchable=True, each={"a": {"depends_on_past": True}})
-    ground = ground_with(spec=spec)
-    auto(ground, 1000)
-    run_through(ground, taking(10.0, 0.1))
-    assert max(made(ground)) == 256
-    order = [run for run in ground.runs("d")]
+    manager = ground_with(spec=spec)
+    auto(manager, 1000)
+    run_through(manager, taking(10.0, 0.1))
+    assert max(made(manager)) == 256
+    order = [run for run in manager.runs("d")]
     for before, after in pairwise(order):
         assert before.ended_at is not None and after.started_at is not None and before.ended_at <= after.started_at
 
 
 def test_a_task_that_waits_for_the_past_inside_a_batch_is_one_task() -> None:
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True, each={"b": {"depends_on_past": True}})
-    ground = ground_with(spec=spec)
-    backfill = auto(ground, 100)
-    run_through(ground, taking(10.0, 0.1))
-    assert ground.states(backfill) == {s.SUCCESS: 100}
-    of_b = [ti for ti in ground.tasks("d", "b")]
-    assert len(of_b) == len(ground.runs("d"))
+    manager = ground_with(spec=spec)
+    backfill = auto(manager, 100)
+    run_through(manager, taking(10.0, 0.1))
+    assert manager.states(backfill) == {s.SUCCESS: 100}
+    of_b = [ti for ti in manager.tasks("d", "b")]
+    assert len(of_b) == len(manager.runs("d"))
     ends = [ti.ended_at for ti in sorted(of_b, key=lambda ti: ti.run_id)]
     assert ends == sorted(ends, key=lambda at: (at is None, at))
 
@@ -209,54 +209,54 @@ def test_a_task_that_waits_for_the_past_inside_a_batch_is_one_task() -> None:
 def test_runs_that_wait_for_each_other_do_not_cut_the_rest_into_crumbs() -> None:
     """Eight runs at once, whose last task waits for the run before: a run lasts several times as long as its tasks take."""
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True, each={"b": {"depends_on_past": True}})
-    ground = ground_with(spec=spec)
-    backfill = auto(ground, 365, max_active_runs=8)
-    run_through(ground, lambda launch: 8.0 + 0.005 * launch.run.items)
-    assert ground.states(backfill) == {s.SUCCESS: 365}
-    assert len(made(ground)) <= 32
+    manager = ground_with(spec=spec)
+    backfill = auto(manager, 365, max_active_runs=8)
+    run_through(manager, lambda launch: 8.0 + 0.005 * launch.run.items)
+    assert manager.states(backfill) == {s.SUCCESS: 365}
+    assert len(made(manager)) <= 32
 
 
 def test_it_can_be_switched_on_and_off_while_it_runs() -> None:
-    ground = ground_with()
-    backfill = ground.backfill("d", days("2013-01-01", 300), max_active_runs=2)
-    run_through(ground, taking(10.0, 0.1), until=lambda: len(ground.runs("d")) >= 6)
-    assert max(made(ground)) == 1
-    accepted(ground, "backfill.set", backfill_id=backfill, changes={"batch": "auto", "batch_target": "2 min"})
-    assert (ground.row(backfill).batch, ground.row(backfill).batch_target) == (AUTO_BATCH, 120.0)
-    run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 16)
-    known = len(made(ground))
-    accepted(ground, "backfill.set", backfill_id=backfill, changes={"batch": 1})
-    run_through(ground, taking(10.0, 0.1))
-    assert set(made(ground)[known:]) == {1}
-    assert ground.states(backfill) == {s.SUCCESS: 300}
+    manager = ground_with()
+    backfill = manager.backfill("d", days("2013-01-01", 300), max_active_runs=2)
+    run_through(manager, taking(10.0, 0.1), until=lambda: len(manager.runs("d")) >= 6)
+    assert max(made(manager)) == 1
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"batch": "auto", "batch_target": "2 min"})
+    assert (manager.row(backfill).batch, manager.row(backfill).batch_target) == (AUTO_BATCH, 120.0)
+    run_through(manager, taking(10.0, 0.1), until=lambda: max(made(manager)) >= 16)
+    known = len(made(manager))
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"batch": 1})
+    run_through(manager, taking(10.0, 0.1))
+    assert set(made(manager)[known:]) == {1}
+    assert manager.states(backfill) == {s.SUCCESS: 300}
 
 
 def test_it_is_refused_for_a_dag_that_is_not_batchable() -> None:
-    ground = InMemoryManager(dag_spec("d", "a"), script=lambda _: None)
-    backfill = ground.backfill("d", days("2013-01-01", 3), max_active_runs=1)
-    ground.drain()
-    message = refused(ground, "backfill.set", backfill_id=backfill, changes={"batch": "auto"})
+    manager = InMemoryManager(dag_spec("d", "a"), script=lambda _: None)
+    backfill = manager.backfill("d", days("2013-01-01", 3), max_active_runs=1)
+    manager.drain()
+    message = refused(manager, "backfill.set", backfill_id=backfill, changes={"batch": "auto"})
     assert "does not say batchable=True" in message
     with pytest.raises(InvalidInput, match="batch must be a whole number, or `auto`, not null"):
-        ground.ask("backfill.set", backfill_id=backfill, changes={"batch": None})
+        manager.ask("backfill.set", backfill_id=backfill, changes={"batch": None})
 
 
 def test_a_backfill_that_marks_success_learns_nothing_and_ends() -> None:
-    ground = ground_with()
-    backfill = auto(ground, 50, mark_success=True)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 50}
+    manager = ground_with()
+    backfill = auto(manager, 50, mark_success=True)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 50}
 
 
 @pytest.mark.parametrize("tables", range(0, 22, 3))
 def test_a_crash_anywhere_changes_nothing_in_what_comes_out(tables: int) -> None:
-    ground = ground_with()
-    backfill = auto(ground, 40)
-    run_through(ground, taking(10.0, 0.1), until=lambda: max(made(ground)) >= 4)
-    dies_after(ground, tables)
-    run_through(ground, taking(10.0, 0.1))
-    assert ground.states(backfill) == {s.SUCCESS: 40}
-    assert sum(run.items for run in timeline(ground, "d")) == 40
+    manager = ground_with()
+    backfill = auto(manager, 40)
+    run_through(manager, taking(10.0, 0.1), until=lambda: max(made(manager)) >= 4)
+    dies_after(manager, tables)
+    run_through(manager, taking(10.0, 0.1))
+    assert manager.states(backfill) == {s.SUCCESS: 40}
+    assert sum(run.items for run in timeline(manager, "d")) == 40
 
 
 # -- pools that scheduled runs use, too -------------------------------------------------------------------------------
@@ -267,91 +267,91 @@ def a_shared_pool() -> InMemoryManager:
     own = {"pool": "shared", "max_active_tis": 1}
     each = {"a": own, "b": own}
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each=each, batchable=True, start_date=at("2024-01-01"))
-    ground = InMemoryManager(spec, script=lambda _: None, scheduled=True)
-    ground.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
-    ground.commit()
-    auto(ground, 200, max_active_runs=1)
-    run_through(ground, taking(1.0, 1.0), until=lambda: max(made(ground)) == 64)
-    assert [launch.run.items for launch in ground.running.values()] == [64]
-    return ground
+    manager = InMemoryManager(spec, script=lambda _: None, scheduled=True)
+    manager.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
+    manager.commit()
+    auto(manager, 200, max_active_runs=1)
+    run_through(manager, taking(1.0, 1.0), until=lambda: max(made(manager)) == 64)
+    assert [launch.run.items for launch in manager.running.values()] == [64]
+    return manager
 
 
-def a_scheduled_run_waits(ground: InMemoryManager, seconds: float) -> None:
-    midnight = at("2024-01-02") - ground.clock.now()
-    ground.clock.advance(seconds=midnight.total_seconds())
-    ground.drain()
-    ground.clock.advance(seconds=seconds)
-    ground.drain()
-    assert [launch.run.items for launch in ground.running.values()] == [64], "what runs goes on"
+def a_scheduled_run_waits(manager: InMemoryManager, seconds: float) -> None:
+    midnight = at("2024-01-02") - manager.clock.now()
+    manager.clock.advance(seconds=midnight.total_seconds())
+    manager.drain()
+    manager.clock.advance(seconds=seconds)
+    manager.drain()
+    assert [launch.run.items for launch in manager.running.values()] == [64], "what runs goes on"
 
 
 def test_a_batch_ends_early_between_its_tasks_when_a_scheduled_run_has_waited() -> None:
-    ground = a_shared_pool()
-    (backfill,) = ground.state.backfills
-    a_scheduled_run_waits(ground, 30.0)
-    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
-    ground.drain()
-    (early,) = [run for run in ground.runs("d") if run.items == 64]
+    manager = a_shared_pool()
+    (backfill,) = manager.state.backfills
+    a_scheduled_run_waits(manager, 30.0)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    manager.drain()
+    (early,) = [run for run in manager.runs("d") if run.items == 64]
     assert early.state == s.OVERRIDDEN and "ended early" in (early.reason or "")  # by the first of the smaller ones
-    assert key_of(ground, "scheduled__2024-01-01", "a")
-    known = len(made(ground)) - 1  # the first of the smaller ones is there
-    run_through(ground, taking(1.0, 1.0))
-    assert max(made(ground)[known:]) == 14  # two tasks of 15 seconds
-    assert ground.states(backfill) == {s.SUCCESS: 200}
-    assert ground.row(backfill).state == s.SUCCESS
-    timeline(ground, "d")
+    assert key_of(manager, "scheduled__2024-01-01", "a")
+    known = len(made(manager)) - 1  # the first of the smaller ones is there
+    run_through(manager, taking(1.0, 1.0))
+    assert max(made(manager)[known:]) == 14  # two tasks of 15 seconds
+    assert manager.states(backfill) == {s.SUCCESS: 200}
+    assert manager.row(backfill).state == s.SUCCESS
+    timeline(manager, "d")
 
 
 def test_a_batch_goes_on_when_a_scheduled_run_has_just_come() -> None:
-    ground = a_shared_pool()
-    a_scheduled_run_waits(ground, 29.0)
-    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
-    ground.drain()
-    assert key_of(ground, "scheduled__2024-01-01", "a") and key_of(ground, "backfill__", "b")
-    run_through(ground, taking(1.0, 1.0))
-    assert {run.state for run in ground.runs("d")} == {s.SUCCESS}
+    manager = a_shared_pool()
+    a_scheduled_run_waits(manager, 29.0)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    manager.drain()
+    assert key_of(manager, "scheduled__2024-01-01", "a") and key_of(manager, "backfill__", "b")
+    run_through(manager, taking(1.0, 1.0))
+    assert {run.state for run in manager.runs("d")} == {s.SUCCESS}
 
 
 def test_batches_are_large_again_when_no_scheduled_run_has_waited_for_a_while() -> None:
-    ground = a_shared_pool()
-    a_scheduled_run_waits(ground, 30.0)
-    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
-    run_through(ground, taking(1.0, 1.0), until=lambda: made(ground)[-1] == 14)
-    ground.clock.advance(seconds=600.0)
-    known = len(made(ground))
-    run_through(ground, taking(1.0, 1.0))
-    assert max(made(ground)[known:]) > 14
+    manager = a_shared_pool()
+    a_scheduled_run_waits(manager, 30.0)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    run_through(manager, taking(1.0, 1.0), until=lambda: made(manager)[-1] == 14)
+    manager.clock.advance(seconds=600.0)
+    known = len(made(manager))
+    run_through(manager, taking(1.0, 1.0))
+    assert max(made(manager)[known:]) > 14
 
 
 def test_a_batch_does_not_end_early_for_a_pool_that_it_does_not_use() -> None:
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True, start_date=at("2030-01-01"))
     own = {"pool": "shared", "max_active_tis": 1}
     other = dag_spec("other", "a", start_date=at("2023-12-31"), catchup=True, each={"a": own})
-    ground = InMemoryManager(spec, other, script=lambda _: None, scheduled=True)
-    ground.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
-    auto(ground, 200, max_active_runs=1)
-    ground.drain()
-    holds_the_pool = key_of(ground, "scheduled__2023-12-31")
+    manager = InMemoryManager(spec, other, script=lambda _: None, scheduled=True)
+    manager.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
+    auto(manager, 200, max_active_runs=1)
+    manager.drain()
+    holds_the_pool = key_of(manager, "scheduled__2023-12-31")
 
     def seconds(launch: TaskLaunch) -> float:
         return 1e9 if launch.key == holds_the_pool else 1.0 + launch.run.items
 
-    run_through(ground, seconds, until=lambda: max(made(ground)) == 64)
-    ground.clock.advance(hours=25)
-    ground.drain()
-    assert [ti.state for ti in ground.tasks("other")] == [s.RUNNING, s.SCHEDULED]
-    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
-    ground.drain()
-    assert key_of(ground, "backfill__", "b")
+    run_through(manager, seconds, until=lambda: max(made(manager)) == 64)
+    manager.clock.advance(hours=25)
+    manager.drain()
+    assert [ti.state for ti in manager.tasks("other")] == [s.RUNNING, s.SCHEDULED]
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    manager.drain()
+    assert key_of(manager, "backfill__", "b")
 
 
 @pytest.mark.parametrize("tables", range(0, 22, 3))
 def test_a_crash_while_a_batch_ends_early_loses_no_item(tables: int) -> None:
-    ground = a_shared_pool()
-    (backfill,) = ground.state.backfills
-    a_scheduled_run_waits(ground, 30.0)
-    ground.finish(key_of(ground, "backfill__", "a"), Succeeded())
-    dies_after(ground, tables)
-    run_through(ground, taking(1.0, 1.0))
-    assert ground.states(backfill) == {s.SUCCESS: 200}
-    timeline(ground, "d")
+    manager = a_shared_pool()
+    (backfill,) = manager.state.backfills
+    a_scheduled_run_waits(manager, 30.0)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    dies_after(manager, tables)
+    run_through(manager, taking(1.0, 1.0))
+    assert manager.states(backfill) == {s.SUCCESS: 200}
+    timeline(manager, "d")

@@ -35,97 +35,97 @@ def ground_with(*poison: str) -> InMemoryManager:
     return InMemoryManager(SPEC, script=poisoned(*poison))  # type: ignore[arg-type]
 
 
-def spans(ground: InMemoryManager) -> list[tuple[str, int]]:
-    return [(f"{run.logical_date:%m-%d}", run.items) for run in ground.runs("d") if run.state != s.OVERRIDDEN]
+def spans(manager: InMemoryManager) -> list[tuple[str, int]]:
+    return [(f"{run.logical_date:%m-%d}", run.items) for run in manager.runs("d") if run.state != s.OVERRIDDEN]
 
 
 def test_a_batch_joins_adjacent_items_in_one_run_over_the_joined_interval_and_the_last_may_be_partial() -> None:
-    ground = ground_with()
-    backfill = ground.backfill("d", days("2013-01-01", 10), batch=4)
-    nothing_hangs(ground)
-    assert spans(ground) == [("01-01", 4), ("01-05", 4), ("01-09", 2)]
-    assert [(run.interval_start, run.interval_end) for run in ground.runs("d")] == [
+    manager = ground_with()
+    backfill = manager.backfill("d", days("2013-01-01", 10), batch=4)
+    nothing_hangs(manager)
+    assert spans(manager) == [("01-01", 4), ("01-05", 4), ("01-09", 2)]
+    assert [(run.interval_start, run.interval_end) for run in manager.runs("d")] == [
         (at("2013-01-01"), at("2013-01-05")), (at("2013-01-05"), at("2013-01-09")), (at("2013-01-09"), at("2013-01-11")),
     ]  # fmt: skip
-    assert ground.states(backfill) == {s.SUCCESS: 10}
-    assert len(ground.launched) == 3, "the data is read once"
-    assert [run.previous_run_id for run in timeline(ground, "d")][1:] == [run.run_id for run in ground.runs("d")][:-1]
+    assert manager.states(backfill) == {s.SUCCESS: 10}
+    assert len(manager.launched) == 3, "the data is read once"
+    assert [run.previous_run_id for run in timeline(manager, "d")][1:] == [run.run_id for run in manager.runs("d")][:-1]
 
 
 def test_the_items_of_a_batch_run_and_end_together() -> None:
-    ground = InMemoryManager(SPEC, script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 6), batch=3, max_active_runs=1)
-    ground.drain()
-    assert ground.states(backfill) == {s.RUNNING: 3, s.PENDING: 3}
-    ground.finish(key_of(ground, "01-01"), Succeeded())
-    ground.drain()
-    assert ground.states(backfill) == {s.SUCCESS: 3, s.RUNNING: 3}
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 6), batch=3, max_active_runs=1)
+    manager.drain()
+    assert manager.states(backfill) == {s.RUNNING: 3, s.PENDING: 3}
+    manager.finish(key_of(manager, "01-01"), Succeeded())
+    manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 3, s.RUNNING: 3}
 
 
 def test_batches_never_join_across_a_gap() -> None:
-    ground = ground_with()
-    ground.backfill("d", [*days("2013-01-01", 3), *days("2013-01-06", 3)], batch=10)
-    nothing_hangs(ground)
-    assert spans(ground) == [("01-01", 3), ("01-06", 3)]
+    manager = ground_with()
+    manager.backfill("d", [*days("2013-01-01", 3), *days("2013-01-06", 3)], batch=10)
+    nothing_hangs(manager)
+    assert spans(manager) == [("01-01", 3), ("01-06", 3)]
 
 
 def test_batches_never_pass_a_run_that_is_to_be_kept() -> None:
-    ground = ground_with()
-    ground.backfill("d", days("2013-01-04", 1))
-    ground.drain()
-    backfill = ground.backfill("d", days("2013-01-01", 7), batch=10)
-    nothing_hangs(ground)
-    assert spans(ground) == [("01-01", 3), ("01-04", 1), ("01-05", 3)]
-    assert ground.states(backfill) == {s.SUCCESS: 6, s.SKIPPED: 1}
+    manager = ground_with()
+    manager.backfill("d", days("2013-01-04", 1))
+    manager.drain()
+    backfill = manager.backfill("d", days("2013-01-01", 7), batch=10)
+    nothing_hangs(manager)
+    assert spans(manager) == [("01-01", 3), ("01-04", 1), ("01-05", 3)]
+    assert manager.states(backfill) == {s.SUCCESS: 6, s.SKIPPED: 1}
 
 
 def test_a_batch_may_run_over_dates_that_are_done_again_and_overrides_each() -> None:
-    ground = ground_with()
-    ground.backfill("d", days("2013-01-01", 4))
-    ground.drain()
-    ground.backfill("d", days("2013-01-01", 4), batch=4, reprocess="completed")
-    nothing_hangs(ground)
-    assert spans(ground) == [("01-01", 4)]
-    old = [run for run in ground.runs("d") if run.state == s.OVERRIDDEN]
+    manager = ground_with()
+    manager.backfill("d", days("2013-01-01", 4))
+    manager.drain()
+    manager.backfill("d", days("2013-01-01", 4), batch=4, reprocess="completed")
+    nothing_hangs(manager)
+    assert spans(manager) == [("01-01", 4)]
+    old = [run for run in manager.runs("d") if run.state == s.OVERRIDDEN]
     assert {run.overridden_by for run in old} == {"backfill__2013-01-01T00:00:00Z__2"} and len(old) == 4
-    timeline(ground, "d")
+    timeline(manager, "d")
 
 
 def test_days_of_a_batch_can_be_done_again_one_by_one() -> None:
-    ground = ground_with()
-    ground.backfill("d", days("2013-01-01", 4), batch=4)
-    ground.drain()
-    again = ground.backfill("d", days("2013-01-02", 2), reprocess="completed")
-    nothing_hangs(ground)
-    assert spans(ground) == [("01-01", 4), ("01-02", 1), ("01-03", 1)]
-    assert ground.states(again) == {s.SUCCESS: 2}
+    manager = ground_with()
+    manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    again = manager.backfill("d", days("2013-01-02", 2), reprocess="completed")
+    nothing_hangs(manager)
+    assert spans(manager) == [("01-01", 4), ("01-02", 1), ("01-03", 1)]
+    assert manager.states(again) == {s.SUCCESS: 2}
 
 
 def test_run_backwards_joins_newest_first_and_each_run_goes_forward() -> None:
-    ground = ground_with()
-    backfill = ground.backfill("d", days("2013-01-01", 5)[::-1], batch=2, max_active_runs=1, config_json=BACKWARDS)
-    nothing_hangs(ground)
-    made = [(f"{it.run.interval_start:%m-%d}", f"{it.run.interval_end:%m-%d}") for it in ground.launched]
+    manager = ground_with()
+    backfill = manager.backfill("d", days("2013-01-01", 5)[::-1], batch=2, max_active_runs=1, config_json=BACKWARDS)
+    nothing_hangs(manager)
+    made = [(f"{it.run.interval_start:%m-%d}", f"{it.run.interval_end:%m-%d}") for it in manager.launched]
     assert made == [("01-04", "01-06"), ("01-02", "01-04"), ("01-01", "01-02")]
-    assert ground.states(backfill) == {s.SUCCESS: 5}
-    timeline(ground, "d")
+    assert manager.states(backfill) == {s.SUCCESS: 5}
+    timeline(manager, "d")
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_failed_batch_is_tried_again_in_halves_down_to_the_poisoned_day(order: int) -> None:
     """So one poisoned day doesn't hold up the month."""
-    ground = ground_with("2013-01-19")
+    manager = ground_with("2013-01-19")
     config = {"config_json": BACKWARDS} if order < 0 else {}
-    backfill = ground.backfill("d", days("2013-01-01", 32)[::order], batch=32, **config)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 31, s.FAILED: 1}
-    (bad,) = [item for item in ground.items(backfill) if item.state == s.FAILED]
+    backfill = manager.backfill("d", days("2013-01-01", 32)[::order], batch=32, **config)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 31, s.FAILED: 1}
+    (bad,) = [item for item in manager.items(backfill) if item.state == s.FAILED]
     assert (bad.logical_date, bad.reason) == (at("2013-01-19"), "failed: a")
-    assert ground.row(backfill).state == s.FAILED
-    assert len(ground.launched) == 1 + 2 * 5, "two runs for each halving, not one for each day"
+    assert manager.row(backfill).state == s.FAILED
+    assert len(manager.launched) == 1 + 2 * 5, "two runs for each halving, not one for each day"
     covered = [
         day
-        for run in timeline(ground, "d")
+        for run in timeline(manager, "d")
         if run.interval_start and run.interval_end and run.state == s.SUCCESS
         for day in range(run.interval_start.toordinal(), run.interval_end.toordinal())
     ]
@@ -133,174 +133,174 @@ def test_a_failed_batch_is_tried_again_in_halves_down_to_the_poisoned_day(order:
 
 
 def test_two_poisoned_days_are_both_found() -> None:
-    ground = ground_with("2013-01-03", "2013-01-14")
-    backfill = ground.backfill("d", days("2013-01-01", 16), batch=16)
-    nothing_hangs(ground)
-    assert [f"{item.logical_date:%d}" for item in ground.items(backfill) if item.state == s.FAILED] == ["03", "14"]
-    assert len(ground.launched) == 1 + 2 + 4 + 4 + 4
+    manager = ground_with("2013-01-03", "2013-01-14")
+    backfill = manager.backfill("d", days("2013-01-01", 16), batch=16)
+    nothing_hangs(manager)
+    assert [f"{item.logical_date:%d}" for item in manager.items(backfill) if item.state == s.FAILED] == ["03", "14"]
+    assert len(manager.launched) == 1 + 2 + 4 + 4 + 4
 
 
 def test_everything_poisoned_fails_each_day_by_itself() -> None:
-    ground = InMemoryManager(SPEC, script=lambda _: Failed("always"))
-    backfill = ground.backfill("d", days("2013-01-01", 8), batch=8)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.FAILED: 8}
-    assert len(ground.launched) == 15
+    manager = InMemoryManager(SPEC, script=lambda _: Failed("always"))
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=8)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.FAILED: 8}
+    assert len(manager.launched) == 15
 
 
 def test_retry_after_halving_runs_what_failed_and_nothing_else() -> None:
-    ground = ground_with("2013-01-03", "2013-01-04")
-    backfill = ground.backfill("d", days("2013-01-01", 8), batch=8)
-    nothing_hangs(ground)
-    before, ground.script = len(ground.launched), lambda _: Succeeded()
-    accepted(ground, "backfill.retry", backfill_id=backfill)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 8}
-    assert {f"{it.run.interval_start:%d}" for it in ground.launched[before:]} == {"03", "04"}
-    assert ground.row(backfill).state == s.SUCCESS
-    timeline(ground, "d")
+    manager = ground_with("2013-01-03", "2013-01-04")
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=8)
+    nothing_hangs(manager)
+    before, manager.script = len(manager.launched), lambda _: Succeeded()
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 8}
+    assert {f"{it.run.interval_start:%d}" for it in manager.launched[before:]} == {"03", "04"}
+    assert manager.row(backfill).state == s.SUCCESS
+    timeline(manager, "d")
 
 
 def test_stop_on_failure_counts_days_not_batches() -> None:
-    ground = ground_with("2013-01-02")
-    backfill = ground.backfill("d", days("2013-01-01", 16), batch=4, stop_on_failure=1, max_active_runs=1)
-    ground.drain()
-    assert (ground.row(backfill).state, ground.states(backfill)[s.FAILED]) == (s.PAUSED, 1)
-    accepted(ground, "backfill.unpause", backfill_id=backfill)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 15, s.FAILED: 1}
+    manager = ground_with("2013-01-02")
+    backfill = manager.backfill("d", days("2013-01-01", 16), batch=4, stop_on_failure=1, max_active_runs=1)
+    manager.drain()
+    assert (manager.row(backfill).state, manager.states(backfill)[s.FAILED]) == (s.PAUSED, 1)
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 15, s.FAILED: 1}
 
 
 def test_halves_keep_to_depends_on_past() -> None:
     spec = dag_spec("d", "a", batchable=True, each={"a": {"depends_on_past": True}})
-    ground = InMemoryManager(spec, script=poisoned("2013-01-05"))  # type: ignore[arg-type]
-    backfill = ground.backfill("d", days("2013-01-01", 8), batch=4)
-    nothing_hangs(ground)
-    assert ground.row(backfill).state == s.FAILED
-    assert ground.states(backfill) == {s.SUCCESS: 4, s.FAILED: 4}
-    ground.script = lambda _: Succeeded()
-    accepted(ground, "backfill.retry", backfill_id=backfill)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 8}
-    timeline(ground, "d")
+    manager = InMemoryManager(spec, script=poisoned("2013-01-05"))  # type: ignore[arg-type]
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=4)
+    nothing_hangs(manager)
+    assert manager.row(backfill).state == s.FAILED
+    assert manager.states(backfill) == {s.SUCCESS: 4, s.FAILED: 4}
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 8}
+    timeline(manager, "d")
 
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("tables", range(22))
 def test_a_crash_anywhere_in_a_batched_backfill_changes_nothing_in_what_comes_out(tables: int, order: int) -> None:
     """Between a run and its items too: the run is adopted."""
-    ground = ground_with("2013-01-06")
+    manager = ground_with("2013-01-06")
     config = {"config_json": BACKWARDS} if order < 0 else {}
-    backfill = ground.backfill("d", days("2013-01-01", 11)[::order], batch=4, max_active_runs=2, **config)
-    dies_after(ground, tables)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 10, s.FAILED: 1}
-    assert [item.logical_date for item in ground.items(backfill) if item.state == s.FAILED] == [at("2013-01-06")]
-    assert ground.row(backfill).started_at is not None
-    timeline(ground, "d")
+    backfill = manager.backfill("d", days("2013-01-01", 11)[::order], batch=4, max_active_runs=2, **config)
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 10, s.FAILED: 1}
+    assert [item.logical_date for item in manager.items(backfill) if item.state == s.FAILED] == [at("2013-01-06")]
+    assert manager.row(backfill).started_at is not None
+    timeline(manager, "d")
 
 
 @pytest.mark.parametrize("tables", range(4))
 def test_a_run_made_with_a_larger_batch_is_adopted_whole_though_the_batch_is_smaller_now(tables: int) -> None:
-    ground = InMemoryManager(SPEC, script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
-    dies_after(ground, tables)
-    ground.state.backfills[backfill].row  # noqa: B018  it is alive
-    ground.ask("backfill.set", backfill_id=backfill, changes={"batch": 2})
-    ground.script = lambda _: Succeeded()
-    nothing_hangs(ground)
-    for key in list(ground.running):
-        ground.finish(key, Succeeded())
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 8}
-    assert sum(run.items for run in timeline(ground, "d")) == 8
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
+    dies_after(manager, tables)
+    manager.state.backfills[backfill].row  # noqa: B018  it is alive
+    manager.ask("backfill.set", backfill_id=backfill, changes={"batch": 2})
+    manager.script = lambda _: Succeeded()
+    nothing_hangs(manager)
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 8}
+    assert sum(run.items for run in timeline(manager, "d")) == 8
 
 
 def test_a_batch_that_failed_and_is_cleared_while_its_halves_wait_takes_its_items_back() -> None:
-    ground = ground_with("2013-01-03")
-    backfill = ground.backfill("d", days("2013-01-01", 8), batch=8, max_active_runs=1)
-    ground.script = never
-    ground.drain()
-    accepted(ground, "backfill.pause", backfill_id=backfill)
-    ground.finish(key_of(ground, "01-01"), Failed("boom"))
-    ground.drain()
-    assert ground.states(backfill) == {s.PENDING: 8}
-    accepted(ground, "tasks.clear", **clear("d"))
-    accepted(ground, "backfill.unpause", backfill_id=backfill)
-    ground.script = lambda _: Succeeded()
-    ground.finish(key_of(ground, "01-01"), Succeeded())
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 8}
+    manager = ground_with("2013-01-03")
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=8, max_active_runs=1)
+    manager.script = never
+    manager.drain()
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "01-01"), Failed("boom"))
+    manager.drain()
+    assert manager.states(backfill) == {s.PENDING: 8}
+    accepted(manager, "tasks.clear", **clear("d"))
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "01-01"), Succeeded())
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 8}
 
 
 def test_two_backfills_at_once_the_one_that_comes_second_leaves_out_what_the_others_batch_has_done_meanwhile() -> None:
-    ground = InMemoryManager(SPEC, script=never)
-    ground.backfill("d", days("2013-01-01", 6), batch=6)
-    ground.drain()
-    other = ground.backfill("d", days("2013-01-03", 2), is_paused=True, state=s.PAUSED)
-    again = ground.backfill("d", days("2013-01-03", 2), is_paused=True, state=s.PAUSED, reprocess="completed")
-    live = ground.backfill("d", days("2013-01-05", 1), reprocess="completed")
-    ground.drain()
-    assert [item.reason for item in ground.items(live)] == ["in flight"]
-    ground.script = lambda _: Succeeded()
-    ground.finish(key_of(ground, "01-01"), Succeeded())
-    ground.drain()
-    accepted(ground, "backfill.unpause", backfill_id=other)
-    assert [item.reason for item in ground.items(other)] == ["already exists"] * 2
-    accepted(ground, "backfill.unpause", backfill_id=again)
-    nothing_hangs(ground)
-    assert ground.states(again) == {s.SUCCESS: 2}
+    manager = InMemoryManager(SPEC, script=never)
+    manager.backfill("d", days("2013-01-01", 6), batch=6)
+    manager.drain()
+    other = manager.backfill("d", days("2013-01-03", 2), is_paused=True, state=s.PAUSED)
+    again = manager.backfill("d", days("2013-01-03", 2), is_paused=True, state=s.PAUSED, reprocess="completed")
+    live = manager.backfill("d", days("2013-01-05", 1), reprocess="completed")
+    manager.drain()
+    assert [item.reason for item in manager.items(live)] == ["in flight"]
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "01-01"), Succeeded())
+    manager.drain()
+    accepted(manager, "backfill.unpause", backfill_id=other)
+    assert [item.reason for item in manager.items(other)] == ["already exists"] * 2
+    accepted(manager, "backfill.unpause", backfill_id=again)
+    nothing_hangs(manager)
+    assert manager.states(again) == {s.SUCCESS: 2}
 
 
 def test_more_items_than_are_held_at_once_are_batched_without_a_seam() -> None:
     n = 3 * WINDOW + 77
-    ground = ground_with()
-    backfill = ground.backfill("d", days("2013-01-01", n), batch=7, max_active_runs=3)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: n}
-    assert [run.items for run in ground.runs("d")] == [7] * (n // 7) + [n % 7]
+    manager = ground_with()
+    backfill = manager.backfill("d", days("2013-01-01", n), batch=7, max_active_runs=3)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: n}
+    assert [run.items for run in manager.runs("d")] == [7] * (n // 7) + [n % 7]
 
 
 def test_a_batch_larger_than_what_is_held_at_once_is_one_run() -> None:
-    ground = ground_with()
-    ground.backfill("d", days("2010-01-01", 4 * WINDOW), batch=2 * WINDOW)
-    nothing_hangs(ground)
-    assert [run.items for run in ground.runs("d")] == [2 * WINDOW] * 2
+    manager = ground_with()
+    manager.backfill("d", days("2010-01-01", 4 * WINDOW), batch=2 * WINDOW)
+    nothing_hangs(manager)
+    assert [run.items for run in manager.runs("d")] == [2 * WINDOW] * 2
 
 
 def test_the_halves_of_a_huge_batch_do_not_hang_when_the_batch_is_made_small_and_the_manager_dies() -> None:
     n = 4 * WINDOW + 300
-    ground = InMemoryManager(SPEC, script=never)
-    backfill = ground.backfill("d", days("2010-01-01", n), batch=4 * WINDOW, max_active_runs=1)
-    ground.drain()
-    ground.finish(key_of(ground, "2010"), Failed("boom"))
-    accepted(ground, "backfill.set", backfill_id=backfill, changes={"batch": 2})
-    ground.crash()
-    ground.script = lambda _: Succeeded()
-    nothing_hangs(ground)
-    for key in list(ground.running):
-        ground.finish(key, Succeeded())
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: n}
-    assert sum(run.items for run in timeline(ground, "d")) == n
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2010-01-01", n), batch=4 * WINDOW, max_active_runs=1)
+    manager.drain()
+    manager.finish(key_of(manager, "2010"), Failed("boom"))
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"batch": 2})
+    manager.crash()
+    manager.script = lambda _: Succeeded()
+    nothing_hangs(manager)
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: n}
+    assert sum(run.items for run in timeline(manager, "d")) == n
 
 
 def test_hours_of_a_day_that_changes_its_clocks_join_like_any_others() -> None:
     start = datetime(2024, 3, 31, tzinfo=at("2024-03-31").tzinfo)
     hours = [(start + timedelta(hours=n), start + timedelta(hours=n + 1)) for n in range(23)]
-    ground = InMemoryManager(dag_spec("d", "a", schedule="@hourly", timezone="Europe/Amsterdam", batchable=True))
-    ground.backfill("d", hours, batch=24)
-    nothing_hangs(ground)
-    assert [run.items for run in ground.runs("d")] == [23]
+    manager = InMemoryManager(dag_spec("d", "a", schedule="@hourly", timezone="Europe/Amsterdam", batchable=True))
+    manager.backfill("d", hours, batch=24)
+    nothing_hangs(manager)
+    assert [run.items for run in manager.runs("d")] == [23]
 
 
 def test_partition_keys_are_never_joined() -> None:
-    ground = InMemoryManager(SPEC)
-    backfill = ground.backfill("d", keys=["eu", "us", "asia"], batch=3)
-    nothing_hangs(ground)
-    assert [run.items for run in ground.runs("d")] == [1, 1, 1]
-    assert ground.states(backfill) == {s.SUCCESS: 3}
-    assert dates(ground.runs("d")) == []
+    manager = InMemoryManager(SPEC)
+    backfill = manager.backfill("d", keys=["eu", "us", "asia"], batch=3)
+    nothing_hangs(manager)
+    assert [run.items for run in manager.runs("d")] == [1, 1, 1]
+    assert manager.states(backfill) == {s.SUCCESS: 3}
+    assert dates(manager.runs("d")) == []
 
 
 @pytest.mark.parametrize("finish", [False, True])
@@ -308,47 +308,47 @@ def test_partition_keys_are_never_joined() -> None:
 def test_a_batch_that_fails_while_its_backfill_is_being_cancelled_is_not_tried_in_halves(
     ticks: int, finish: bool
 ) -> None:
-    ground = InMemoryManager(SPEC, script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
-    ground.drain()
-    ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=4, max_active_runs=1)
+    manager.drain()
+    manager.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
     if finish:
         for _ in range(ticks):
-            ground.tick()
-    ground.finish(key_of(ground, "01-01"), Failed("boom"))
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.FAILED: 4, s.CANCELLED: 4}
-    assert ground.row(backfill).state == s.CANCELLED
-    assert len(ground.launched) == 1
+            manager.tick()
+    manager.finish(key_of(manager, "01-01"), Failed("boom"))
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.FAILED: 4, s.CANCELLED: 4}
+    assert manager.row(backfill).state == s.CANCELLED
+    assert len(manager.launched) == 1
 
 
 def test_a_batch_that_takes_away_the_neighbour_of_another_backfills_dates_leaves_the_timeline_right() -> None:
-    ground = ground_with()
-    ground.backfill("d", days("2013-01-01", 6))
-    ground.drain()
-    waiting = ground.backfill("d", days("2013-01-02", 2), reprocess="completed", is_paused=True, state=s.PAUSED)
-    ground.drain()
-    ground.backfill("d", days("2013-01-03", 2), batch=2, reprocess="completed")
-    ground.drain()
-    accepted(ground, "backfill.unpause", backfill_id=waiting)
-    nothing_hangs(ground)
-    assert spans(ground) == [("01-01", 1), ("01-02", 1), ("01-03", 1), ("01-05", 1), ("01-06", 1)]
-    timeline(ground, "d")
+    manager = ground_with()
+    manager.backfill("d", days("2013-01-01", 6))
+    manager.drain()
+    waiting = manager.backfill("d", days("2013-01-02", 2), reprocess="completed", is_paused=True, state=s.PAUSED)
+    manager.drain()
+    manager.backfill("d", days("2013-01-03", 2), batch=2, reprocess="completed")
+    manager.drain()
+    accepted(manager, "backfill.unpause", backfill_id=waiting)
+    nothing_hangs(manager)
+    assert spans(manager) == [("01-01", 1), ("01-02", 1), ("01-03", 1), ("01-05", 1), ("01-06", 1)]
+    timeline(manager, "d")
 
 
 def test_days_that_fail_in_an_earlier_window_find_their_place_in_the_timeline() -> None:
     """Halves of a batch come back after what was held of the timeline has moved on."""
     n = 2 * WINDOW
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         SPEC, script=lambda it: None if "2013-01-01" in it.run.run_id and it.run.items > 1 else Succeeded()
     )
-    backfill = ground.backfill("d", days("2013-01-01", n), batch=4, max_active_runs=2)
-    ground.drain()
-    ground.finish(key_of(ground, "2013-01-01"), Failed("boom"))
+    backfill = manager.backfill("d", days("2013-01-01", n), batch=4, max_active_runs=2)
+    manager.drain()
+    manager.finish(key_of(manager, "2013-01-01"), Failed("boom"))
     for _ in range(5):
-        ground.tick()
-        for key in list(ground.running):
-            ground.finish(key, Failed("boom"))
-    nothing_hangs(ground)
-    assert ground.row(backfill).state in s.BACKFILL_FINISHED
-    timeline(ground, "d")
+        manager.tick()
+        for key in list(manager.running):
+            manager.finish(key, Failed("boom"))
+    nothing_hangs(manager)
+    assert manager.row(backfill).state in s.BACKFILL_FINISHED
+    timeline(manager, "d")

@@ -47,62 +47,62 @@ def goes_on(*task_ids: str, failing: tuple[str, ...] = ()) -> Callable[[TaskLaun
     return lambda launch: None if launch.task.task_id in task_ids else fails(*failing)(launch)
 
 
-def done(ground: InMemoryManager, n: int = 1, **fields: object) -> str:
-    backfill = ground.backfill("d", JANUARY[:n], **fields)
-    ground.drain()
+def done(manager: InMemoryManager, n: int = 1, **fields: object) -> str:
+    backfill = manager.backfill("d", JANUARY[:n], **fields)
+    manager.drain()
     return backfill
 
 
-def states_of(ground: InMemoryManager, run_id: str = FIRST) -> dict[str, str]:
-    return {ti.task_id: ti.state for ti in ground.store.read(TaskInstance) if ti.run_id == run_id}
+def states_of(manager: InMemoryManager, run_id: str = FIRST) -> dict[str, str]:
+    return {ti.task_id: ti.state for ti in manager.store.read(TaskInstance) if ti.run_id == run_id}
 
 
-def order(ground: InMemoryManager) -> list[str]:
-    return [launch.task.task_id for launch in ground.launched]
+def order(manager: InMemoryManager) -> list[str]:
+    return [launch.task.task_id for launch in manager.launched]
 
 
-def reported(ground: InMemoryManager) -> list[Ended]:
+def reported(manager: InMemoryManager) -> list[Ended]:
     """What the callbacks were given, in the order in which they started."""
-    return [launch.ended for launch in ground.launched if launch.ended is not None]
+    return [launch.ended for launch in manager.launched if launch.ended is not None]
 
 
 # -- who is called ----------------------------------------------------------------------------------------------------
 
 
 def test_a_task_that_succeeds_calls_on_success_and_has_nothing_to_tell_on_failure() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A))
-    backfill = done(ground)
-    assert states_of(ground) == {
+    manager = InMemoryManager(chain(*ALL_OF_A))
+    backfill = done(manager)
+    assert states_of(manager) == {
         "a": s.SUCCESS, "b": s.SUCCESS, "a.on_success": s.SUCCESS, "a.on_failure": s.SKIPPED
     }  # fmt: skip
-    assert task_of(ground, FIRST, "a.on_failure").error == "nothing to report"
-    assert reported(ground) == [Ended("a", s.SUCCESS)]
-    assert ground.states(backfill) == {s.SUCCESS: 1}
+    assert task_of(manager, FIRST, "a.on_failure").error == "nothing to report"
+    assert reported(manager) == [Ended("a", s.SUCCESS)]
+    assert manager.states(backfill) == {s.SUCCESS: 1}
 
 
 def test_a_task_calls_on_failure_after_its_last_try_and_at_once() -> None:
     """While other tasks of the run go on."""
     spec = dag_spec("d", "a", "slow", callbacks=ALL_OF_A, each={"a": {"retries": 2}})
-    ground = InMemoryManager(spec, script=goes_on("slow", failing=("a",)))
-    done(ground)
-    assert order(ground) == ["a", "slow", "a", "a", "a.on_failure"]
-    assert reported(ground) == [Ended("a", s.FAILED, "boom")]
-    ground.finish(key_of(ground, FIRST, "slow"), Succeeded())
-    nothing_hangs(ground)
-    assert states_of(ground)["a.on_success"] == s.SKIPPED
+    manager = InMemoryManager(spec, script=goes_on("slow", failing=("a",)))
+    done(manager)
+    assert order(manager) == ["a", "slow", "a", "a", "a.on_failure"]
+    assert reported(manager) == [Ended("a", s.FAILED, "boom")]
+    manager.finish(key_of(manager, FIRST, "slow"), Succeeded())
+    nothing_hangs(manager)
+    assert states_of(manager)["a.on_success"] == s.SKIPPED
 
 
 @pytest.mark.parametrize(("outcome", "b"), [(Failed("boom"), s.UPSTREAM_FAILED), (Skipped("no data"), s.SKIPPED)])
 def test_what_was_skipped_or_could_not_start_calls_nobody(outcome: Outcome, b: str) -> None:
-    ground = InMemoryManager(chain("b.on_success", "b.on_failure"), script=lambda _: outcome)
-    done(ground)
-    assert states_of(ground) == {
+    manager = InMemoryManager(chain("b.on_success", "b.on_failure"), script=lambda _: outcome)
+    done(manager)
+    assert states_of(manager) == {
         "a": outcome_state(outcome),
         "b": b,
         "b.on_success": s.SKIPPED,
         "b.on_failure": s.SKIPPED,
     }
-    assert order(ground) == ["a"]
+    assert order(manager) == ["a"]
 
 
 def outcome_state(outcome: Outcome) -> str:
@@ -119,24 +119,24 @@ def outcome_state(outcome: Outcome) -> str:
 def test_the_run_calls_when_all_its_tasks_and_their_callbacks_have_finished(
     failing: tuple[str, ...], called: str, ended: Ended
 ) -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=goes_on(*ALL_OF_A, failing=failing))
-    done(ground)
-    assert called not in order(ground), "a callback of a task goes on"
-    ground.finish(key_of(ground, FIRST, f"a.{called}"), Succeeded())
-    nothing_hangs(ground)
-    assert order(ground)[-1] == called
-    assert reported(ground)[-1] == ended
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=goes_on(*ALL_OF_A, failing=failing))
+    done(manager)
+    assert called not in order(manager), "a callback of a task goes on"
+    manager.finish(key_of(manager, FIRST, f"a.{called}"), Succeeded())
+    nothing_hangs(manager)
+    assert order(manager)[-1] == called
+    assert reported(manager)[-1] == ended
 
 
 def test_a_run_ends_after_its_callbacks() -> None:
-    ground = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_success"))
-    backfill = done(ground)
-    assert [run.state for run in ground.runs("d")] == [s.RUNNING]
-    assert ground.states(backfill) == {s.RUNNING: 1}
-    ground.finish(key_of(ground, FIRST), Succeeded())
-    nothing_hangs(ground)
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
-    assert ground.row(backfill).state == s.SUCCESS
+    manager = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_success"))
+    backfill = done(manager)
+    assert [run.state for run in manager.runs("d")] == [s.RUNNING]
+    assert manager.states(backfill) == {s.RUNNING: 1}
+    manager.finish(key_of(manager, FIRST), Succeeded())
+    nothing_hangs(manager)
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
+    assert manager.row(backfill).state == s.SUCCESS
 
 
 # -- they decide nothing ----------------------------------------------------------------------------------------------
@@ -145,12 +145,12 @@ def test_a_run_ends_after_its_callbacks() -> None:
 def test_a_callback_that_fails_changes_nothing_of_the_run_and_the_log_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails(*ALL_OF_A, *OF_THE_RUN))
-    backfill = done(ground)
-    assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.SUCCESS, None)]
-    assert ground.row(backfill).state == s.SUCCESS
-    assert reported(ground)[-1] == Ended(None, s.SUCCESS), "the run is not message of it"
-    assert (task_of(ground, FIRST, "a.on_success").state, task_of(ground, FIRST, "a.on_success").error) == (
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails(*ALL_OF_A, *OF_THE_RUN))
+    backfill = done(manager)
+    assert [(run.state, run.reason) for run in manager.runs("d")] == [(s.SUCCESS, None)]
+    assert manager.row(backfill).state == s.SUCCESS
+    assert reported(manager)[-1] == Ended(None, s.SUCCESS), "the run is not message of it"
+    assert (task_of(manager, FIRST, "a.on_success").state, task_of(manager, FIRST, "a.on_success").error) == (
         s.FAILED,
         "boom",
     )
@@ -159,41 +159,41 @@ def test_a_callback_that_fails_changes_nothing_of_the_run_and_the_log_says_so(
 
 
 def test_a_callback_that_fails_is_not_the_reason_of_a_run_that_failed() -> None:
-    ground = InMemoryManager(chain("a.on_failure"), script=fails("a", "a.on_failure"))
-    done(ground)
-    assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.FAILED, "failed: a")]
+    manager = InMemoryManager(chain("a.on_failure"), script=fails("a", "a.on_failure"))
+    done(manager)
+    assert [(run.state, run.reason) for run in manager.runs("d")] == [(s.FAILED, "failed: a")]
 
 
 def test_a_callback_has_tries_and_a_state_like_any_task() -> None:
     spec = chain("a.on_success", each={"a.on_success": {"retries": 1}})
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         spec, script=lambda launch: Failed("boom") if launch.ended and not launch.ti.failures else Succeeded()
     )
-    done(ground)
-    assert (task_of(ground, FIRST, "a.on_success").state, task_of(ground, FIRST, "a.on_success").try_number) == (
+    done(manager)
+    assert (task_of(manager, FIRST, "a.on_success").state, task_of(manager, FIRST, "a.on_success").try_number) == (
         s.SUCCESS,
         2,
     )
-    tries = [(row.try_number, row.state) for row in ground.store.read(TaskTry) if row.task_id == "a.on_success"]
+    tries = [(row.try_number, row.state) for row in manager.store.read(TaskTry) if row.task_id == "a.on_success"]
     assert sorted(tries) == [(1, s.FAILED), (2, s.SUCCESS)]
 
 
 def test_a_task_that_depends_on_the_past_does_not_wait_for_callbacks() -> None:
     spec = chain(*ALL_OF_A, each={"a": {"depends_on_past": True}})
-    ground = InMemoryManager(spec, script=goes_on("a.on_success"))
-    done(ground, 2, max_active_runs=2)
-    assert states_of(ground, SECOND)["a"] == s.SUCCESS
+    manager = InMemoryManager(spec, script=goes_on("a.on_success"))
+    done(manager, 2, max_active_runs=2)
+    assert states_of(manager, SECOND)["a"] == s.SUCCESS
 
 
 def test_callbacks_run_in_the_pool_of_the_run_with_its_version_and_settings() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         chain("a.on_success", "on_success"), scheduled=True, clock=FakeClock(JANUARY[0][0].replace(tzinfo=UTC))
     )
-    backfill = ground.backfill("d", JANUARY[:1], overrides_json=json.dumps({"on_success.timeout": 7, "timeout": 5}))
-    ground.add_dag(chain("a.on_success", "on_success", tags=("another version",)))
-    play(ground, "2013-01-02 00:00")
-    assert ground.row(backfill).state == s.SUCCESS
-    calls = [launch for launch in ground.launched if launch.ended]
+    backfill = manager.backfill("d", JANUARY[:1], overrides_json=json.dumps({"on_success.timeout": 7, "timeout": 5}))
+    manager.add_dag(chain("a.on_success", "on_success", tags=("another version",)))
+    play(manager, "2013-01-02 00:00")
+    assert manager.row(backfill).state == s.SUCCESS
+    calls = [launch for launch in manager.launched if launch.ended]
     of_backfill = [launch for launch in calls if launch.run.run_type == s.BACKFILL_RUN]
     assert {(launch.pool, launch.version.version) for launch in of_backfill} == {("backfill", 1)}
     assert [launch.timeout_s for launch in of_backfill] == [None, 7], "only by its own id"
@@ -202,19 +202,19 @@ def test_callbacks_run_in_the_pool_of_the_run_with_its_version_and_settings() ->
 
 
 def test_a_run_that_tells_takes_no_more_room_than_its_pool_has() -> None:
-    ground = InMemoryManager(chain("on_success", max_active_tasks=1), script=goes_on("on_success"))
-    done(ground, 2, max_active_runs=2)
-    assert len(ground.running) == 1
+    manager = InMemoryManager(chain("on_success", max_active_tasks=1), script=goes_on("on_success"))
+    done(manager, 2, max_active_runs=2)
+    assert len(manager.running) == 1
 
 
 # -- which of them go with a run --------------------------------------------------------------------------------------
 
 
 def test_a_callback_goes_with_its_task_whatever_the_expression_says() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, "b.on_success", "on_success"))
-    done(ground, tasks="^b$", with_upstream=False)
-    assert order(ground) == ["b", "b.on_success", "on_success"]
-    assert {states_of(ground)[task_id] for task_id in ("a", *ALL_OF_A)} == {s.SKIPPED}
+    manager = InMemoryManager(chain(*ALL_OF_A, "b.on_success", "on_success"))
+    done(manager, tasks="^b$", with_upstream=False)
+    assert order(manager) == ["b", "b.on_success", "on_success"]
+    assert {states_of(manager)[task_id] for task_id in ("a", *ALL_OF_A)} == {s.SKIPPED}
 
 
 def test_an_expression_that_is_found_in_a_callbacks_id_only_chooses_nothing() -> None:
@@ -224,19 +224,19 @@ def test_an_expression_that_is_found_in_a_callbacks_id_only_chooses_nothing() ->
 
 
 def test_a_backfill_that_only_marks_success_calls_nobody() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN))
-    backfill = done(ground, mark_success=True)
-    assert ground.row(backfill).state == s.SUCCESS
-    assert not ground.launched
-    assert {states_of(ground)[task_id] for task_id in (*ALL_OF_A, *OF_THE_RUN)} == {s.SKIPPED}
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN))
+    backfill = done(manager, mark_success=True)
+    assert manager.row(backfill).state == s.SUCCESS
+    assert not manager.launched
+    assert {states_of(manager)[task_id] for task_id in (*ALL_OF_A, *OF_THE_RUN)} == {s.SKIPPED}
 
 
 def test_a_task_run_by_hand_calls_nobody_and_a_callback_can_not_be_run_by_hand() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN))
-    accepted(ground, "task.run", dag_id="d", task_id="a", logical_date="2013-01-01T00:00:00Z")
-    assert order(ground) == ["a"]
-    assert [ti.task_id for ti in ground.tasks("d")] == ["a"]
-    why = refused(ground, "task.run", dag_id="d", task_id="a.on_failure", logical_date="2013-01-01T00:00:00Z")
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN))
+    accepted(manager, "task.run", dag_id="d", task_id="a", logical_date="2013-01-01T00:00:00Z")
+    assert order(manager) == ["a"]
+    assert [ti.task_id for ti in manager.tasks("d")] == ["a"]
+    why = refused(manager, "task.run", dag_id="d", task_id="a.on_failure", logical_date="2013-01-01T00:00:00Z")
     assert "a.on_failure is a callback" in why and "clear this task" in why
 
 
@@ -246,245 +246,245 @@ def test_a_task_run_by_hand_calls_nobody_and_a_callback_can_not_be_run_by_hand()
 def deadlocked() -> tuple[InMemoryManager, str]:
     """The first day fails, so the second can never start: it waits for its past."""
     spec = chain("b.on_failure", *OF_THE_RUN, each={"a": {"depends_on_past": True}}, batchable=True)
-    ground = InMemoryManager(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
-    return ground, done(ground, 5, max_active_runs=1)
+    manager = InMemoryManager(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
+    return manager, done(manager, 5, max_active_runs=1)
 
 
 def test_a_deadlocked_run_calls_on_failure_and_says_what_blocks() -> None:
-    ground, backfill = deadlocked()
-    nothing_hangs(ground)
-    _, second = ground.runs("d")
+    manager, backfill = deadlocked()
+    nothing_hangs(manager)
+    _, second = manager.runs("d")
     assert (second.state, second.started_at) == (s.FAILED, None)
     assert second.reason is not None and second.reason.startswith("deadlock: task 'a' of run")
-    assert reported(ground)[-1] == Ended(None, s.FAILED, second.reason)
-    assert ground.row(backfill).reason == second.reason
-    assert ground.states(backfill) == {s.FAILED: 5}, "the others would meet the same"
+    assert reported(manager)[-1] == Ended(None, s.FAILED, second.reason)
+    assert manager.row(backfill).reason == second.reason
+    assert manager.states(backfill) == {s.FAILED: 5}, "the others would meet the same"
 
 
 def test_a_batch_that_never_began_is_not_halved_because_it_told_of_it() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         chain("on_failure", each={"a": {"depends_on_past": True}}, batchable=True), script=fails("a")
     )
-    done(ground, 1)
-    backfill = ground.backfill("d", JANUARY[1:3], batch=2, ignore_first_depends_on_past=False)
-    ground.drain()
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.FAILED: 2}
-    batch = ground.runs("d")[1]
+    done(manager, 1)
+    backfill = manager.backfill("d", JANUARY[1:3], batch=2, ignore_first_depends_on_past=False)
+    manager.drain()
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.FAILED: 2}
+    batch = manager.runs("d")[1]
     assert (batch.items, batch.state, batch.started_at) == (2, s.FAILED, None)
-    assert order(ground) == ["a", "on_failure", "on_failure"]
-    accepted(ground, "tasks.clear", **clear("d", run_ids=[batch.run_id], tasks="on_failure"))
-    nothing_hangs(ground)
-    assert order(ground) == ["a", "on_failure", "on_failure", "on_failure"]
-    assert ground.states(backfill) == {s.FAILED: 2}, "nor because it was called again"
+    assert order(manager) == ["a", "on_failure", "on_failure"]
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[batch.run_id], tasks="on_failure"))
+    nothing_hangs(manager)
+    assert order(manager) == ["a", "on_failure", "on_failure", "on_failure"]
+    assert manager.states(backfill) == {s.FAILED: 2}, "nor because it was called again"
 
 
 # -- cancel and mark --------------------------------------------------------------------------------------------------
 
 
 def test_a_cancelled_run_calls_nobody() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
-    backfill = done(ground)
-    accepted(ground, "run.cancel", dag_id="d", run_id=FIRST)
-    nothing_hangs(ground)
-    assert set(states_of(ground).values()) == {s.CANCELLED}
-    assert ground.row(backfill).state == s.FAILED
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
+    backfill = done(manager)
+    accepted(manager, "run.cancel", dag_id="d", run_id=FIRST)
+    nothing_hangs(manager)
+    assert set(states_of(manager).values()) == {s.CANCELLED}
+    assert manager.row(backfill).state == s.FAILED
 
 
 def test_a_cancelled_backfill_stops_its_callbacks_and_a_run_that_had_done_its_work_keeps_its_state() -> None:
-    ground = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
-    backfill = done(ground)
-    accepted(ground, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
-    nothing_hangs(ground)
-    assert states_of(ground) == {"a": s.SUCCESS, "b": s.SUCCESS, "on_success": s.CANCELLED}
-    assert ground.states(backfill) == {s.SUCCESS: 1}
+    manager = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
+    backfill = done(manager)
+    accepted(manager, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    nothing_hangs(manager)
+    assert states_of(manager) == {"a": s.SUCCESS, "b": s.SUCCESS, "on_success": s.CANCELLED}
+    assert manager.states(backfill) == {s.SUCCESS: 1}
 
 
 def test_a_cancelled_run_of_which_only_a_callback_is_left_is_told_of_as_what_it_is() -> None:
-    ground = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
-    done(ground)
-    answer = accepted(ground, "run.cancel", dag_id="d", run_id=FIRST)
+    manager = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
+    done(manager)
+    answer = accepted(manager, "run.cancel", dag_id="d", run_id=FIRST)
     assert answer.message == f"the tasks of run {FIRST} had finished; its callbacks are cancelled"
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 @pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
 def test_a_run_that_a_person_marks_calls_nobody(state: str) -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
-    done(ground)
-    accepted(ground, "run.mark", dag_id="d", run_id=FIRST, state=state)
-    nothing_hangs(ground)
-    assert order(ground) == ["a"]
-    states = states_of(ground)
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=never)
+    done(manager)
+    accepted(manager, "run.mark", dag_id="d", run_id=FIRST, state=state)
+    nothing_hangs(manager)
+    assert order(manager) == ["a"]
+    states = states_of(manager)
     assert {states[task_id] for task_id in (*ALL_OF_A, *OF_THE_RUN)} == {s.SKIPPED}
-    assert [run.state for run in ground.runs("d")] == [state]
+    assert [run.state for run in manager.runs("d")] == [state]
 
 
 def test_marking_a_run_stops_the_callback_that_is_under_way_and_a_failed_one_marks_nothing() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         chain("a.on_success", "on_success"), script=goes_on("on_success", failing=("a.on_success",))
     )
-    done(ground)
-    accepted(ground, "run.mark", dag_id="d", run_id=FIRST, state=s.FAILED)
-    nothing_hangs(ground)
-    assert states_of(ground) == {
+    done(manager)
+    accepted(manager, "run.mark", dag_id="d", run_id=FIRST, state=s.FAILED)
+    nothing_hangs(manager)
+    assert states_of(manager) == {
         "a": s.SUCCESS, "b": s.FAILED, "a.on_success": s.FAILED, "on_success": s.CANCELLED
     }  # fmt: skip
-    assert [run.state for run in ground.runs("d")] == [s.FAILED]
+    assert [run.state for run in manager.runs("d")] == [s.FAILED]
 
 
 @pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
 def test_a_task_that_a_person_marks_calls_nobody_but_the_run_tells_how_it_ended(state: str) -> None:
     spec = dag_spec("d", "a", "b", callbacks=(*ALL_OF_A, *OF_THE_RUN))
-    ground = InMemoryManager(spec, script=goes_on("a", "b"))
-    done(ground)
-    accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=state)
-    assert {states_of(ground)[task_id] for task_id in ALL_OF_A} == {s.SKIPPED}
-    ground.finish(key_of(ground, FIRST, "b"), Succeeded())
-    nothing_hangs(ground)
-    assert [ended.state for ended in reported(ground)] == [state]
+    manager = InMemoryManager(spec, script=goes_on("a", "b"))
+    done(manager)
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=state)
+    assert {states_of(manager)[task_id] for task_id in ALL_OF_A} == {s.SKIPPED}
+    manager.finish(key_of(manager, FIRST, "b"), Succeeded())
+    nothing_hangs(manager)
+    assert [ended.state for ended in reported(manager)] == [state]
 
 
 def test_a_marked_task_that_lets_others_run_has_the_run_tell_anew() -> None:
-    ground = InMemoryManager(chain("a.on_failure", "b.on_success", *OF_THE_RUN), script=fails("a"))
-    done(ground)
-    assert order(ground) == ["a", "a.on_failure", "on_failure"]
-    ground.launched.clear()
-    accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
-    nothing_hangs(ground)
-    assert order(ground) == ["b", "b.on_success", "on_success"]
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
-    assert states_of(ground)["a.on_failure"] == s.SUCCESS, "its outcome was real"
+    manager = InMemoryManager(chain("a.on_failure", "b.on_success", *OF_THE_RUN), script=fails("a"))
+    done(manager)
+    assert order(manager) == ["a", "a.on_failure", "on_failure"]
+    manager.launched.clear()
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
+    nothing_hangs(manager)
+    assert order(manager) == ["b", "b.on_success", "on_success"]
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
+    assert states_of(manager)["a.on_failure"] == s.SUCCESS, "its outcome was real"
 
 
 def test_a_marked_task_of_a_run_that_tells_waits_for_it_to_stop_and_has_it_told_anew() -> None:
-    ground = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
-    done(ground)
-    ground.script = fails()
-    accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
-    nothing_hangs(ground)
-    assert order(ground) == ["a", "on_failure", "b", "on_success"]
-    assert states_of(ground)["on_failure"] == s.SKIPPED
+    manager = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
+    done(manager)
+    manager.script = fails()
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
+    nothing_hangs(manager)
+    assert order(manager) == ["a", "on_failure", "b", "on_success"]
+    assert states_of(manager)["on_failure"] == s.SKIPPED
 
 
 def test_a_callback_that_waits_for_its_next_try_is_not_called_after_a_mark() -> None:
     spec = dag_spec("d", "a", callbacks=OF_THE_RUN, each={"on_failure": {"retries": 1}})
-    ground = InMemoryManager(spec, script=fails("a", "on_failure"))
-    ground.backfill("d", JANUARY[:1])
-    while states_of(ground).get("on_failure") != s.UP_FOR_RETRY:
-        ground.tick()
-    accepted(ground, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
-    nothing_hangs(ground)
-    assert order(ground) == ["a", "on_failure"]
-    assert states_of(ground)["on_failure"] == s.SKIPPED
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+    manager = InMemoryManager(spec, script=fails("a", "on_failure"))
+    manager.backfill("d", JANUARY[:1])
+    while states_of(manager).get("on_failure") != s.UP_FOR_RETRY:
+        manager.tick()
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
+    nothing_hangs(manager)
+    assert order(manager) == ["a", "on_failure"]
+    assert states_of(manager)["on_failure"] == s.SKIPPED
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 # -- clear, retry, new versions ---------------------------------------------------------------------------------------
 
 
 def test_what_is_cleared_calls_back_again_with_the_new_outcome() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
-    done(ground)
-    ground.launched.clear()
-    ground.script = fails()
-    answer = accepted(ground, "tasks.clear", **clear("d", only_failed=True))
-    nothing_hangs(ground)
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+    done(manager)
+    manager.launched.clear()
+    manager.script = fails()
+    answer = accepted(manager, "tasks.clear", **clear("d", only_failed=True))
+    nothing_hangs(manager)
     assert "6 tasks in 1 run" in answer.message
-    assert order(ground) == ["a", "b", "a.on_success", "on_success"]
-    assert reported(ground) == [Ended("a", s.SUCCESS), Ended(None, s.SUCCESS)]
-    assert [states_of(ground)[task_id] for task_id in ("a.on_failure", "on_failure")] == [s.SKIPPED] * 2
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+    assert order(manager) == ["a", "b", "a.on_success", "on_success"]
+    assert reported(manager) == [Ended("a", s.SUCCESS), Ended(None, s.SUCCESS)]
+    assert [states_of(manager)[task_id] for task_id in ("a.on_failure", "on_failure")] == [s.SKIPPED] * 2
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 def test_a_cleared_task_has_its_own_callbacks_and_those_of_the_run_called_and_no_others() -> None:
-    ground = InMemoryManager(chain("a.on_success", "b.on_success", "on_success"))
-    done(ground)
-    ground.launched.clear()
-    accepted(ground, "tasks.clear", **clear("d", tasks="^b"))
-    nothing_hangs(ground)
-    assert order(ground) == ["b", "b.on_success", "on_success"]
+    manager = InMemoryManager(chain("a.on_success", "b.on_success", "on_success"))
+    done(manager)
+    manager.launched.clear()
+    accepted(manager, "tasks.clear", **clear("d", tasks="^b"))
+    nothing_hangs(manager)
+    assert order(manager) == ["b", "b.on_success", "on_success"]
 
 
 @pytest.mark.parametrize("named", ["a.on_failure", r"^a\.on_failure$"])
 def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str) -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A, "on_failure"), script=fails("a", "a.on_failure"))
-    backfill = done(ground)
-    ground.launched.clear()
-    ground.script = fails()
-    accepted(ground, "tasks.clear", **clear("d", tasks=named))
-    nothing_hangs(ground)
-    assert order(ground) == ["a.on_failure"]
-    assert reported(ground) == [Ended("a", s.FAILED, "boom")]
-    assert [(run.state, run.reason) for run in ground.runs("d")] == [(s.FAILED, "failed: a")]
-    assert ground.row(backfill).state == s.FAILED
+    manager = InMemoryManager(chain(*ALL_OF_A, "on_failure"), script=fails("a", "a.on_failure"))
+    backfill = done(manager)
+    manager.launched.clear()
+    manager.script = fails()
+    accepted(manager, "tasks.clear", **clear("d", tasks=named))
+    nothing_hangs(manager)
+    assert order(manager) == ["a.on_failure"]
+    assert reported(manager) == [Ended("a", s.FAILED, "boom")]
+    assert [(run.state, run.reason) for run in manager.runs("d")] == [(s.FAILED, "failed: a")]
+    assert manager.row(backfill).state == s.FAILED
 
 
 def test_a_callback_of_the_run_that_waits_for_a_slot_is_told_the_same_when_one_of_a_task_is_cleared() -> None:
     spec = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"), each={"on_failure": {"max_active_tis": 1}})
-    ground = InMemoryManager(spec, script=goes_on("on_failure", failing=("a",)))
-    done(ground, 2, max_active_runs=2)
-    (waiting,) = [ti for ti in ground.tasks("d", "on_failure") if ti.state == s.SCHEDULED]
-    accepted(ground, "tasks.clear", **clear("d", run_ids=[waiting.run_id], tasks="a.on_failure"))
-    ground.script = fails()
-    ground.finish(next(iter(ground.running)), Succeeded())
-    nothing_hangs(ground)
-    of_run = [launch.ended for launch in ground.launched if launch.task.task_id == "on_failure"]
+    manager = InMemoryManager(spec, script=goes_on("on_failure", failing=("a",)))
+    done(manager, 2, max_active_runs=2)
+    (waiting,) = [ti for ti in manager.tasks("d", "on_failure") if ti.state == s.SCHEDULED]
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[waiting.run_id], tasks="a.on_failure"))
+    manager.script = fails()
+    manager.finish(next(iter(manager.running)), Succeeded())
+    nothing_hangs(manager)
+    of_run = [launch.ended for launch in manager.launched if launch.task.task_id == "on_failure"]
     assert of_run == [Ended(None, s.FAILED, "failed: a")] * 2
 
 
 def test_a_callback_under_way_is_stopped_before_its_task_is_cleared() -> None:
-    ground = Stubborn(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
-    done(ground)
-    ground.ask("tasks.clear", **clear("d", tasks="a", downstream=True))
-    ground.drain()
-    assert order(ground) == ["a", "on_failure"], "it has not stopped yet"
-    ground.script = fails()
-    ground.give_in(FIRST)
-    nothing_hangs(ground)
-    assert order(ground) == ["a", "on_failure", "a", "b", "on_success"]
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+    manager = Stubborn(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
+    done(manager)
+    manager.ask("tasks.clear", **clear("d", tasks="a", downstream=True))
+    manager.drain()
+    assert order(manager) == ["a", "on_failure"], "it has not stopped yet"
+    manager.script = fails()
+    manager.give_in(FIRST)
+    nothing_hangs(manager)
+    assert order(manager) == ["a", "on_failure", "a", "b", "on_success"]
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 def test_a_task_stopped_to_be_cleared_calls_back_when_it_has_run() -> None:
     """While the other one is being stopped, too, its callbacks have nothing to tell; then they do."""
     spec = dag_spec("d", "a", "b", callbacks=(*ALL_OF_A, "b.on_success", "on_success"))
-    ground = Stubborn(spec, script=never)
-    done(ground)
-    ground.ask("tasks.clear", **clear("d"))
-    ground.drain()
-    ground.script = fails()
+    manager = Stubborn(spec, script=never)
+    done(manager)
+    manager.ask("tasks.clear", **clear("d"))
+    manager.drain()
+    manager.script = fails()
     for task_id in ("a", "b"):
-        super(Stubborn, ground).finish(key_of(ground, FIRST, task_id), Failed("asked to stop"))
-        ground.drain()
-    nothing_hangs(ground)
-    assert sorted(order(ground)[-5:]) == ["a", "a.on_success", "b", "b.on_success", "on_success"]
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+        super(Stubborn, manager).finish(key_of(manager, FIRST, task_id), Failed("asked to stop"))
+        manager.drain()
+    nothing_hangs(manager)
+    assert sorted(order(manager)[-5:]) == ["a", "a.on_success", "b", "b.on_success", "on_success"]
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 def test_a_retry_of_a_backfill_calls_back_for_what_failed() -> None:
-    ground = InMemoryManager(chain(*OF_THE_RUN), script=fails("a"))
-    backfill = done(ground)
-    ground.script = fails()
-    accepted(ground, "backfill.retry", backfill_id=backfill)
-    nothing_hangs(ground)
-    assert [ended.state for ended in reported(ground)] == [s.FAILED, s.SUCCESS]
+    manager = InMemoryManager(chain(*OF_THE_RUN), script=fails("a"))
+    backfill = done(manager)
+    manager.script = fails()
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert [ended.state for ended in reported(manager)] == [s.FAILED, s.SUCCESS]
 
 
 def test_a_run_moved_to_a_version_without_its_callbacks_loses_them_and_one_with_more_gains_them() -> None:
-    ground = InMemoryManager(chain(*ALL_OF_A))
-    done(ground)
-    ground.add_dag(chain("a.on_success", "on_success"))
-    ground.launched.clear()
-    accepted(ground, "tasks.clear", **clear("d", latest_version=True))
-    nothing_hangs(ground)
-    assert order(ground) == ["a", "b", "a.on_success", "on_success"]
-    assert states_of(ground)["a.on_failure"] == s.REMOVED
+    manager = InMemoryManager(chain(*ALL_OF_A))
+    done(manager)
+    manager.add_dag(chain("a.on_success", "on_success"))
+    manager.launched.clear()
+    accepted(manager, "tasks.clear", **clear("d", latest_version=True))
+    nothing_hangs(manager)
+    assert order(manager) == ["a", "b", "a.on_success", "on_success"]
+    assert states_of(manager)["a.on_failure"] == s.REMOVED
 
 
 def test_a_version_stored_before_there_were_callbacks_can_be_read() -> None:
-    ground = InMemoryManager(chain())
-    (version,) = ground.store.read(DagVersion)
+    manager = InMemoryManager(chain())
+    (version,) = manager.store.read(DagVersion)
     assert "calls_back" not in version.definition_json and "watches" not in version.definition_json
     assert DagSpec.from_json(version.definition_json) == chain()
     assert DagSpec.from_json(chain(*ALL_OF_A, *OF_THE_RUN).to_json()) == chain(*ALL_OF_A, *OF_THE_RUN)
@@ -494,62 +494,62 @@ def test_a_version_stored_before_there_were_callbacks_can_be_read() -> None:
 
 
 def test_a_callback_that_the_managers_end_broke_off_tells_again_and_costs_no_try() -> None:
-    ground = InMemoryManager(chain("on_failure"), script=goes_on("on_failure", failing=("a",)))
-    backfill = done(ground)
-    ground.script = fails()
-    ground.crash()
-    nothing_hangs(ground)
-    assert order(ground) == ["a", "on_failure", "on_failure"], "at least once; its task is not run again"
-    assert reported(ground) == [Ended(None, s.FAILED, "failed: a")] * 2
-    ti = task_of(ground, FIRST, "on_failure")
+    manager = InMemoryManager(chain("on_failure"), script=goes_on("on_failure", failing=("a",)))
+    backfill = done(manager)
+    manager.script = fails()
+    manager.crash()
+    nothing_hangs(manager)
+    assert order(manager) == ["a", "on_failure", "on_failure"], "at least once; its task is not run again"
+    assert reported(manager) == [Ended(None, s.FAILED, "failed: a")] * 2
+    ti = task_of(manager, FIRST, "on_failure")
     assert (ti.state, ti.try_number, ti.launch) == (s.SUCCESS, 1, 2)
-    assert ground.row(backfill).state == s.FAILED
+    assert manager.row(backfill).state == s.FAILED
 
 
 def a_failure() -> InMemoryManager:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
-    ground.backfill("d", JANUARY[:2], max_active_runs=2)
-    return ground
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+    manager.backfill("d", JANUARY[:2], max_active_runs=2)
+    return manager
 
 
 def a_deadlock() -> InMemoryManager:
     spec = chain("on_failure", each={"a": {"depends_on_past": True}})
-    ground = InMemoryManager(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
-    ground.backfill("d", JANUARY[:3])
-    return ground
+    manager = InMemoryManager(spec, script=lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded())
+    manager.backfill("d", JANUARY[:3])
+    return manager
 
 
 def a_clear() -> InMemoryManager:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
-    done(ground)
-    ground.script = fails()
-    ground.ask("tasks.clear", **clear("d", only_failed=True))
-    return ground
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+    done(manager)
+    manager.script = fails()
+    manager.ask("tasks.clear", **clear("d", only_failed=True))
+    return manager
 
 
 def a_mark() -> InMemoryManager:
-    ground = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
-    done(ground)
-    ground.script = fails()
-    ground.ask("task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
-    return ground
+    manager = InMemoryManager(chain(*ALL_OF_A, *OF_THE_RUN), script=fails("a"))
+    done(manager)
+    manager.script = fails()
+    manager.ask("task.mark", dag_id="d", run_id=FIRST, task_id="a", state=s.SUCCESS)
+    return manager
 
 
 @pytest.mark.parametrize("history", [a_failure, a_deadlock, a_clear, a_mark], ids=lambda history: history.__name__)
 def test_killed_after_any_table_the_same_is_told(history: Callable[[], InMemoryManager]) -> None:
-    def outcome(ground: InMemoryManager) -> object:
-        tasks = {(ti.run_id, ti.task_id, ti.state, ti.error) for ti in ground.store.read(TaskInstance)}
-        runs = {(run.run_id, run.state, run.reason) for run in ground.runs("d")}
-        calls = {(launch.run.run_id, launch.task.task_id, launch.ended) for launch in ground.launched if launch.ended}
+    def outcome(manager: InMemoryManager) -> object:
+        tasks = {(ti.run_id, ti.task_id, ti.state, ti.error) for ti in manager.store.read(TaskInstance)}
+        runs = {(run.run_id, run.state, run.reason) for run in manager.runs("d")}
+        calls = {(launch.run.run_id, launch.task.task_id, launch.ended) for launch in manager.launched if launch.ended}
         return tasks, runs, calls
 
     whole = history()
     whole.drain()
     for tables in range(100):
-        ground = history()
-        was_killed = dies_after(ground, tables)
-        nothing_hangs(ground)
-        assert outcome(ground) == outcome(whole), f"killed after {tables} tables"
+        manager = history()
+        was_killed = dies_after(manager, tables)
+        nothing_hangs(manager)
+        assert outcome(manager) == outcome(whole), f"killed after {tables} tables"
         if not was_killed:
             return
     raise AssertionError("it commits more tables than are tried here")

@@ -17,103 +17,103 @@ TWO = dag_spec("d", "a", "b", upstream={"b": ["a"]})
 
 
 def ten_failed() -> tuple[InMemoryManager, str]:
-    ground = InMemoryManager(TWO, dag_spec("other", "a"), script=lambda _: Failed("boom"))
-    backfill = ground.backfill("d", days("2013-01-01", 10))
-    nothing_hangs(ground)
-    return ground, backfill
+    manager = InMemoryManager(TWO, dag_spec("other", "a"), script=lambda _: Failed("boom"))
+    backfill = manager.backfill("d", days("2013-01-01", 10))
+    nothing_hangs(manager)
+    return manager, backfill
 
 
-def days_in(ground: InMemoryManager, state: str) -> list[int]:
-    runs = ground.store.read(DagRun, order_by=["logical_date"])
+def days_in(manager: InMemoryManager, state: str) -> list[int]:
+    runs = manager.store.read(DagRun, order_by=["logical_date"])
     return [run.logical_date.day for run in runs if run.state == state and run.logical_date]
 
 
-def generations(ground: InMemoryManager) -> list[int]:
+def generations(manager: InMemoryManager) -> list[int]:
     """Days whose tasks were cleared."""
-    return sorted({int(ti.run_id[len("backfill__2013-01-") :][:2]) for ti in ground.tasks("d") if ti.generation})
+    return sorted({int(ti.run_id[len("backfill__2013-01-") :][:2]) for ti in manager.tasks("d") if ti.generation})
 
 
 def test_chosen_items_are_marked_in_one_tick_and_those_with_the_state_stay() -> None:
-    ground, backfill = ten_failed()
+    manager, backfill = ten_failed()
     of_items = {"dag_id": "d", "state": "success", "backfill_id": backfill}
-    assert accepted(ground, "runs.mark", **of_items, items=["2-4"]).message == "3 runs are marked success"
-    nothing_hangs(ground)
-    ground.ask("runs.mark", **of_items, items=["4-6", "9"])
-    ground.tick()
-    assert days_in(ground, s.FAILED) == [1, 7, 8, 10]
-    nothing_hangs(ground)
-    assert days_in(ground, s.SUCCESS) == [2, 3, 4, 5, 6, 9]
-    assert ground.states(backfill) == {s.SUCCESS: 6, s.FAILED: 4}
-    answer = accepted(ground, "runs.mark", **of_items, items=["1-4"])
+    assert accepted(manager, "runs.mark", **of_items, items=["2-4"]).message == "3 runs are marked success"
+    nothing_hangs(manager)
+    manager.ask("runs.mark", **of_items, items=["4-6", "9"])
+    manager.tick()
+    assert days_in(manager, s.FAILED) == [1, 7, 8, 10]
+    nothing_hangs(manager)
+    assert days_in(manager, s.SUCCESS) == [2, 3, 4, 5, 6, 9]
+    assert manager.states(backfill) == {s.SUCCESS: 6, s.FAILED: 4}
+    answer = accepted(manager, "runs.mark", **of_items, items=["1-4"])
     assert answer.message == "1 run is marked success; 3 runs had that state before"
 
 
 def test_chosen_runs_that_run_are_stopped_before_they_are_marked() -> None:
-    ground = Stubborn(TWO, script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 4), max_active_runs=4)
-    ground.drain()
-    ground.ask("runs.mark", dag_id="d", state="failed", dates=["2013-01-02/2013-01-03"])
-    ground.drain()
-    assert days_in(ground, s.RUNNING) == [1, 2, 3, 4]
+    manager = Stubborn(TWO, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), max_active_runs=4)
+    manager.drain()
+    manager.ask("runs.mark", dag_id="d", state="failed", dates=["2013-01-02/2013-01-03"])
+    manager.drain()
+    assert days_in(manager, s.RUNNING) == [1, 2, 3, 4]
     for day in (2, 3):
-        ground.give_in(f"backfill__2013-01-0{day}T00:00:00Z")
-    ground.drain()
-    assert days_in(ground, s.FAILED) == [2, 3]
-    ground.script = lambda _: Succeeded()
-    for key in list(ground.running):
-        ground.finish(key, Succeeded())
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 2, s.FAILED: 2}
+        manager.give_in(f"backfill__2013-01-0{day}T00:00:00Z")
+    manager.drain()
+    assert days_in(manager, s.FAILED) == [2, 3]
+    manager.script = lambda _: Succeeded()
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 2, s.FAILED: 2}
 
 
 @pytest.mark.parametrize("tables", range(7))
 def test_a_kill_in_the_middle_leaves_a_backfill_that_has_succeeded(tables: int) -> None:
-    ground, backfill = ten_failed()
-    ground.ask("runs.mark", dag_id="d", state="success", backfill_id=backfill)
-    dies_after(ground, tables)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 10}
-    assert ground.row(backfill).state == s.SUCCESS
+    manager, backfill = ten_failed()
+    manager.ask("runs.mark", dag_id="d", state="success", backfill_id=backfill)
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 10}
+    assert manager.row(backfill).state == s.SUCCESS
 
 
 @pytest.mark.parametrize("tables", range(7))
 def test_a_kill_in_the_middle_marks_each_chosen_run_and_no_other(tables: int) -> None:
-    ground, backfill = ten_failed()
-    ground.ask("runs.mark", dag_id="d", state="success", backfill_id=backfill, items=["3-5"])
-    dies_after(ground, tables)
-    nothing_hangs(ground)
-    assert days_in(ground, s.SUCCESS) == [3, 4, 5]
-    assert ground.states(backfill) == {s.SUCCESS: 3, s.FAILED: 7}
+    manager, backfill = ten_failed()
+    manager.ask("runs.mark", dag_id="d", state="success", backfill_id=backfill, items=["3-5"])
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert days_in(manager, s.SUCCESS) == [3, 4, 5]
+    assert manager.states(backfill) == {s.SUCCESS: 3, s.FAILED: 7}
 
 
 def test_chosen_items_are_cleared() -> None:
-    ground, backfill = ten_failed()
-    ground.script = lambda _: Succeeded()
-    answer = accepted(ground, "tasks.clear", **clear("d", backfill_id=backfill, items=["1", "8-9"], downstream=True))
+    manager, backfill = ten_failed()
+    manager.script = lambda _: Succeeded()
+    answer = accepted(manager, "tasks.clear", **clear("d", backfill_id=backfill, items=["1", "8-9"], downstream=True))
     assert answer.message == "cleared 6 tasks in 3 runs"
-    nothing_hangs(ground)
-    assert days_in(ground, s.SUCCESS) == [1, 8, 9]
-    assert ground.states(backfill) == {s.SUCCESS: 3, s.FAILED: 7}
+    nothing_hangs(manager)
+    assert days_in(manager, s.SUCCESS) == [1, 8, 9]
+    assert manager.states(backfill) == {s.SUCCESS: 3, s.FAILED: 7}
 
 
 def test_chosen_dates_are_single_ones_and_ranges() -> None:
-    ground, _ = ten_failed()
-    ground.script = lambda _: Succeeded()
-    accepted(ground, "tasks.clear", **clear("d", dates=["2013-01-08", "2013-01-02/2013-01-03"], downstream=True))
-    nothing_hangs(ground)
-    assert generations(ground) == [2, 3, 8]
-    accepted(ground, "runs.mark", dag_id="d", state="failed", dates=["2013-01-09/2013-01-30", "2013-01-03"])
-    nothing_hangs(ground)
-    assert days_in(ground, s.SUCCESS) == [2, 8]
+    manager, _ = ten_failed()
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "tasks.clear", **clear("d", dates=["2013-01-08", "2013-01-02/2013-01-03"], downstream=True))
+    nothing_hangs(manager)
+    assert generations(manager) == [2, 3, 8]
+    accepted(manager, "runs.mark", dag_id="d", state="failed", dates=["2013-01-09/2013-01-30", "2013-01-03"])
+    nothing_hangs(manager)
+    assert days_in(manager, s.SUCCESS) == [2, 8]
 
 
 def test_an_item_that_was_run_again_by_another_backfill_is_left_alone() -> None:
-    ground, backfill = ten_failed()
-    ground.backfill("d", days("2013-01-03", 1), reprocess="failed")
-    nothing_hangs(ground)
-    accepted(ground, "runs.mark", dag_id="d", state="success", backfill_id=backfill, items=["2-4"])
-    nothing_hangs(ground)
-    assert days_in(ground, s.SUCCESS) == [2, 4]
+    manager, backfill = ten_failed()
+    manager.backfill("d", days("2013-01-03", 1), reprocess="failed")
+    nothing_hangs(manager)
+    accepted(manager, "runs.mark", dag_id="d", state="success", backfill_id=backfill, items=["2-4"])
+    nothing_hangs(manager)
+    assert days_in(manager, s.SUCCESS) == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_an_item_that_was_run_again_by_another_backfill_is_left_alone() -> None:
     ],
 )
 def test_what_chooses_no_run_is_refused_in_one_line(chosen: dict[str, Any], why: str) -> None:
-    ground, _ = ten_failed()
-    assert why in refused(ground, "runs.mark", dag_id="d", state="success", **chosen)
+    manager, _ = ten_failed()
+    assert why in refused(manager, "runs.mark", dag_id="d", state="success", **chosen)
 
 
 def test_a_backfill_of_another_dag_and_items_without_runs_are_refused() -> None:
-    ground, backfill = ten_failed()
-    message = refused(ground, "runs.mark", dag_id="other", state="success", backfill_id=backfill, items=["1"])
+    manager, backfill = ten_failed()
+    message = refused(manager, "runs.mark", dag_id="other", state="success", backfill_id=backfill, items=["1"])
     assert f"backfill {backfill} is one of DAG 'd'" in message
-    ground.script = lambda _: None
-    waiting = ground.backfill("other", days("2013-01-01", 3), max_active_runs=1)
-    ground.drain()
-    message = refused(ground, "runs.mark", dag_id="other", state="success", backfill_id=waiting, items=["2-3"])
+    manager.script = lambda _: None
+    waiting = manager.backfill("other", days("2013-01-01", 3), max_active_runs=1)
+    manager.drain()
+    message = refused(manager, "runs.mark", dag_id="other", state="success", backfill_id=waiting, items=["2-3"])
     assert f"none of the items 2-3 of backfill {waiting} has a run yet" in message
 
 
@@ -151,6 +151,6 @@ def test_a_backfill_of_another_dag_and_items_without_runs_are_refused() -> None:
     ],
 )
 def test_a_choice_that_says_nothing_is_not_submitted(chosen: dict[str, Any], why: str) -> None:
-    ground, _ = ten_failed()
+    manager, _ = ten_failed()
     with pytest.raises(InvalidInput, match=why):
-        ground.ask("runs.mark", dag_id="d", state="success", **chosen)
+        manager.ask("runs.mark", dag_id="d", state="success", **chosen)

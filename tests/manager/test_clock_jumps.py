@@ -31,29 +31,29 @@ def hourly(clock: FakeClock) -> InMemoryManager:
     return InMemoryManager(spec, clock=clock, scheduled=True)
 
 
-def play_hours(ground: InMemoryManager, hours: int) -> None:
+def play_hours(manager: InMemoryManager, hours: int) -> None:
     for _ in range(hours):
-        ground.clock.advance(hours=1)
-        ground.drain()
+        manager.clock.advance(hours=1)
+        manager.drain()
 
 
 @FORWARD_AND_BACK
 @pytest.mark.parametrize("crashes", [False, True])
 def test_each_interval_gets_one_run_in_order(jump: timedelta, crashes: bool) -> None:
     clock = SetClock()
-    ground = hourly(clock)
-    play_hours(ground, 30)
+    manager = hourly(clock)
+    play_hours(manager, 30)
     clock.jumped = jump
     if crashes:
-        ground.crash()
-    play_hours(ground, 30)
+        manager.crash()
+    play_hours(manager, 30)
     clock.jumped = timedelta(0)  # it is set right
-    play_hours(ground, 30)
-    nothing_hangs(ground)
-    runs = ground.runs("hourly")
+    play_hours(manager, 30)
+    nothing_hangs(manager)
+    runs = manager.runs("hourly")
     assert [run.logical_date for run in runs] == [at("2024-01-01") + timedelta(hours=n) for n in range(90)]
     assert {run.state for run in runs} == {s.SUCCESS}
-    assert len(ground.launched) == 90
+    assert len(manager.launched) == 90
 
 
 @FORWARD_AND_BACK
@@ -66,41 +66,41 @@ def test_a_backfill_in_progress_goes_on(jump: timedelta, crashes: bool) -> None:
         return Failed("boom") if tried[launch.key[1]] == 1 else Succeeded()
 
     spec = dag_spec("d", "a", each={"a": {"retries": 1, "retry_delay": 60.0}}, max_active_runs=4)
-    ground = InMemoryManager(spec, clock=clock, script=fails_once)
-    backfill = ground.backfill("d", days("2013-01-01", 12))
-    ground.tick()
-    ground.tick()
+    manager = InMemoryManager(spec, clock=clock, script=fails_once)
+    backfill = manager.backfill("d", days("2013-01-01", 12))
+    manager.tick()
+    manager.tick()
     assert tried, "retries wait for a time of the clock as it was"
     clock.jumped = jump
     if crashes:
-        ground.crash()
-    ground.drain()
-    assert ground.states(backfill) == {s.SUCCESS: 12}
+        manager.crash()
+    manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 12}
     assert set(tried.values()) == {2}
-    nothing_hangs(ground)
+    nothing_hangs(manager)
 
 
 @FORWARD_AND_BACK
 def test_a_task_that_runs_meanwhile_is_left_alone(jump: timedelta) -> None:
     clock = SetClock()
-    ground = InMemoryManager(dag_spec("d", "a", each={"a": {"timeout": 3600.0}}), clock=clock, script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 1))
-    ground.drain()
-    (key,) = ground.running
+    manager = InMemoryManager(dag_spec("d", "a", each={"a": {"timeout": 3600.0}}), clock=clock, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 1))
+    manager.drain()
+    (key,) = manager.running
     clock.jumped = jump
-    ground.drain()
-    assert list(ground.running) == [key]
-    ground.finish(key, Succeeded())
-    ground.drain()
-    assert ground.states(backfill) == {s.SUCCESS: 1}
-    assert len(ground.launched) == 1
+    manager.drain()
+    assert list(manager.running) == [key]
+    manager.finish(key, Succeeded())
+    manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 1}
+    assert len(manager.launched) == 1
 
 
 def test_a_manager_that_sleeps_looks_at_the_clock_each_minute() -> None:
     """Else a run that is due after the jump would wait for as long as was left before it."""
-    ground = hourly(SetClock())
-    ground.drain()
-    seconds = ground._loop.run_once()
+    manager = hourly(SetClock())
+    manager.drain()
+    seconds = manager._loop.run_once()
     while seconds == 0.0:
-        seconds = ground._loop.run_once()
+        seconds = manager._loop.run_once()
     assert seconds is not None and seconds <= MAX_SLEEP_S <= 60

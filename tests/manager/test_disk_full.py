@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.manager_process import wait_for
+from support.recorded_state import NOON, SPEC, open_state
 from support.scenarios import a_third_kill_would_fail_a_task
 from support.small_disk import SIZE, SmallDisk, small_disk
-from support.told_state import NOON, SPEC, open_state
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import LostLease, StateError

@@ -23,24 +23,24 @@ class World:
 
     def __init__(self, *broken: str, scheduled: bool = False) -> None:
         self.broken = set(broken)
-        self.ground = InMemoryManager(FOUR, script=self.script, clock=FakeClock(at("2024-01-08")), scheduled=scheduled)
+        self.manager = InMemoryManager(FOUR, script=self.script, clock=FakeClock(at("2024-01-08")), scheduled=scheduled)
 
     def script(self, launch: TaskLaunch) -> Outcome | None:
         name = f"{launch.task.task_id} {launch.run.logical_date:%m-%d}"
         return Failed("boom") if name in self.broken else Succeeded()
 
     def done(self, n: int = 7, **fields: object) -> str:
-        backfill = self.ground.backfill("d", WEEK[:n], **fields)
-        self.ground.drain()
+        backfill = self.manager.backfill("d", WEEK[:n], **fields)
+        self.manager.drain()
         return backfill
 
     def rerun(self, n: int = 7, **fields: object) -> str:
-        self.ground.launched.clear()
+        self.manager.launched.clear()
         return self.done(n, reprocess="failed_tasks", request_id="asked", **fields)
 
     @property
     def launched(self) -> set[str]:
-        return {f"{it.task.task_id} {it.run.logical_date:%m-%d}" for it in self.ground.launched if it.ended is None}
+        return {f"{it.task.task_id} {it.run.logical_date:%m-%d}" for it in self.manager.launched if it.ended is None}
 
 
 def test_only_what_failed_and_what_depends_on_it_runs_again_in_the_run_that_is_there() -> None:
@@ -48,27 +48,27 @@ def test_only_what_failed_and_what_depends_on_it_runs_again_in_the_run_that_is_t
     world.done(5)
     world.broken.clear()
     backfill = world.rerun(5)
-    nothing_hangs(world.ground)
+    nothing_hangs(world.manager)
     assert world.launched == {
         "clean 01-02", "report 01-02", "load 01-04", "clean 01-04", "report 01-04", "other 01-04",
     }  # fmt: skip
-    assert {run.state for run in world.ground.runs("d")} == {s.SUCCESS} and len(world.ground.runs("d")) == 5
-    again = task_of(world.ground, SECOND, "clean")
+    assert {run.state for run in world.manager.runs("d")} == {s.SUCCESS} and len(world.manager.runs("d")) == 5
+    again = task_of(world.manager, SECOND, "clean")
     assert (again.try_number, again.generation, again.cleared_by) == (2, 1, "asked")
-    assert task_of(world.ground, SECOND, "load").try_number == 1
+    assert task_of(world.manager, SECOND, "load").try_number == 1
     tries = [
         (row.try_number, row.state)
-        for row in world.ground.store.read(TaskTry)
+        for row in world.manager.store.read(TaskTry)
         if row.key[:3] == (*("d", SECOND), "clean")
     ]
     assert sorted(tries) == [(1, s.FAILED), (2, s.SUCCESS)]
-    items = world.ground.items(backfill)
+    items = world.manager.items(backfill)
     assert [(item.state, item.reason) for item in items] == [
         (s.SKIPPED, "already exists"), (s.SUCCESS, None), (s.SKIPPED, "already exists"), (s.SUCCESS, None),
         (s.SKIPPED, "already exists"),
     ]  # fmt: skip
     assert items[1].run_id == SECOND
-    assert world.ground.row(backfill).state == s.SUCCESS
+    assert world.manager.row(backfill).state == s.SUCCESS
 
 
 def test_dates_without_a_run_get_one_and_the_run_belongs_to_the_backfill_that_runs_it_again() -> None:
@@ -76,55 +76,55 @@ def test_dates_without_a_run_get_one_and_the_run_belongs_to_the_backfill_that_ru
     first = world.done(3)
     world.broken.clear()
     second = world.rerun(4)
-    runs = {run.run_id: run.backfill_id for run in world.ground.runs("d")}
+    runs = {run.run_id: run.backfill_id for run in world.manager.runs("d")}
     assert runs.pop(SECOND) == second and runs.pop("backfill__2024-01-04T00:00:00Z") == second
     assert set(runs.values()) == {first}
-    assert world.ground.row(first).state == s.FAILED, "what it came to stays"
+    assert world.manager.row(first).state == s.FAILED, "what it came to stays"
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "manual"])
 def test_runs_of_every_kind_run_again_within_the_limits_and_in_the_pool_of_the_backfill(run_type: str) -> None:
     world = World(*(f"clean 01-{day:02}" for day in range(1, 8)), scheduled=run_type == "scheduled")
-    world.ground.drain()
+    world.manager.drain()
     for start, _ in WEEK if run_type == "manual" else ():
-        accepted(world.ground, "dag.trigger", dag_id="d", logical_date=f"{start:%Y-%m-%d}T00:00:00Z", conf={})
-    assert {run.run_type for run in world.ground.runs("d")} == {run_type}
-    world.ground.script = never
+        accepted(world.manager, "dag.trigger", dag_id="d", logical_date=f"{start:%Y-%m-%d}T00:00:00Z", conf={})
+    assert {run.run_type for run in world.manager.runs("d")} == {run_type}
+    world.manager.script = never
     backfill = world.rerun(max_active_runs=2, priority=7)
-    assert len(world.ground.running) == 2
-    assert {(launch.pool, launch.priority) for launch in world.ground.launched} == {("backfill", 7)}
-    world.ground.ask("backfill.pause", backfill_id=backfill)
-    world.ground.tick()
-    for key in list(world.ground.running):
-        world.ground.finish(key, Succeeded())
-    world.ground.script = lambda _: Succeeded()
-    world.ground.drain()
-    assert world.ground.states(backfill) == {s.SUCCESS: 2, s.PENDING: 5}
-    accepted(world.ground, "backfill.unpause", backfill_id=backfill)
-    nothing_hangs(world.ground)
-    assert world.ground.states(backfill) == {s.SUCCESS: 7}
+    assert len(world.manager.running) == 2
+    assert {(launch.pool, launch.priority) for launch in world.manager.launched} == {("backfill", 7)}
+    world.manager.ask("backfill.pause", backfill_id=backfill)
+    world.manager.tick()
+    for key in list(world.manager.running):
+        world.manager.finish(key, Succeeded())
+    world.manager.script = lambda _: Succeeded()
+    world.manager.drain()
+    assert world.manager.states(backfill) == {s.SUCCESS: 2, s.PENDING: 5}
+    accepted(world.manager, "backfill.unpause", backfill_id=backfill)
+    nothing_hangs(world.manager)
+    assert world.manager.states(backfill) == {s.SUCCESS: 7}
 
 
 def test_cancelling_the_backfill_stops_the_run_that_it_runs_again() -> None:
     world = World("clean 01-02")
     world.done(3)
-    world.ground.script = never
+    world.manager.script = never
     backfill = world.rerun(3)
-    accepted(world.ground, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
-    nothing_hangs(world.ground)
-    (run,) = [run for run in world.ground.runs("d") if run.run_id == SECOND]
-    assert (run.state, world.ground.row(backfill).state) == (s.CANCELLED, s.CANCELLED)
+    accepted(world.manager, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    nothing_hangs(world.manager)
+    (run,) = [run for run in world.manager.runs("d") if run.run_id == SECOND]
+    assert (run.state, world.manager.row(backfill).state) == (s.CANCELLED, s.CANCELLED)
 
 
 def test_what_was_cancelled_runs_again_too() -> None:
     world = World()
-    world.ground.script = never
-    world.ground.backfill("d", WEEK[:1])
-    world.ground.drain()
-    accepted(world.ground, "run.cancel", dag_id="d", run_id="backfill__2024-01-01T00:00:00Z")
-    world.ground.script = lambda _: Succeeded()
-    assert world.ground.states(world.rerun(1)) == {s.SUCCESS: 1}
-    assert len(world.ground.runs("d")) == 1
+    world.manager.script = never
+    world.manager.backfill("d", WEEK[:1])
+    world.manager.drain()
+    accepted(world.manager, "run.cancel", dag_id="d", run_id="backfill__2024-01-01T00:00:00Z")
+    world.manager.script = lambda _: Succeeded()
+    assert world.manager.states(world.rerun(1)) == {s.SUCCESS: 1}
+    assert len(world.manager.runs("d")) == 1
 
 
 def test_a_run_that_fails_again_is_a_failed_item_and_a_retry_runs_its_failed_tasks_once_more() -> None:
@@ -132,56 +132,56 @@ def test_a_run_that_fails_again_is_a_failed_item_and_a_retry_runs_its_failed_tas
     world.done(3)
     world.broken = {"clean 01-02"}
     backfill = world.rerun(3)
-    assert world.ground.states(backfill) == {s.SKIPPED: 1, s.FAILED: 1, s.SUCCESS: 1}
+    assert world.manager.states(backfill) == {s.SKIPPED: 1, s.FAILED: 1, s.SUCCESS: 1}
     world.broken.clear()
-    accepted(world.ground, "backfill.retry", backfill_id=backfill)
-    nothing_hangs(world.ground)
-    assert world.ground.states(backfill) == {s.SKIPPED: 1, s.SUCCESS: 2}
-    assert len(world.ground.runs("d")) == 3
-    assert task_of(world.ground, SECOND, "clean").try_number == 3
+    accepted(world.manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(world.manager)
+    assert world.manager.states(backfill) == {s.SKIPPED: 1, s.SUCCESS: 2}
+    assert len(world.manager.runs("d")) == 3
+    assert task_of(world.manager, SECOND, "clean").try_number == 3
 
 
 def test_a_batch_that_failed_is_one_run_whose_dates_go_with_it_and_is_not_parted() -> None:
     """Of a backfill that meets only some of its dates."""
     world = World("clean 01-01")
-    first = world.ground.backfill("d", WEEK[:4], batch=4, max_active_runs=1)
-    world.ground.tick()
-    world.ground.ask("backfill.cancel", backfill_id=first, let_running_finish=True)
-    world.ground.drain()
-    (batch,) = world.ground.runs("d")
+    first = world.manager.backfill("d", WEEK[:4], batch=4, max_active_runs=1)
+    world.manager.tick()
+    world.manager.ask("backfill.cancel", backfill_id=first, let_running_finish=True)
+    world.manager.drain()
+    (batch,) = world.manager.runs("d")
     assert (batch.state, batch.items) == (s.FAILED, 4)
-    second = world.ground.backfill("d", WEEK[1:6], reprocess="failed_tasks", request_id="asked")
-    nothing_hangs(world.ground)
-    taken = [item.run_id for item in world.ground.items(second)]
+    second = world.manager.backfill("d", WEEK[1:6], reprocess="failed_tasks", request_id="asked")
+    nothing_hangs(world.manager)
+    taken = [item.run_id for item in world.manager.items(second)]
     assert taken[:3] == [batch.run_id] * 3 and len(set(taken[3:])) == 2
-    assert world.ground.states(second) == {s.FAILED: 3, s.SUCCESS: 2}
+    assert world.manager.states(second) == {s.FAILED: 3, s.SUCCESS: 2}
     world.broken.clear()
-    accepted(world.ground, "backfill.retry", backfill_id=second)
-    nothing_hangs(world.ground)
-    assert world.ground.states(second) == {s.SUCCESS: 5}
-    assert len(world.ground.runs("d")) == 3
+    accepted(world.manager, "backfill.retry", backfill_id=second)
+    nothing_hangs(world.manager)
+    assert world.manager.states(second) == {s.SUCCESS: 5}
+    assert len(world.manager.runs("d")) == 3
 
 
 def test_a_run_keeps_its_version_and_settings_of_a_task_that_it_does_not_have_are_passed_over() -> None:
     world = World("clean 01-01")
     world.done(1)
     newer = dag_spec("d", "load", "clean", "report", "other", "added", upstream={"clean": ["load"], "added": ["clean"]})
-    world.ground.add_dag(newer)
+    world.manager.add_dag(newer)
     backfill = world.rerun(1, overrides_json='{"added.retries": 3, "clean.retries": 1, "clean.retry_delay": 1}')
-    nothing_hangs(world.ground)
-    (run,) = world.ground.runs("d")
-    assert (run.dag_version, run.state, world.ground.row(backfill).dag_version) == (1, s.FAILED, 2)
-    assert task_of(world.ground, run.run_id, "clean").try_number == 3, "a retry as the backfill sets it"
+    nothing_hangs(world.manager)
+    (run,) = world.manager.runs("d")
+    assert (run.dag_version, run.state, world.manager.row(backfill).dag_version) == (1, s.FAILED, 2)
+    assert task_of(world.manager, run.run_id, "clean").try_number == 3, "a retry as the backfill sets it"
 
 
 def test_a_run_that_was_cleared_meanwhile_is_in_flight_and_one_that_was_mended_is_left_alone() -> None:
     world = World("clean 01-01", "clean 01-02", "clean 01-03")
     world.done(3)
-    world.ground.script = lambda it: None if "01-02" in it.run.run_id else Succeeded()
-    backfill = world.ground.backfill("d", WEEK[:3], reprocess="failed_tasks", is_paused=True, state=s.PAUSED)
-    accepted(world.ground, "tasks.clear", **clear("d", end="2024-01-02", only_failed=True))
-    accepted(world.ground, "backfill.unpause", backfill_id=backfill)
-    assert [item.reason for item in world.ground.items(backfill)] == ["already exists", "in flight", None]
+    world.manager.script = lambda it: None if "01-02" in it.run.run_id else Succeeded()
+    backfill = world.manager.backfill("d", WEEK[:3], reprocess="failed_tasks", is_paused=True, state=s.PAUSED)
+    accepted(world.manager, "tasks.clear", **clear("d", end="2024-01-02", only_failed=True))
+    accepted(world.manager, "backfill.unpause", backfill_id=backfill)
+    assert [item.reason for item in world.manager.items(backfill)] == ["already exists", "in flight", None]
 
 
 def test_callbacks_tell_again_of_what_ran_again() -> None:
@@ -189,13 +189,13 @@ def test_callbacks_tell_again_of_what_ran_again() -> None:
     world.done(1)
     world.broken.clear()
     world.rerun(1)
-    assert [it.task.task_id for it in world.ground.launched] == ["clean", "report", "on_success"]
+    assert [it.task.task_id for it in world.manager.launched] == ["clean", "report", "on_success"]
 
 
 def test_what_such_a_backfill_can_not_do_is_refused_also_while_it_runs() -> None:
     world = World("clean 01-01")
     world.done(2)
-    world.ground.script = never
+    world.manager.script = never
     backfill = world.rerun(2)
-    message = refused(world.ground, "backfill.set", backfill_id=backfill, changes={"batch": 3})
+    message = refused(world.manager, "backfill.set", backfill_id=backfill, changes={"batch": 3})
     assert message.startswith("reprocess failed_tasks re-runs the failed tasks of runs as they are; leave batch 3 out")

@@ -44,40 +44,40 @@ def test_every_item_ends_as_it_would_have_and_nothing_finished_runs_again(seed: 
             return Failed("boom")
         return Succeeded()
 
-    ground = InMemoryManager(SPEC, script=script)
-    first = ground.backfill("d", days("2024-01-01", 5), max_active_runs=chance.randint(1, 4))
-    second = ground.backfill("d", days("2024-01-03", 5), reprocess="failed", max_active_runs=chance.randint(1, 4))
+    manager = InMemoryManager(SPEC, script=script)
+    first = manager.backfill("d", days("2024-01-01", 5), max_active_runs=chance.randint(1, 4))
+    second = manager.backfill("d", days("2024-01-03", 5), reprocess="failed", max_active_runs=chance.randint(1, 4))
     for _ in range(chance.randint(1, 6)):
         for _ in range(50):
-            if a_third_kill_would_fail_a_task(ground):
-                ground.tick()
-                ground.clock.advance(seconds=1)
-        ground.leader = Mortal(ground.leader, chance.randint(0, 25))  # type: ignore[assignment]
+            if a_third_kill_would_fail_a_task(manager):
+                manager.tick()
+                manager.clock.advance(seconds=1)
+        manager.leader = Mortal(manager.leader, chance.randint(0, 25))  # type: ignore[assignment]
         with contextlib.suppress(Killed):
-            ground.drain()
-        finished |= {(ti.run_id, ti.task_id) for ti in ground.tasks("d") if ti.state in s.TASK_FINISHED}
-        ground.crash()
-    ground.drain()
+            manager.drain()
+        finished |= {(ti.run_id, ti.task_id) for ti in manager.tasks("d") if ti.state in s.TASK_FINISHED}
+        manager.crash()
+    manager.drain()
 
     for backfill in (first, second):
-        states = ground.states(backfill)
+        states = manager.states(backfill)
         assert set(states) <= {s.SUCCESS, s.FAILED, s.SKIPPED}, states
-        assert ground.row(backfill).state == (s.FAILED if states.get(s.FAILED) else s.SUCCESS)
-    standing = [run for run in ground.runs("d") if run.state != s.OVERRIDDEN]
+        assert manager.row(backfill).state == (s.FAILED if states.get(s.FAILED) else s.SUCCESS)
+    standing = [run for run in manager.runs("d") if run.state != s.OVERRIDDEN]
     assert Counter(run.logical_date for run in standing).most_common(1)[0][1] == 1
     assert {run.logical_date.day for run in standing if run.logical_date} == set(range(1, 8))
     for run in standing:
         assert run.state == (s.FAILED if run.logical_date and run.logical_date.day in fails_always else s.SUCCESS)
     dates = [run.run_id for run in standing]
     assert [run.previous_run_id for run in standing] == [None, *dates[:-1]]
-    tries = Counter((t.run_id, t.task_id, t.launch) for t in ground.store.read(TaskTry))
+    tries = Counter((t.run_id, t.task_id, t.launch) for t in manager.store.read(TaskTry))
     assert not [key for key, n in tries.items() if n > 1], "a try is reported once"
-    for ti in ground.tasks("d"):
+    for ti in manager.tasks("d"):
         assert ti.state in s.TASK_FINISHED
         assert ti.launch == 0 or tries[ti.run_id, ti.task_id, ti.launch] == 1
-    made = {run.run_id for run in ground.runs("d")}
-    assert {ti.run_id for ti in ground.tasks("d")} == made, "no task without its run"
-    assert {item.run_id for item in ground.store.read(BackfillItem) if item.run_id} == made, "no run without its item"
+    made = {run.run_id for run in manager.runs("d")}
+    assert {ti.run_id for ti in manager.tasks("d")} == made, "no task without its run"
+    assert {item.run_id for item in manager.store.read(BackfillItem) if item.run_id} == made, "no run without its item"
 
 
 # -- one operation, killed after every single table that it commits ---------------------------------------------------
@@ -93,7 +93,7 @@ class Poisoned:
             start_date=datetime(2024, 1, 1, tzinfo=UTC),
         )  # fmt: skip
         clock = FakeClock(datetime(2024, 1, 6, tzinfo=UTC))
-        self.ground = InMemoryManager(spec, script=self.script, clock=clock, scheduled=scheduled)
+        self.manager = InMemoryManager(spec, script=self.script, clock=clock, scheduled=scheduled)
 
     def script(self, launch: TaskLaunch) -> Outcome | None:
         start, end = launch.run.interval_start, launch.run.interval_end
@@ -104,7 +104,7 @@ class Poisoned:
     @property
     def outcome(self) -> tuple[object, ...]:
         """All that must come out the same; launches and instants may not."""
-        store = self.ground.store
+        store = self.manager.store
         runs = {
             (run.run_id, run.state, run.previous_run_id, run.overridden_by, run.items, run.backfill_id, run.ordinal)
             for run in store.read(DagRun)
@@ -123,66 +123,66 @@ def scheduled_runs_that_look_back() -> Poisoned:
 
 def a_batch_that_is_halved() -> Poisoned:
     world = Poisoned(batchable=True)
-    world.ground.backfill("d", days("2024-01-01", 5), batch=5, max_active_runs=1)
+    world.manager.backfill("d", days("2024-01-01", 5), batch=5, max_active_runs=1)
     return world
 
 
 def a_batch_that_is_halved_newest_first() -> Poisoned:
     world = Poisoned(batchable=True)
-    world.ground.backfill("d", days("2024-01-01", 5)[::-1], batch=4, max_active_runs=1)
+    world.manager.backfill("d", days("2024-01-01", 5)[::-1], batch=4, max_active_runs=1)
     return world
 
 
 def _done_and_mended() -> Poisoned:
     world = Poisoned()
-    world.ground.backfill("d", days("2024-01-01", 5))
-    world.ground.drain()
+    world.manager.backfill("d", days("2024-01-01", 5))
+    world.manager.drain()
     world.poison = {5}
     return world
 
 
 def a_retry() -> Poisoned:
     world = _done_and_mended()
-    (row,) = world.ground.store.rows("backfill")
-    world.ground.ask("backfill.retry", backfill_id=row.backfill_id)  # type: ignore[attr-defined]
+    (row,) = world.manager.store.rows("backfill")
+    world.manager.ask("backfill.retry", backfill_id=row.backfill_id)  # type: ignore[attr-defined]
     return world
 
 
 def a_clear_of_everything() -> Poisoned:
     world = _done_and_mended()
-    world.ground.ask("tasks.clear", **clear("d"))
+    world.manager.ask("tasks.clear", **clear("d"))
     return world
 
 
 def a_clear_of_what_comes_after_a_failure() -> Poisoned:
     """What is cleared ends at once, without ever being launched."""
     world = Poisoned()
-    world.ground.backfill("d", days("2024-01-03", 1))
-    world.ground.drain()
+    world.manager.backfill("d", days("2024-01-03", 1))
+    world.manager.drain()
     accepted(
-        world.ground, "task.mark", dag_id="d", run_id="backfill__2024-01-03T00:00:00Z", task_id="roll", state="success"
+        world.manager, "task.mark", dag_id="d", run_id="backfill__2024-01-03T00:00:00Z", task_id="roll", state="success"
     )
-    world.ground.ask("tasks.clear", **clear("d", tasks="roll"))
+    world.manager.ask("tasks.clear", **clear("d", tasks="roll"))
     return world
 
 
 def a_cancel_of_what_is_paused() -> Poisoned:
     world = Poisoned()
-    backfill = world.ground.backfill("d", days("2024-01-01", 5), is_paused=True, state=s.PAUSED)
-    world.ground.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    backfill = world.manager.backfill("d", days("2024-01-01", 5), is_paused=True, state=s.PAUSED)
+    world.manager.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
     return world
 
 
 def a_trigger_over_a_run() -> Poisoned:
     world = _done_and_mended()
-    world.ground.ask("dag.trigger", dag_id="d", logical_date="2024-01-03T00:00:00Z", conf={})
+    world.manager.ask("dag.trigger", dag_id="d", logical_date="2024-01-03T00:00:00Z", conf={})
     return world
 
 
 def two_tasks_by_hand_at_one_instant() -> Poisoned:
     world = Poisoned()
     for task_id in ("load", "roll"):
-        world.ground.ask("task.run", dag_id="d", task_id=task_id, logical_date="2024-01-02T00:00:00Z")
+        world.manager.ask("task.run", dag_id="d", task_id=task_id, logical_date="2024-01-02T00:00:00Z")
     return world
 
 
@@ -190,10 +190,10 @@ def failed_tasks_that_run_again_for_another_backfill() -> Poisoned:
     """Of the range one day failed, one has no run, and the others are left alone; one fails again."""
     world = Poisoned()
     world.poison = {2, 3}
-    world.ground.backfill("d", days("2024-01-01", 4))
-    world.ground.drain()
+    world.manager.backfill("d", days("2024-01-01", 4))
+    world.manager.drain()
     world.poison = {3}
-    world.ground.backfill("d", days("2024-01-01", 5), reprocess="failed_tasks", request_id="asked")
+    world.manager.backfill("d", days("2024-01-01", 5), reprocess="failed_tasks", request_id="asked")
     return world
 
 
@@ -201,21 +201,21 @@ def failed_tasks_of_a_batch_that_run_again() -> Poisoned:
     """The batch is one run, and the items of the other backfill for its dates go with it."""
     world = Poisoned(batchable=True)
     world.poison = {2}
-    world.ground.backfill("d", days("2024-01-01", 3), batch=3)
-    world.ground.tick()
-    world.ground.ask("run.cancel", dag_id="d", run_id="backfill__2024-01-01T00:00:00Z")
-    world.ground.drain()
+    world.manager.backfill("d", days("2024-01-01", 3), batch=3)
+    world.manager.tick()
+    world.manager.ask("run.cancel", dag_id="d", run_id="backfill__2024-01-01T00:00:00Z")
+    world.manager.drain()
     world.poison = set()
-    world.ground.backfill("d", days("2024-01-02", 4), reprocess="failed_tasks", request_id="asked")
+    world.manager.backfill("d", days("2024-01-02", 4), reprocess="failed_tasks", request_id="asked")
     return world
 
 
 def a_retry_of_failed_tasks_that_failed_again() -> Poisoned:
     world = failed_tasks_that_run_again_for_another_backfill()
-    world.ground.drain()
+    world.manager.drain()
     world.poison = set()
-    (_, row) = world.ground.store.rows("backfill")
-    world.ground.ask("backfill.retry", backfill_id=row.backfill_id)  # type: ignore[attr-defined]
+    (_, row) = world.manager.store.rows("backfill")
+    world.manager.ask("backfill.retry", backfill_id=row.backfill_id)  # type: ignore[attr-defined]
     return world
 
 
@@ -230,16 +230,16 @@ OPERATIONS: list[Callable[[], Poisoned]] = [
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_killed_after_any_table_an_operation_comes_out_the_same(operation: Callable[[], Poisoned]) -> None:
     whole = operation()
-    whole.ground.drain()
+    whole.manager.drain()
     for tables in range(200):
         world = operation()
-        was_killed = dies_after(world.ground, tables)
-        world.ground.drain()
-        assert not world.ground.state.runs and not world.ground.store.unanswered(), f"killed after {tables} tables"
+        was_killed = dies_after(world.manager, tables)
+        world.manager.drain()
+        assert not world.manager.state.runs and not world.manager.store.unanswered(), f"killed after {tables} tables"
         assert world.outcome == whole.outcome, f"killed after {tables} tables"
-        tries = Counter((row.run_id, row.task_id, row.launch) for row in world.ground.store.read(TaskTry))
+        tries = Counter((row.run_id, row.task_id, row.launch) for row in world.manager.store.read(TaskTry))
         launches = {
-            (ti.run_id, ti.task_id, n) for ti in world.ground.store.read(TaskInstance) for n in range(1, ti.launch + 1)
+            (ti.run_id, ti.task_id, n) for ti in world.manager.store.read(TaskInstance) for n in range(1, ti.launch + 1)
         }
         assert set(tries) == launches and max(tries.values(), default=1) == 1, "each start has its try"
         if not was_killed:

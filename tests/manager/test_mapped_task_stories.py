@@ -28,9 +28,9 @@ def test_each_mapped_task_has_its_own_tries_and_what_comes_after_gets_all_result
             return Failed("boom")
         return Succeeded(json.dumps(f"{launch.task.mapped_value}{launch.ti.try_number}"))
 
-    ground = InMemoryManager(mapped_spec(retries=1, retry_delay=0.0), script=script)
-    ground.backfill("d", days("2024-01-01", 1))
-    ground.drain()
+    manager = InMemoryManager(mapped_spec(retries=1, retry_delay=0.0), script=script)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
     assert [launch.ti.task_id for launch in launched] == ["load.a", "load.b", "load.c", "load.b", "sum"]
     results = launched[-1].results
     assert results["load"] == {"a": "a1", "b": "b2", "c": "c1"}
@@ -41,26 +41,26 @@ def test_one_that_fails_takes_no_other_along() -> None:
     def script(launch: TaskLaunch) -> Outcome:
         return Failed("boom") if launch.ti.task_id == "load.b" else Succeeded()
 
-    ground = InMemoryManager(mapped_spec(), script=script)
-    ground.backfill("d", days("2024-01-01", 1))
-    ground.drain()
-    assert {ti.task_id: ti.state for ti in ground.tasks("d")} == {
+    manager = InMemoryManager(mapped_spec(), script=script)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    assert {ti.task_id: ti.state for ti in manager.tasks("d")} == {
         "load.a": s.SUCCESS, "load.b": s.FAILED, "load.c": s.SUCCESS, "sum": s.UPSTREAM_FAILED,
     }  # fmt: skip
 
 
 def test_max_active_tis_counts_all_that_are_mapped_from_one_over_all_runs() -> None:
-    ground = InMemoryManager(mapped_spec(max_active_tis=2), script=lambda _: None)
-    ground.backfill("d", days("2024-01-01", 3), max_active_runs=3)
+    manager = InMemoryManager(mapped_spec(max_active_tis=2), script=lambda _: None)
+    manager.backfill("d", days("2024-01-01", 3), max_active_runs=3)
     done = 0
-    ground.drain()
-    while ground.running:
-        loads = [key for key in ground.running if key[2].startswith("load.")]
+    manager.drain()
+    while manager.running:
+        loads = [key for key in manager.running if key[2].startswith("load.")]
         assert len(loads) == min(2, 9 - done)
-        for key in loads[:1] or list(ground.running):
+        for key in loads[:1] or list(manager.running):
             done += bool(loads)
-            ground.finish(key, Succeeded())
-        ground.drain()
+            manager.finish(key, Succeeded())
+        manager.drain()
     assert done == 9
     apart = InMemoryManager(
         dag_spec("d", *KEYS, each={key: {"max_active_tis": 2} for key in KEYS}, max_active_tasks=100),

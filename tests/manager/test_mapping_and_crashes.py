@@ -41,13 +41,13 @@ class Script:
 
 
 def manager(script: Script, **of_load: Any) -> InMemoryManager:
-    ground = InMemoryManager(spec_over(**of_load), script=script)
-    ground.backfill("d", days("2024-01-01", 1))
-    return ground
+    in_memory = InMemoryManager(spec_over(**of_load), script=script)
+    in_memory.backfill("d", days("2024-01-01", 1))
+    return in_memory
 
 
-def states(ground: InMemoryManager) -> dict[str, str]:
-    return {ti.task_id: ti.state for ti in ground.tasks("d")}
+def states(in_memory: InMemoryManager) -> dict[str, str]:
+    return {ti.task_id: ti.state for ti in in_memory.tasks("d")}
 
 
 def test_each_run_has_its_own_and_a_batch_of_items_has_those_of_its_one_run() -> None:
@@ -55,116 +55,116 @@ def test_each_run_has_its_own_and_a_batch_of_items_has_those_of_its_one_run() ->
         day = launch.run.logical_date.day  # type: ignore[union-attr]
         return Succeeded(json.dumps([f"day{day}"]))
 
-    ground = InMemoryManager(spec_over(), script=script)
-    ground.backfill("d", days("2024-01-01", 2))
-    ground.drain()
-    assert sorted(ti.task_id for ti in ground.tasks("d") if "." in ti.task_id) == ["load.day1", "load.day2"]
-    ground.backfill("d", days("2024-01-05", 2), batch=2)
-    ground.drain()
-    assert sorted(ti.task_id for ti in ground.tasks("d") if "." in ti.task_id)[2:] == ["load.day5"]
+    in_memory = InMemoryManager(spec_over(), script=script)
+    in_memory.backfill("d", days("2024-01-01", 2))
+    in_memory.drain()
+    assert sorted(ti.task_id for ti in in_memory.tasks("d") if "." in ti.task_id) == ["load.day1", "load.day2"]
+    in_memory.backfill("d", days("2024-01-05", 2), batch=2)
+    in_memory.drain()
+    assert sorted(ti.task_id for ti in in_memory.tasks("d") if "." in ti.task_id)[2:] == ["load.day5"]
 
 
 def test_a_run_without_the_task_that_has_the_values_fails_it() -> None:
-    ground = InMemoryManager(spec_over(), script=Script(["de"]))
-    ground.backfill("d", days("2024-01-01", 1), tasks="load|sum", with_upstream=False)
-    ground.drain()
-    assert states(ground)["load"] == s.FAILED
-    assert "which has none in this run" in (ground.tasks("d", "load")[0].error or "")
+    in_memory = InMemoryManager(spec_over(), script=Script(["de"]))
+    in_memory.backfill("d", days("2024-01-01", 1), tasks="load|sum", with_upstream=False)
+    in_memory.drain()
+    assert states(in_memory)["load"] == s.FAILED
+    assert "which has none in this run" in (in_memory.tasks("d", "load")[0].error or "")
 
 
 @pytest.mark.parametrize("killed_before", ["find", "load.de", "load.fr", "sum"])
 def test_a_new_leader_derives_them_from_the_stored_result(killed_before: str) -> None:
     script = Script(["de", "fr"])
     waits = [killed_before]
-    ground = InMemoryManager(
+    in_memory = InMemoryManager(
         spec_over(), script=lambda launch: None if launch.ti.task_id in waits else script(launch), slots=1
     )
-    ground.backfill("d", days("2024-01-01", 1))
-    ground.drain()
-    assert [key[2] for key in ground.running] == [killed_before]
+    in_memory.backfill("d", days("2024-01-01", 1))
+    in_memory.drain()
+    assert [key[2] for key in in_memory.running] == [killed_before]
     waits.clear()
-    ground.crash()
-    ground.clock.advance(minutes=5)
-    ground.drain()
-    assert states(ground) == dict.fromkeys(("find", "load", "load.de", "load.fr", "sum"), s.SUCCESS)
+    in_memory.crash()
+    in_memory.clock.advance(minutes=5)
+    in_memory.drain()
+    assert states(in_memory) == dict.fromkeys(("find", "load", "load.de", "load.fr", "sum"), s.SUCCESS)
     assert sorted(script.ids) == ["find", "load.de", "load.fr", "sum"], "what had finished does not run again"
 
 
 @pytest.mark.parametrize("tables", range(0, 20, 2))
 def test_a_kill_between_any_two_tables_of_a_commit_leaves_each_mapped_task_once(tables: int) -> None:
     script = Script(["de", "fr"])
-    ground = manager(script)
-    ground.leader = Mortal(ground.leader, tables)  # type: ignore[assignment]
+    in_memory = manager(script)
+    in_memory.leader = Mortal(in_memory.leader, tables)  # type: ignore[assignment]
     with contextlib.suppress(Killed):
-        ground.drain()
-    ground.crash()
-    ground.clock.advance(minutes=5)
+        in_memory.drain()
+    in_memory.crash()
+    in_memory.clock.advance(minutes=5)
     script.values = ["fr", "it"]  # of a `find` that had not been committed
-    ground.drain()
-    keys = json.loads(ground.tasks("d", "load")[0].result_json or "")
-    assert states(ground) == dict.fromkeys(("find", "load", *(f"load.{key}" for key in keys), "sum"), s.SUCCESS)
+    in_memory.drain()
+    keys = json.loads(in_memory.tasks("d", "load")[0].result_json or "")
+    assert states(in_memory) == dict.fromkeys(("find", "load", *(f"load.{key}" for key in keys), "sum"), s.SUCCESS)
     assert script.launched[-1].results["load"].keys() == keys.keys()
-    tries = [(one.task_id, one.launch) for one in ground.store.read(TaskTry)]
+    tries = [(one.task_id, one.launch) for one in in_memory.store.read(TaskTry)]
     assert len(tries) == len(set(tries))
 
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_one_mapped_task_is_cleared_alone(crashes: bool) -> None:
     script = Script(["de", "fr"], "load.de")
-    ground = manager(script)
-    ground.drain()
+    in_memory = manager(script)
+    in_memory.drain()
     if crashes:
-        ground.crash()
+        in_memory.crash()
     script.failing.clear()
-    accepted(ground, kinds.TASKS_CLEAR, **clear("d", tasks=r"^load\.de$", downstream=True))
-    ground.drain()
+    accepted(in_memory, kinds.TASKS_CLEAR, **clear("d", tasks=r"^load\.de$", downstream=True))
+    in_memory.drain()
     assert script.ids[3:] == ["load.de", "sum"]
     assert script.launched[-1].results["load"] == {"de": "de!", "fr": "fr!"}
-    assert ground.runs("d")[0].state == s.SUCCESS
+    assert in_memory.runs("d")[0].state == s.SUCCESS
 
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_another_result_removes_what_it_no_longer_names_and_keeps_its_tries(crashes: bool) -> None:
     script = Script(["de", "fr"])
-    ground = manager(script)
-    ground.drain()
+    in_memory = manager(script)
+    in_memory.drain()
     script.values = ["fr", "it"]
-    ground.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    in_memory.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     if crashes:
-        ground.tick()
-        ground.crash()
-    ground.drain()
-    assert states(ground) == {
+        in_memory.tick()
+        in_memory.crash()
+    in_memory.drain()
+    assert states(in_memory) == {
         **dict.fromkeys(("find", "load", "load.fr", "load.it", "sum"), s.SUCCESS), "load.de": s.REMOVED,
     }  # fmt: skip
     assert script.launched[-1].results["load"] == {"fr": "fr!", "it": "it!"}
-    (fr,) = ground.tasks("d", "load.fr")
+    (fr,) = in_memory.tasks("d", "load.fr")
     assert (fr.try_number, fr.generation > 0) == (2, True)
-    assert ground.tasks("d", "load.de")[0].try_number == 1
+    assert in_memory.tasks("d", "load.de")[0].try_number == 1
     script.values = ["de"]
-    ground.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
-    ground.drain()
-    assert states(ground)["load.de"] == s.SUCCESS
-    assert ground.runs("d")[0].state == s.SUCCESS
+    in_memory.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    in_memory.drain()
+    assert states(in_memory)["load.de"] == s.SUCCESS
+    assert in_memory.runs("d")[0].state == s.SUCCESS
 
 
 def test_a_mapped_task_is_marked_and_the_one_that_is_mapped_is_not() -> None:
-    ground = manager(Script(["de", "fr"], "load.de"))
-    ground.drain()
-    run_id = ground.runs("d")[0].run_id
+    in_memory = manager(Script(["de", "fr"], "load.de"))
+    in_memory.drain()
+    run_id = in_memory.runs("d")[0].run_id
     ask = {"dag_id": "d", "run_id": run_id, "state": "success"}
-    message = refused(ground, kinds.TASK_MARK, **ask, task_id="load")
+    message = refused(in_memory, kinds.TASK_MARK, **ask, task_id="load")
     assert message == "Task 'load' has been mapped in this run; mark its mapped tasks: load.de, load.fr."
-    accepted(ground, kinds.TASK_MARK, **ask, task_id="load.de")
-    ground.drain()
-    assert states(ground)["sum"] == s.SUCCESS
+    accepted(in_memory, kinds.TASK_MARK, **ask, task_id="load.de")
+    in_memory.drain()
+    assert states(in_memory)["sum"] == s.SUCCESS
 
 
 def test_a_backfill_runs_the_failed_mapped_tasks_of_a_run_again() -> None:
     script = Script(["de", "fr"], "load.de")
-    ground = manager(script)
-    ground.drain()
+    in_memory = manager(script)
+    in_memory.drain()
     script.failing.clear()
-    ground.backfill("d", days("2024-01-01", 1), reprocess="failed_tasks")
-    ground.drain()
+    in_memory.backfill("d", days("2024-01-01", 1), reprocess="failed_tasks")
+    in_memory.drain()
     assert script.ids[3:] == ["load.de", "sum"]

@@ -37,7 +37,7 @@ class History:
         rule = one_of(["all_success", "all_done", "one_success"])
         self.post = {"over_result_of": one_of(["find", "sum", "load"]), "trigger_rule": rule}
         self.callbacks = one_of([(), ("load.on_failure", "load.on_success", "on_failure")])
-        self.ground = InMemoryManager(self.version(0), script=self.outcome)
+        self.manager = InMemoryManager(self.version(0), script=self.outcome)
 
     def version(self, number: int) -> DagSpec:
         return dag_spec(
@@ -58,7 +58,7 @@ class History:
         return Succeeded(json.dumps(result))
 
     def play(self) -> None:
-        self.ground.backfill("d", days("2024-01-01", 2))
+        self.manager.backfill("d", days("2024-01-01", 2))
         steps = (
             self.clear, self.clear, self.clear, self.mark_run, self.mark_task, self.set_priority, self.cancel,
             self.finish, self.finish, self.crash, self.kill, self.new_version,
@@ -68,33 +68,33 @@ class History:
             self.done.append(step.__name__)
             step()
             if self.random.random() < 0.6:
-                self.ground.drain(500)
+                self.manager.drain(500)
             else:
-                self.ground.tick()
+                self.manager.tick()
         self.end()
 
     def end(self) -> None:
         """What runs ends well, until nothing does."""
         while True:
-            self.ground.drain(500)
-            if not self.ground.running:
-                self.ground.clock.advance(minutes=10)  # what waits to be retried
-                self.ground.drain(500)
-            if not self.ground.running:
+            self.manager.drain(500)
+            if not self.manager.running:
+                self.manager.clock.advance(minutes=10)  # what waits to be retried
+                self.manager.drain(500)
+            if not self.manager.running:
                 return
-            for key in list(self.ground.running):
-                self.ground.finish(key, Succeeded('["a"]'))
+            for key in list(self.manager.running):
+                self.manager.finish(key, Succeeded('["a"]'))
 
     def ask(self, kind: str, **payload: Any) -> None:
         self.done.append(json.dumps(payload))
-        self.ground.ask(kind, **payload)
+        self.manager.ask(kind, **payload)
 
     def of_a_run(self, kind: str, **payload: Any) -> None:
-        if runs := self.ground.runs("d"):
+        if runs := self.manager.runs("d"):
             self.ask(kind, dag_id="d", run_id=self.random.choice(runs).run_id, **payload)
 
     def clear(self) -> None:
-        if self.ground.runs("d"):
+        if self.manager.runs("d"):
             tasks = self.random.choice(PATTERNS)
             how = {"latest_version": self.random.random() < 0.3, "only_failed": self.random.random() < 0.2}
             downstream = tasks is not None and self.random.random() < 0.4
@@ -108,7 +108,7 @@ class History:
         self.of_a_run(kinds.TASK_MARK, task_id=task, state=self.random.choice(["success", "failed"]))
 
     def set_priority(self) -> None:
-        if runs := self.ground.runs("d"):
+        if runs := self.manager.runs("d"):
             changes = {"priority": self.random.randint(0, 9)}
             self.ask(kinds.BACKFILL_SET, backfill_id=runs[0].backfill_id, changes=changes)
 
@@ -117,30 +117,30 @@ class History:
             self.of_a_run(kinds.RUN_CANCEL)
 
     def finish(self) -> None:
-        for key in list(self.ground.running):
+        for key in list(self.manager.running):
             if self.random.random() < 0.6:
-                self.ground.finish(key, Succeeded('["a", "b"]'))
+                self.manager.finish(key, Succeeded('["a", "b"]'))
 
     def new_version(self) -> None:
-        self.ground.add_dag(self.version(len(self.done)))
+        self.manager.add_dag(self.version(len(self.done)))
 
     def tasks_by_run(self) -> list[dict[str, TaskInstance]]:
         """By id; without callbacks and without what was removed."""
-        found: dict[str, dict[str, TaskInstance]] = {run.run_id: {} for run in self.ground.runs("d")}
-        for ti in self.ground.store.read(TaskInstance):
+        found: dict[str, dict[str, TaskInstance]] = {run.run_id: {} for run in self.manager.runs("d")}
+        for ti in self.manager.store.read(TaskInstance):
             if ti.state != s.REMOVED and "on_" not in ti.task_id:
                 found[ti.run_id][ti.task_id] = ti
         return list(found.values())
 
     def crash(self) -> None:
-        self.ground.crash()
-        self.ground.clock.advance(minutes=5)
+        self.manager.crash()
+        self.manager.clock.advance(minutes=5)
 
     def kill(self) -> None:
         """Between two commits."""
-        self.ground.leader = Mortal(self.ground.leader, self.random.randint(0, 6))
+        self.manager.leader = Mortal(self.manager.leader, self.random.randint(0, 6))
         with suppress(Killed):
-            self.ground.drain()
+            self.manager.drain()
         self.crash()
 
 
@@ -148,16 +148,16 @@ class History:
 def test_whatever_happens_everything_ends_and_can_be_done_again(seed: int) -> None:
     history = History(seed)
     history.play()
-    nothing_hangs(history.ground)
+    nothing_hangs(history.manager)
     for tasks in history.tasks_by_run():
         for mapped_from in ("load", "post"):
             ti = tasks[mapped_from]
             if ti.state == s.SUCCESS and ti.result_json:  # else it was marked, or never came to be mapped again
                 made = {id for id in tasks if id.startswith(f"{mapped_from}.")}
                 assert made == {f"{mapped_from}.{key}" for key in json.loads(ti.result_json)}, history.done
-    history.ground.script = lambda _: Succeeded('["a", "d"]')
-    accepted(history.ground, kinds.TASKS_CLEAR, **clear("d", latest_version=seed % 2 == 0))
-    nothing_hangs(history.ground)
+    history.manager.script = lambda _: Succeeded('["a", "d"]')
+    accepted(history.manager, kinds.TASKS_CLEAR, **clear("d", latest_version=seed % 2 == 0))
+    nothing_hangs(history.manager)
     every = {"find", "load", "load.a", "load.d", "sum", "post", "post.a", "post.d"}
     for tasks in history.tasks_by_run():
         assert {id: ti.state for id, ti in tasks.items()} == dict.fromkeys(every, s.SUCCESS), history.done

@@ -43,40 +43,40 @@ class Script:
         return [launch.ti.task_id for launch in self.launches]
 
 
-def states(ground: InMemoryManager) -> dict[str, str]:
-    return {ti.task_id: ti.state for ti in ground.tasks("d")}
+def states(manager: InMemoryManager) -> dict[str, str]:
+    return {ti.task_id: ti.state for ti in manager.tasks("d")}
 
 
 def begun(
     script: Callable[[TaskLaunch], Outcome | None], spec: DagSpec | None = None, **options: Any
 ) -> InMemoryManager:
-    ground = InMemoryManager(spec or files(), script=script)
-    ground.backfill("d", days("2024-01-01", 1), **options)
-    ground.drain()
-    return ground
+    manager = InMemoryManager(spec or files(), script=script)
+    manager.backfill("d", days("2024-01-01", 1), **options)
+    manager.drain()
+    return manager
 
 
-def clear(ground: InMemoryManager, **options: Any) -> None:
-    ground.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", **options).to_payload())
-    ground.drain()
+def clear(manager: InMemoryManager, **options: Any) -> None:
+    manager.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", **options).to_payload())
+    manager.drain()
 
 
 def test_each_value_of_the_result_is_a_task_and_what_comes_after_gets_all_results() -> None:
     script = Script({"a": 1, "b": {"rows": 2}})
-    ground = begun(script)
+    manager = begun(script)
     assert script.ran == ["find", "load.a", "load.b", "report"]
     assert script.launches[-1].results["load"] == {"a": 1, "b": {"rows": 2}}
-    assert states(ground) == dict.fromkeys(("find", "load", "load.a", "load.b", "report"), s.SUCCESS)
-    (load,) = ground.tasks("d", "load")
+    assert states(manager) == dict.fromkeys(("find", "load", "load.a", "load.b", "report"), s.SUCCESS)
+    (load,) = manager.tasks("d", "load")
     assert json.loads(load.result_json or "") == {"a": 1, "b": {"rows": 2}}
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 def test_an_empty_result_skips_it_and_what_comes_after_as_its_rule_says() -> None:
     script = Script([])
-    ground = begun(script)
-    assert states(ground) == {"find": s.SUCCESS, "load": s.SKIPPED, "report": s.SKIPPED}
-    (load,) = ground.tasks("d", "load")
+    manager = begun(script)
+    assert states(manager) == {"find": s.SUCCESS, "load": s.SKIPPED, "report": s.SKIPPED}
+    (load,) = manager.tasks("d", "load")
     assert load.error == "the result of find is empty"
 
 
@@ -88,11 +88,11 @@ def test_an_empty_result_skips_it_and_what_comes_after_as_its_rule_says() -> Non
     ],
 )
 def test_another_result_fails_it_in_one_line(found: Any, error: str) -> None:
-    ground = begun(Script(found))
-    assert states(ground) == {"find": s.SUCCESS, "load": s.FAILED, "report": s.UPSTREAM_FAILED}
-    (load,) = ground.tasks("d", "load")
+    manager = begun(Script(found))
+    assert states(manager) == {"find": s.SUCCESS, "load": s.FAILED, "report": s.UPSTREAM_FAILED}
+    (load,) = manager.tasks("d", "load")
     assert load.error is not None and load.error.startswith(error)
-    assert [run.reason for run in ground.runs("d")] == ["failed: load"]
+    assert [run.reason for run in manager.runs("d")] == ["failed: load"]
 
 
 def over_mapped(**of_check: Any) -> DagSpec:
@@ -104,24 +104,24 @@ def over_mapped(**of_check: Any) -> DagSpec:
 
 def test_over_a_mapped_task_it_is_mapped_over_the_results_of_those_by_their_keys() -> None:
     script = Script({"a": 1, "b": {"rows": 2}})
-    ground = begun(script, over_mapped())
+    manager = begun(script, over_mapped())
     assert script.ran == ["find", "load.a", "load.b", "check.a", "check.b"]
     assert [launch.task.mapped_value for launch in script.launches[-2:]] == [1, {"rows": 2}]
     assert script.launches[-1].results == {
         "find": script.found, "load": script.found, "load.a": 1, "load.b": {"rows": 2},
     }  # fmt: skip
     script.found, script.launches = {"b": 5, "c": 6}, []
-    clear(ground, tasks="^find$", downstream=True)
+    clear(manager, tasks="^find$", downstream=True)
     assert script.ran == ["find", "load.b", "load.c", "check.b", "check.c"]
-    assert {one.task_id for one in ground.tasks("d") if one.state == s.REMOVED} == {"load.a", "check.a"}
+    assert {one.task_id for one in manager.tasks("d") if one.state == s.REMOVED} == {"load.a", "check.a"}
 
 
 def test_over_a_mapped_task_it_waits_for_all_of_those_and_takes_what_succeeded() -> None:
     script = Script(["a", "b"])
     script.fail = {"load.b"}
     assert states(begun(script, over_mapped()))["check"] == s.UPSTREAM_FAILED
-    ground = begun(script, over_mapped(trigger_rule="all_done"))
-    assert states(ground) == {
+    manager = begun(script, over_mapped(trigger_rule="all_done"))
+    assert states(manager) == {
         "find": s.SUCCESS, "load": s.SUCCESS, "load.a": s.SUCCESS, "load.b": s.FAILED, "check": s.SUCCESS, "check.a": s.SUCCESS,
     }  # fmt: skip
 
@@ -141,38 +141,38 @@ def test_over_tasks_whose_results_are_too_large_together_it_fails_in_one_line() 
 def test_a_backfill_sets_what_one_mapped_task_does() -> None:
     script = Script(["a", "b"])
     script.fail = {"load.a", "load.b"}
-    ground = begun(script, overrides_json='{"load.a.retries": 2, "load.a.retry_delay": 0}')
+    manager = begun(script, overrides_json='{"load.a.retries": 2, "load.a.retry_delay": 0}')
     assert [launch.ti.task_id for launch in script.launches].count("load.a") == 3
     assert [launch.ti.task_id for launch in script.launches].count("load.b") == 1
-    assert states(ground)["load.a"] == s.FAILED
+    assert states(manager)["load.a"] == s.FAILED
 
 
 def test_one_that_failed_is_cleared_alone() -> None:
     script = Script(["a", "b"])
     script.fail = {"load.b"}
-    ground = begun(script)
-    assert states(ground) == {
+    manager = begun(script)
+    assert states(manager) == {
         "find": s.SUCCESS, "load": s.SUCCESS, "load.a": s.SUCCESS, "load.b": s.FAILED, "report": s.UPSTREAM_FAILED,
     }  # fmt: skip
     script.fail, script.launches = set(), []
-    clear(ground, tasks="^load.b$", downstream=True)
+    clear(manager, tasks="^load.b$", downstream=True)
     assert script.ran == ["load.b", "report"]
-    assert set(states(ground).values()) == {s.SUCCESS}
+    assert set(states(manager).values()) == {s.SUCCESS}
     assert script.launches[-1].results["load"] == {"a": "a", "b": "b"}
 
 
 @pytest.mark.parametrize("crash", [False, True])
 def test_another_result_after_a_clear_has_other_tasks(crash: bool) -> None:
     script = Script(["a", "b"])
-    ground = begun(script)
+    manager = begun(script)
     script.found, script.launches = ["b", "c"], []
-    ground.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", tasks="^find$", downstream=True).to_payload())
-    ground.tick()
+    manager.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", tasks="^find$", downstream=True).to_payload())
+    manager.tick()
     if crash:
-        ground.crash()
-    ground.drain()
+        manager.crash()
+    manager.drain()
     assert script.ran[-4:] == ["find", "load.b", "load.c", "report"]
-    assert states(ground) == {
+    assert states(manager) == {
         **dict.fromkeys(("find", "load", "load.b", "load.c", "report"), s.SUCCESS), "load.a": s.REMOVED,
     }  # fmt: skip
     assert script.launches[-1].results["load"] == {"b": "b", "c": "c"}
@@ -180,53 +180,53 @@ def test_another_result_after_a_clear_has_other_tasks(crash: bool) -> None:
 
 def test_a_manager_that_takes_over_goes_on_with_the_mapped_tasks() -> None:
     script = Script(["a", "b"])
-    ground = InMemoryManager(files(), script=lambda launch: None if "." in launch.ti.task_id else script(launch))
-    ground.backfill("d", days("2024-01-01", 1))
-    ground.drain()
-    assert {key[2] for key in ground.running} == {"load.a", "load.b"}
-    ground.crash()
-    ground.drain()
-    assert {key[2] for key in ground.running} == {"load.a", "load.b"}
-    for key in list(ground.running):
-        ground.finish(key, Succeeded('"again"'))
-    ground.drain()
-    assert set(states(ground).values()) == {s.SUCCESS}
+    manager = InMemoryManager(files(), script=lambda launch: None if "." in launch.ti.task_id else script(launch))
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    assert {key[2] for key in manager.running} == {"load.a", "load.b"}
+    manager.crash()
+    manager.drain()
+    assert {key[2] for key in manager.running} == {"load.a", "load.b"}
+    for key in list(manager.running):
+        manager.finish(key, Succeeded('"again"'))
+    manager.drain()
+    assert set(states(manager).values()) == {s.SUCCESS}
     assert script.launches[-1].results["load"] == {"a": "again", "b": "again"}
 
 
 def test_max_active_tis_counts_them_together() -> None:
     script = Script([f"k{n}" for n in range(5)])
     spec = files(max_active_tis=2)
-    ground = InMemoryManager(spec, script=lambda launch: None if "." in launch.ti.task_id else script(launch))
-    ground.backfill("d", days("2024-01-01", 2), max_active_runs=2)
-    ground.drain()
-    assert len(ground.running) == 2
+    manager = InMemoryManager(spec, script=lambda launch: None if "." in launch.ti.task_id else script(launch))
+    manager.backfill("d", days("2024-01-01", 2), max_active_runs=2)
+    manager.drain()
+    assert len(manager.running) == 2
 
 
 def test_settings_of_a_backfill_for_it_are_for_all_of_them() -> None:
     script = Script(["a", "b"])
     script.fail = {"load.a"}
-    ground = begun(script, overrides_json='{"load.retries": 2, "retry_delay": 0}')
+    manager = begun(script, overrides_json='{"load.retries": 2, "retry_delay": 0}')
     assert script.ran.count("load.a") == 3 and script.ran.count("load.b") == 1
-    assert states(ground)["load.a"] == s.FAILED
+    assert states(manager)["load.a"] == s.FAILED
 
 
 def test_callbacks_are_of_each_mapped_task() -> None:
     spec = files(callbacks=("load.on_failure", "load.on_success"))
     script = Script(["a", "b"])
     script.fail = {"load.b"}
-    ground = begun(script, spec)
+    manager = begun(script, spec)
     assert script.ran[:3] == ["find", "load.a", "load.b"]
     assert set(script.ran[3:]) == {"load.a.on_success", "load.b.on_failure"}
     called = next(one for one in script.launches if one.ti.task_id == "load.b.on_failure")
     assert (
         called.ended is not None and called.ended.task_id == "load.b" and called.task.mapped_from == "load.on_failure"
     )
-    assert states(ground)["load.on_success"] == s.SKIPPED
+    assert states(manager)["load.on_success"] == s.SKIPPED
 
 
 def test_a_selection_of_it_is_of_all_of_them() -> None:
     script = Script(["a"])
-    ground = begun(script, tasks="^load$", with_upstream=True)
+    manager = begun(script, tasks="^load$", with_upstream=True)
     assert script.ran == ["find", "load.a"]
-    assert states(ground)["report"] == s.SKIPPED
+    assert states(manager)["report"] == s.SKIPPED

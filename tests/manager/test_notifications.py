@@ -55,23 +55,23 @@ def flights(**settings: Any) -> Any:
 
 
 def test_a_backfill_of_a_thousand_failures_is_one_message_and_its_runs_are_none() -> None:
-    ground = Manager(flights(max_active_runs=100), script=FAILS, slots=100)
-    backfill = ground.backfill("flights", days("2010-01-01", 1000), max_active_runs=100)
-    ground.drain()
-    (row,) = ground.messages()
+    manager = Manager(flights(max_active_runs=100), script=FAILS, slots=100)
+    backfill = manager.backfill("flights", days("2010-01-01", 1000), max_active_runs=100)
+    manager.drain()
+    (row,) = manager.messages()
     assert (row.event, row.state, row.title) == ("failed", "waiting", f"flights: backfill {backfill} has failed")
     assert row.text == "1,000 items failed"
-    assert failures_of(ground.store, row) == [
+    assert failures_of(manager.store, row) == [
         "1,000 tasks clean (backfill__2010-01-01T00:00:00Z, ...): no such column: delay"
     ]
 
 
 def test_errors_that_differ_in_numbers_only_are_one_group() -> None:
     errors = iter(["row 17 of part-0a1b2c3d4e is bad", "row 5 of part-ffffffffff is bad", "no space left"])
-    ground = Manager(flights(), script=lambda _: m.Failed(next(errors), retryable=False))
-    backfill = ground.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
-    ground.drain()
-    groups = group_errors(ground.store, "flights", backfill)
+    manager = Manager(flights(), script=lambda _: m.Failed(next(errors), retryable=False))
+    backfill = manager.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
+    manager.drain()
+    groups = group_errors(manager.store, "flights", backfill)
     assert [(one.count, one.error) for one in groups] == [
         (2, "row 17 of part-0a1b2c3d4e is bad"), (1, "no space left")
     ]  # fmt: skip
@@ -80,19 +80,19 @@ def test_errors_that_differ_in_numbers_only_are_one_group() -> None:
 
 def test_a_run_that_failed_says_which_task_and_why() -> None:
     clock = FakeClock(datetime(2024, 1, 2, 12, tzinfo=UTC))
-    ground = Manager(flights(), script=FAILS, scheduled=True, clock=clock)
-    ground.drain()
-    (row,) = ground.messages()
+    manager = Manager(flights(), script=FAILS, scheduled=True, clock=clock)
+    manager.drain()
+    (row,) = manager.messages()
     assert row.title == "flights: run scheduled__2024-01-01T00:00:00Z has failed"
     assert row.text == "failed: clean\nclean: no such column: delay\nafter 0 ms"
 
 
 def test_what_succeeds_is_announced_to_those_who_want_it() -> None:
     wants, other = target("all"), target("bad", frozenset({"failed"}))
-    ground = Manager(flights(), targets=(wants, other))
-    backfill = ground.backfill("flights", days("2013-01-01", 2))
-    ground.drain()
-    assert [(row.target, row.title) for row in ground.messages()] == [
+    manager = Manager(flights(), targets=(wants, other))
+    backfill = manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
+    assert [(row.target, row.title) for row in manager.messages()] == [
         ("all", f"flights: backfill {backfill} has succeeded")
     ]
 
@@ -104,35 +104,35 @@ def test_what_succeeds_is_announced_to_those_who_want_it() -> None:
 def test_targets_choose_dags_and_dags_choose_targets(
     dags: tuple[str, ...], notify: tuple[str, ...], hears: bool
 ) -> None:
-    ground = Manager(flights(notify=notify), targets=(target(dags=dags),), script=FAILS)
-    ground.backfill("flights", days("2013-01-01", 1))
-    ground.drain()
-    assert bool(ground.messages()) is hears
+    manager = Manager(flights(notify=notify), targets=(target(dags=dags),), script=FAILS)
+    manager.backfill("flights", days("2013-01-01", 1))
+    manager.drain()
+    assert bool(manager.messages()) is hears
 
 
 def test_a_backfill_names_a_target_that_hears_of_its_end_whatever_it_is() -> None:
-    ground = Manager(flights(), targets=(target("me", frozenset({"late"}), ()), target("others", dags=("x",))))
-    ground.backfill("flights", days("2013-01-01", 1), notify="me")
-    ground.drain()
-    assert [row.target for row in ground.messages()] == ["me"]
+    manager = Manager(flights(), targets=(target("me", frozenset({"late"}), ()), target("others", dags=("x",))))
+    manager.backfill("flights", days("2013-01-01", 1), notify="me")
+    manager.drain()
+    assert [row.target for row in manager.messages()] == ["me"]
 
 
 def test_a_target_that_is_not_there_is_refused_for_a_backfill() -> None:
-    ground = Manager(flights(), script=lambda _: None)
-    backfill = ground.backfill("flights", days("2013-01-01", 1))
+    manager = Manager(flights(), script=lambda _: None)
+    backfill = manager.backfill("flights", days("2013-01-01", 1))
     assert "no notification target 'opps'; did you mean 'ops'?" in refused(
-        ground, "backfill.set", backfill_id=backfill, changes={"notify": "opps"}
+        manager, "backfill.set", backfill_id=backfill, changes={"notify": "opps"}
     )
-    accepted(ground, "backfill.set", backfill_id=backfill, changes={"notify": "ops"})
-    assert ground.row(backfill).notify == "ops"
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"notify": "ops"})
+    assert manager.row(backfill).notify == "ops"
 
 
 def test_a_deadlock_and_a_pause_by_failures_are_announced() -> None:
     spec = dag_spec("flights", "clean", each={"clean": {"depends_on_past": True}})
-    ground = Manager(spec, script=FAILS)
-    ground.backfill("flights", days("2013-01-01", 5))
-    ground.drain()
-    (row,) = ground.messages()
+    manager = Manager(spec, script=FAILS)
+    manager.backfill("flights", days("2013-01-01", 5))
+    manager.drain()
+    (row,) = manager.messages()
     assert row.event == "deadlocked"
     assert row.text.startswith("deadlock: task 'clean' of run ")
     other = Manager(flights(), script=FAILS)
@@ -142,15 +142,15 @@ def test_a_deadlock_and_a_pause_by_failures_are_announced() -> None:
 
 
 def test_cancelled_work_is_announced_to_nobody() -> None:
-    ground = Manager(flights(), script=lambda _: None)
-    backfill = ground.backfill("flights", days("2013-01-01", 2))
-    ground.drain()
-    accepted(ground, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
-    for key in list(ground.running):
-        ground.finish(key, m.Cancelled("cancelled"))
-    ground.drain()
-    assert ground.row(backfill).state == s.CANCELLED
-    assert not ground.messages()
+    manager = Manager(flights(), script=lambda _: None)
+    backfill = manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
+    accepted(manager, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    for key in list(manager.running):
+        manager.finish(key, m.Cancelled("cancelled"))
+    manager.drain()
+    assert manager.row(backfill).state == s.CANCELLED
+    assert not manager.messages()
 
 
 # -- late runs --------------------------------------------------------------------------------------------------------
@@ -158,40 +158,40 @@ def test_cancelled_work_is_announced_to_nobody() -> None:
 
 def test_a_run_that_has_not_succeeded_in_time_is_late_once() -> None:
     clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
-    ground = Manager(flights(expected_by=7200.0), script=lambda _: None, scheduled=True, clock=clock)
-    ground.drain()
-    assert ground._decisions.next_due(clock.now()) == datetime(2024, 1, 2, 2, tzinfo=UTC), "the manager wakes for it"
+    manager = Manager(flights(expected_by=7200.0), script=lambda _: None, scheduled=True, clock=clock)
+    manager.drain()
+    assert manager._decisions.next_due(clock.now()) == datetime(2024, 1, 2, 2, tzinfo=UTC), "the manager wakes for it"
     clock.advance(seconds=7199)
-    ground.drain()
-    assert not ground.messages()
+    manager.drain()
+    assert not manager.messages()
     clock.advance(seconds=1)
-    ground.drain()
-    (row,) = ground.messages()
+    manager.drain()
+    (row,) = manager.messages()
     assert row.title == "flights: the interval of 2024-01-01T00:00:00Z is late"
     assert row.text == "expected within 2 h of its end; run scheduled__2024-01-01T00:00:00Z is running"
     clock.advance(seconds=3600)
-    ground.drain()
-    assert len(ground.messages()) == 1
-    assert ground._decisions.next_due(clock.now()) == datetime(2024, 1, 3, tzinfo=UTC)
+    manager.drain()
+    assert len(manager.messages()) == 1
+    assert manager._decisions.next_due(clock.now()) == datetime(2024, 1, 3, tzinfo=UTC)
 
 
 def test_after_its_end_date_nothing_is_late() -> None:
     day, clock = datetime(2024, 1, 1, tzinfo=UTC), FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
     spec = flights(expected_by=3600.0, start_date=day, end_date=day)
-    ground = Manager(spec, script=lambda _: None, scheduled=True, clock=clock)
+    manager = Manager(spec, script=lambda _: None, scheduled=True, clock=clock)
     for _ in range(4):
-        ground.drain()
+        manager.drain()
         clock.advance(seconds=86_400)
-    assert [row.title for row in ground.messages()] == ["flights: the interval of 2024-01-01T00:00:00Z is late"]
+    assert [row.title for row in manager.messages()] == ["flights: the interval of 2024-01-01T00:00:00Z is late"]
 
 
 def test_a_run_in_time_is_not_late_and_neither_is_a_paused_dag() -> None:
     clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
-    ground = Manager(flights(expected_by=7200.0), scheduled=True, clock=clock)
+    manager = Manager(flights(expected_by=7200.0), scheduled=True, clock=clock)
     for _ in range(5):
-        ground.drain()
+        manager.drain()
         clock.advance(seconds=6 * 3600)
-    assert "late" not in {row.event for row in ground.messages()}
+    assert "late" not in {row.event for row in manager.messages()}
     paused = Manager(flights(expected_by=60.0), clock=FakeClock(datetime(2024, 1, 2, tzinfo=UTC)))
     paused.drain()
     paused.clock.advance(seconds=90_000)
@@ -202,14 +202,14 @@ def test_a_run_in_time_is_not_late_and_neither_is_a_paused_dag() -> None:
 
 def test_a_deadline_that_passed_while_nobody_led_is_announced_by_the_next_manager() -> None:
     clock = FakeClock(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0))
-    ground = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
-    ground.drain()
+    manager = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
+    manager.drain()
     clock.advance(seconds=2 * 86_400)
-    ground.state.not_led_since = None
-    ground.crash()
-    ground.state.not_led_since = clock.now() - timedelta(days=2)  # the lease is of the real clock
-    ground.drain()
-    assert [row.event for row in ground.messages()] == ["late", "late"]
+    manager.state.not_led_since = None
+    manager.crash()
+    manager.state.not_led_since = clock.now() - timedelta(days=2)  # the lease is of the real clock
+    manager.drain()
+    assert [row.event for row in manager.messages()] == ["late", "late"]
 
 
 # -- how it is sent ---------------------------------------------------------------------------------------------------
@@ -226,24 +226,24 @@ class Post:
 
     def __init__(self, sink: Sink, group_s: float = 60.0, script: Any = FAILS, **how: Any) -> None:
         self.target = Target("ops", f"json://{sink.address}/hook", ALL, ("*",), group_s)
-        self.ground = Manager(flights(**how), script=script, targets=(self.target,))
-        self.ground._loop.decisions._on_commit = lambda changes: self.sender.put(new_notifications(changes))
+        self.manager = Manager(flights(**how), script=script, targets=(self.target,))
+        self.manager._loop.decisions._on_commit = lambda changes: self.sender.put(new_notifications(changes))
         self.start()
 
     def start(self) -> None:
         self.sender = NotificationSender(
-            [self.target], {"ops": AppriseChannel(self.target)}, self.ground.clock, on_sent=self.ground.events.put,
-            details=lambda row: failures_of(self.ground.store, row), public_url="https://backfills.example.com/",
+            [self.target], {"ops": AppriseChannel(self.target)}, self.manager.clock, on_sent=self.manager.events.put,
+            details=lambda row: failures_of(self.manager.store, row), public_url="https://backfills.example.com/",
         )  # fmt: skip
-        self.sender.put(self.ground.state.notifications.values())
+        self.sender.put(self.manager.state.notifications.values())
 
     def fail(self, first: str) -> str:
-        backfill = self.ground.backfill("flights", days(first, 1))
-        self.ground.drain()
+        backfill = self.manager.backfill("flights", days(first, 1))
+        self.manager.drain()
         return backfill
 
     def states(self) -> list[tuple[str, int]]:
-        return [(row.state, row.failures) for row in self.ground.messages()]
+        return [(row.state, row.failures) for row in self.manager.messages()]
 
 
 def test_one_message_is_sent_with_its_errors_and_a_link(sink: Sink) -> None:
@@ -251,7 +251,7 @@ def test_one_message_is_sent_with_its_errors_and_a_link(sink: Sink) -> None:
     backfill = post.fail("2013-01-01")
     assert post.sender.run_once() == 60.0, "it waits for others"
     assert not sink.events
-    post.ground.clock.advance(seconds=60)
+    post.manager.clock.advance(seconds=60)
     assert post.sender.run_once() is None
     (sent,) = sink.events
     assert (sent["title"], sent["type"]) == (f"flights: backfill {backfill} has failed", "failure")
@@ -260,17 +260,17 @@ def test_one_message_is_sent_with_its_errors_and_a_link(sink: Sink) -> None:
         f"https://backfills.example.com/backfills/{backfill}",
     ]  # fmt: skip
     assert post.states() == [("waiting", 0)], "a killed manager would send it again"
-    post.ground.drain()
+    post.manager.drain()
     assert post.states() == [("sent", 0)]
-    assert not post.ground.state.notifications
+    assert not post.manager.state.notifications
 
 
 def test_what_happens_within_the_time_of_a_group_is_one_message(sink: Sink) -> None:
     post = Post(sink)
     first = post.fail("2013-01-01")
-    post.ground.clock.advance(seconds=30)
+    post.manager.clock.advance(seconds=30)
     second = post.fail("2013-02-01")
-    post.ground.clock.advance(seconds=30)
+    post.manager.clock.advance(seconds=30)
     assert post.sender.run_once() is None
     (sent,) = sink.events
     assert sent["title"] == "2 failed: flights"
@@ -283,16 +283,16 @@ def test_a_server_that_is_away_gets_them_later(sink: Sink) -> None:
     post = Post(sink, group_s=0.0)
     post.fail("2013-01-01")
     assert [post.sender.run_once()] == [5.0]
-    post.ground.drain()
-    (row,) = post.ground.messages()
+    post.manager.drain()
+    (row,) = post.manager.messages()
     assert (row.state, row.failures) == ("waiting", 1)
     assert "503" in (row.error or "") and "hook" not in (row.error or "")
     assert post.sender.run_once() == 5.0, "not before its time"
-    post.ground.clock.advance(seconds=5)
+    post.manager.clock.advance(seconds=5)
     assert post.sender.run_once() == 10.0
-    post.ground.clock.advance(seconds=10)
+    post.manager.clock.advance(seconds=10)
     assert post.sender.run_once() is None
-    post.ground.drain()
+    post.manager.drain()
     assert post.states() == [("sent", 2)]
     assert len(sink.events) == 1
 
@@ -301,13 +301,13 @@ def test_what_is_committed_meanwhile_does_not_send_a_message_again(sink: Sink) -
     post = Post(sink, group_s=0.0)
     first = post.fail("2013-01-01")
     post.sender.run_once()
-    sent = post.ground.events.take()
+    sent = post.manager.events.take()
     second = post.fail("2013-02-01")  # before the manager knows that the first was sent
     post.sender.run_once()
     assert [event["title"].split()[2] for event in sink.events] == [first, second]
     for event in sent:
-        post.ground.events.put(event)
-    post.ground.drain()
+        post.manager.events.put(event)
+    post.manager.drain()
     assert post.states() == [("sent", 0)] * 2
 
 
@@ -316,20 +316,20 @@ def test_after_a_day_it_is_given_up(sink: Sink) -> None:
     post = Post(sink, group_s=0.0)
     post.fail("2013-01-01")
     post.sender.run_once()
-    post.ground.clock.advance(seconds=GIVE_UP_AFTER.total_seconds())
+    post.manager.clock.advance(seconds=GIVE_UP_AFTER.total_seconds())
     assert post.sender.run_once() is None
-    post.ground.drain()
+    post.manager.drain()
     assert post.states() == [("failed", 2)]
 
 
 def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -> None:
     post = Post(sink)
     post.fail("2013-01-01")
-    post.ground.crash()
+    post.manager.crash()
     post.start()
     post.sender.flush()
     assert len(sink.events) == 1, "at its end a manager does not wait for more"
-    post.ground.drain()
+    post.manager.drain()
     assert post.states() == [("sent", 0)]
 
 
@@ -373,6 +373,6 @@ def test_an_address_that_is_none_is_refused_without_being_shown() -> None:
 
 
 def test_rows_of_a_backfill_that_is_gone_have_no_details() -> None:
-    ground = Manager(flights())
+    manager = Manager(flights())
     row = Notification("failed/a/1", "ops", "failed", "waiting", "a", "t", "", 1, FakeClock().now(), backfill_id="gone")
-    assert failures_of(ground.store, row) == []
+    assert failures_of(manager.store, row) == []

@@ -19,12 +19,12 @@ def world(script: object = lambda _: Succeeded()) -> InMemoryManager:
     return InMemoryManager(CHAIN, script=script, clock=FakeClock(at("2024-01-08")))  # type: ignore[arg-type]
 
 
-def ran(ground: InMemoryManager, n: int = 1, **fields: object) -> list[str]:
+def ran(manager: InMemoryManager, n: int = 1, **fields: object) -> list[str]:
     """The tasks that a backfill of so many days ran, in order."""
-    ground.launched.clear()
-    ground.backfill("d", DAYS[:n], **fields)
-    nothing_hangs(ground)
-    return [launch.task.task_id for launch in ground.launched]
+    manager.launched.clear()
+    manager.backfill("d", DAYS[:n], **fields)
+    nothing_hangs(manager)
+    return [launch.task.task_id for launch in manager.launched]
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def ran(ground: InMemoryManager, n: int = 1, **fields: object) -> list[str]:
     [(True, False, ["a", "b"]), (False, False, ["b"]), (True, True, ["a", "b", "c"]), (False, True, ["b", "c"])],
 )
 def test_tasks_take_upstream_and_downstream_along_as_told(upstream: bool, downstream: bool, chosen: list[str]) -> None:
-    ground = world()
-    assert ran(ground, tasks="^b$", with_upstream=upstream, with_downstream=downstream) == chosen
-    (run,) = ground.runs("d")
+    manager = world()
+    assert ran(manager, tasks="^b$", with_upstream=upstream, with_downstream=downstream) == chosen
+    (run,) = manager.runs("d")
     assert (run.state, run.is_partial) == (s.SUCCESS, len(chosen) < 3)
 
 
@@ -45,9 +45,9 @@ def test_a_backfill_of_an_older_release_goes_on_with_the_tasks_that_it_named_alo
 @pytest.mark.parametrize("rule", ["all_success", "all_failed", "one_success", "one_failed", "none_skipped", "all_done"])
 def test_a_task_that_was_left_out_holds_none_that_was_chosen_whatever_its_trigger_rule(rule: str) -> None:
     spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"b": {"trigger_rule": rule}})
-    ground = InMemoryManager(spec)
-    assert ran(ground, tasks="^b$", with_upstream=False) == ["b"]
-    assert [run.state for run in ground.runs("d")] == [s.SUCCESS]
+    manager = InMemoryManager(spec)
+    assert ran(manager, tasks="^b$", with_upstream=False) == ["b"]
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 @pytest.mark.parametrize("reprocess", ["none", "failed", "failed_tasks", "completed"])
@@ -56,57 +56,57 @@ def test_a_whole_backfill_does_a_date_that_was_only_done_in_part(reprocess: str,
     def script(launch: TaskLaunch) -> Outcome | None:
         return Failed("boom") if fails and launch.run.is_partial else Succeeded()
 
-    ground = world(script)
-    ran(ground, 2, tasks="^a$")
-    assert ran(ground, 3, reprocess=reprocess) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
-    standing = [run for run in ground.runs("d") if run.state != s.OVERRIDDEN]
+    manager = world(script)
+    ran(manager, 2, tasks="^a$")
+    assert ran(manager, 3, reprocess=reprocess) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+    standing = [run for run in manager.runs("d") if run.state != s.OVERRIDDEN]
     assert [(run.state, run.is_partial) for run in standing] == [(s.SUCCESS, False)] * 3
 
 
 def test_to_a_backfill_that_chooses_tasks_a_partial_run_is_a_run_like_any_other() -> None:
-    ground = world()
-    ran(ground, tasks="^a$")
-    assert ran(ground, tasks="^b$") == []
-    assert ran(ground, tasks="^b$", reprocess="completed") == ["a", "b"]
+    manager = world()
+    ran(manager, tasks="^a$")
+    assert ran(manager, tasks="^b$") == []
+    assert ran(manager, tasks="^b$", reprocess="completed") == ["a", "b"]
 
 
 def test_a_partial_run_that_is_alive_is_in_flight() -> None:
-    ground = world(lambda _: None)
-    ground.backfill("d", DAYS[:1], tasks="^a$")
-    ground.drain()
-    whole = ground.backfill("d", DAYS[:1])
-    ground.drain()
-    assert [(item.state, item.reason) for item in ground.items(whole)] == [(s.SKIPPED, "in flight")]
+    manager = world(lambda _: None)
+    manager.backfill("d", DAYS[:1], tasks="^a$")
+    manager.drain()
+    whole = manager.backfill("d", DAYS[:1])
+    manager.drain()
+    assert [(item.state, item.reason) for item in manager.items(whole)] == [(s.SKIPPED, "in flight")]
 
 
 def test_an_expression_that_chooses_every_task_makes_whole_runs() -> None:
-    ground = world()
-    ran(ground, tasks="[abc]")
-    assert [run.is_partial for run in ground.runs("d")] == [False]
-    assert ran(ground) == []
+    manager = world()
+    ran(manager, tasks="[abc]")
+    assert [run.is_partial for run in manager.runs("d")] == [False]
+    assert ran(manager) == []
 
 
 def test_a_partial_run_that_is_cleared_stays_partial() -> None:
-    ground = world()
-    ran(ground, tasks="^a$")
-    accepted(ground, "tasks.clear", **clear("d"))
-    nothing_hangs(ground)
-    assert [run.is_partial for run in ground.runs("d")] == [True]
-    assert ran(ground) == ["a", "b", "c"]
+    manager = world()
+    ran(manager, tasks="^a$")
+    accepted(manager, "tasks.clear", **clear("d"))
+    nothing_hangs(manager)
+    assert [run.is_partial for run in manager.runs("d")] == [True]
+    assert ran(manager) == ["a", "b", "c"]
 
 
 def test_of_an_older_release_a_partial_run_is_known_by_what_it_left_out() -> None:
     """It did not write down which of its runs are partial; the tasks were changed while the backfill ran."""
-    ground = world(lambda it: None if "01-01" in it.run.run_id else Succeeded())
-    backfill = ground.backfill("d", DAYS[:2], max_active_runs=1, with_upstream=None, with_downstream=None)
-    ground.drain()
-    accepted(ground, "backfill.set", backfill_id=backfill, changes={"tasks": "^b$"})
-    ground.script = lambda _: Succeeded()
-    for key in list(ground.running):
-        ground.finish(key, Succeeded())
-    nothing_hangs(ground)
-    ground.store.write([run.evolve(is_partial=None) for run in ground.store.read(DagRun)])
-    ground.crash()
-    result = timeline_around("d", [start for start, _ in DAYS], [], ground.store)
+    manager = world(lambda it: None if "01-01" in it.run.run_id else Succeeded())
+    backfill = manager.backfill("d", DAYS[:2], max_active_runs=1, with_upstream=None, with_downstream=None)
+    manager.drain()
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"tasks": "^b$"})
+    manager.script = lambda _: Succeeded()
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    nothing_hangs(manager)
+    manager.store.write([run.evolve(is_partial=None) for run in manager.store.read(DagRun)])
+    manager.crash()
+    result = timeline_around("d", [start for start, _ in DAYS], [], manager.store)
     assert [run.is_partial for run in sorted(result, key=lambda run: run.run_id)] == [None, True]
-    assert ran(ground, 2) == ["a", "b", "c"]
+    assert ran(manager, 2) == ["a", "b", "c"]

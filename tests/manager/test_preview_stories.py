@@ -27,13 +27,13 @@ READS = (AccessedTable("read", "bronze.t", "file:/w/b", 3), AccessedTable("read"
 class FakeClones:
     """Does at once what `PreviewWork` does with tables: nothing, and says so. Remembers what it was asked for."""
 
-    def __init__(self, ground: InMemoryManager) -> None:
-        self.ground, self.promoted, self.deleted = ground, list[PreviewJob](), list[str]()
+    def __init__(self, manager: InMemoryManager) -> None:
+        self.manager, self.promoted, self.deleted = manager, list[PreviewJob](), list[str]()
         self.refusal = ""
-        ground._loop._previews = self
+        manager._loop._previews = self
 
     def work(self, job: PreviewJob) -> None:
-        runs = [run for run in self.ground.store.read(DagRun) if run.run_type in ("preview", "backfill")]
+        runs = [run for run in self.manager.store.read(DagRun) if run.run_type in ("preview", "backfill")]
         writes = tuple(
             WriteOfTry(1, run.dag_id, run.run_id, "a", 1, reads=READS)
             for run in runs
@@ -42,36 +42,36 @@ class FakeClones:
         table = Promoted("silver.t", "silver.t", "file:/w/t", 7, 1, writes)
         tables = (table,) if job.kind == kinds.BACKFILL_PROMOTE else ()
         self.promoted.append(job)
-        self.ground.events.put(PreviewResult(job, {"tables": len(tables)}, tables, self.refusal))
+        self.manager.events.put(PreviewResult(job, {"tables": len(tables)}, tables, self.refusal))
 
     def delete(self, preview_id: str) -> None:
         self.deleted.append(preview_id)
 
 
-def a_preview(ground: InMemoryManager, n: int = 3, **fields: object) -> str:
-    preview_id = ground.backfill("d", days("2023-01-01", n), reprocess="completed", **fields)
-    live = ground.state.backfills[preview_id]
-    ground.state.put(live.row.evolve(preview_id=preview_id))
-    ground.commit()
-    refill(live, ground.store)
+def a_preview(manager: InMemoryManager, n: int = 3, **fields: object) -> str:
+    preview_id = manager.backfill("d", days("2023-01-01", n), reprocess="completed", **fields)
+    live = manager.state.backfills[preview_id]
+    manager.state.put(live.row.evolve(preview_id=preview_id))
+    manager.commit()
+    refill(live, manager.store)
     return preview_id
 
 
 def previewed(script: Callable[[TaskLaunch], Outcome | None] | None = None) -> tuple[InMemoryManager, FakeClones, str]:
     """Two days that have real runs, and a preview of three that has ended."""
-    ground = InMemoryManager(SPEC)
-    clones = FakeClones(ground)
-    ground.backfill("d", days("2023-01-01", 2))
-    ground.drain()
+    manager = InMemoryManager(SPEC)
+    clones = FakeClones(manager)
+    manager.backfill("d", days("2023-01-01", 2))
+    manager.drain()
     if script is not None:
-        ground.script = script
-    preview_id = a_preview(ground)
-    ground.drain()
-    return ground, clones, preview_id
+        manager.script = script
+    preview_id = a_preview(manager)
+    manager.drain()
+    return manager, clones, preview_id
 
 
-def standing(ground: InMemoryManager) -> list[tuple[str, str, str | None]]:
-    return [(run.run_id, run.state, run.previous_run_id) for run in ground.runs("d") if run.run_type == "backfill"]
+def standing(manager: InMemoryManager) -> list[tuple[str, str, str | None]]:
+    return [(run.run_id, run.state, run.previous_run_id) for run in manager.runs("d") if run.run_type == "backfill"]
 
 
 REAL = [
@@ -81,17 +81,17 @@ REAL = [
 
 
 def test_runs_of_a_preview_stand_apart() -> None:
-    ground, _, preview_id = previewed()
-    assert standing(ground) == REAL
-    runs = [run for run in ground.runs("d") if run.run_type == "preview"]
+    manager, _, preview_id = previewed()
+    assert standing(manager) == REAL
+    runs = [run for run in manager.runs("d") if run.run_type == "preview"]
     ids = [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3)]
     assert [(run.run_id, run.previous_run_id) for run in runs] == list(zip(ids, [None, *ids], strict=False))
-    of_previews = {launch.preview_id for launch in ground.launched if launch.run.run_type == "preview"}
+    of_previews = {launch.preview_id for launch in manager.launched if launch.run.run_type == "preview"}
     assert of_previews == {preview_id}
-    assert {launch.preview_id for launch in ground.launched if launch.run.run_type == "backfill"} == {None}
-    ground.backfill("d", days("2023-01-03", 1))
-    ground.drain()
-    assert standing(ground)[-1] == ("backfill__2023-01-03T00:00:00Z", "success", REAL[-1][0]), "as if there was none"
+    assert {launch.preview_id for launch in manager.launched if launch.run.run_type == "backfill"} == {None}
+    manager.backfill("d", days("2023-01-03", 1))
+    manager.drain()
+    assert standing(manager)[-1] == ("backfill__2023-01-03T00:00:00Z", "success", REAL[-1][0]), "as if there was none"
 
 
 def test_a_date_that_failed_and_is_retried_gets_another_run() -> None:
@@ -100,53 +100,53 @@ def test_a_date_that_failed_and_is_retried_gets_another_run() -> None:
     def script(launch: TaskLaunch) -> Outcome | None:
         return Failed("boom") if fails[0] and launch.run.run_type == "preview" else Succeeded()
 
-    ground, _, preview_id = previewed(script)
+    manager, _, preview_id = previewed(script)
     for _ in range(2):
-        accepted(ground, kinds.BACKFILL_RETRY, backfill_id=preview_id)
+        accepted(manager, kinds.BACKFILL_RETRY, backfill_id=preview_id)
     fails[0] = False
-    accepted(ground, kinds.BACKFILL_RETRY, backfill_id=preview_id)
-    first = [run.run_id for run in ground.runs("d") if run.run_id.startswith(f"preview__{preview_id}__2023-01-01")]
+    accepted(manager, kinds.BACKFILL_RETRY, backfill_id=preview_id)
+    first = [run.run_id for run in manager.runs("d") if run.run_id.startswith(f"preview__{preview_id}__2023-01-01")]
     assert [run_id.partition("Z")[2] for run_id in first] == ["", "__2", "__3", "__4"]
-    assert standing(ground) == REAL
+    assert standing(manager) == REAL
 
 
 def test_promoted_runs_take_the_places_of_those_before() -> None:
-    ground, clones, preview_id = previewed()
-    answer = accepted(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    manager, clones, preview_id = previewed()
+    answer = accepted(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
     assert answer.message == f"preview {preview_id} is promoted: 1 table, 3 runs"
-    check_promoted(ground, preview_id)
+    check_promoted(manager, preview_id)
     assert clones.deleted == [preview_id]
-    assert "is promoted: its clones are gone" in refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
-    ground.backfill("d", days("2023-01-02", 1), reprocess="completed")
-    ground.drain()
-    assert [run for run in standing(ground) if run[0] == "backfill__2023-01-02T00:00:00Z__2"], standing(ground)
+    assert "is promoted: its clones are gone" in refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    manager.drain()
+    assert [run for run in standing(manager) if run[0] == "backfill__2023-01-02T00:00:00Z__2"], standing(manager)
 
 
-def check_promoted(ground: InMemoryManager, preview_id: str) -> None:
+def check_promoted(manager: InMemoryManager, preview_id: str) -> None:
     new = [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3)]
-    current = [run for run in standing(ground) if run[1] != "overridden"]
+    current = [run for run in standing(manager) if run[1] != "overridden"]
     assert current == list(zip(new, ["success"] * 3, [None, *new], strict=False))
-    assert [run.overridden_by for run in ground.runs("d") if run.state == "overridden"] == new[:2]
-    assert ground.row(preview_id).preview_outcome == "promoted"
-    accesses = [(row.run_id, row.access, row.table_name, row.version) for row in ground.store.read(TableAccess)]
+    assert [run.overridden_by for run in manager.runs("d") if run.state == "overridden"] == new[:2]
+    assert manager.row(preview_id).preview_outcome == "promoted"
+    accesses = [(row.run_id, row.access, row.table_name, row.version) for row in manager.store.read(TableAccess)]
     known = (("write", "silver.t", 7), ("read", "bronze.t", 3), ("read", "silver.t", 7))
     assert sorted(accesses) == sorted((run_id, *one) for run_id in new for one in known)
 
 
 @pytest.mark.parametrize("commits", range(8))
 def test_killed_after_any_table_of_the_commit_that_promotes(commits: int) -> None:
-    ground, clones, preview_id = previewed()
-    ground.ask(kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
-    ground.tick()
+    manager, clones, preview_id = previewed()
+    manager.ask(kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    manager.tick()
     assert clones.promoted
-    ground.leader = Mortal(ground.leader, commits)  # type: ignore[assignment]
+    manager.leader = Mortal(manager.leader, commits)  # type: ignore[assignment]
     with contextlib.suppress(Killed):
-        ground.drain()
-    ground.crash()
-    clones = FakeClones(ground)
-    ground.drain()
-    check_promoted(ground, preview_id)
-    (answer,) = [row for row in ground.store.read(Response) if row.kind == kinds.BACKFILL_PROMOTE]
+        manager.drain()
+    manager.crash()
+    clones = FakeClones(manager)
+    manager.drain()
+    check_promoted(manager, preview_id)
+    (answer,) = [row for row in manager.store.read(Response) if row.kind == kinds.BACKFILL_PROMOTE]
     assert answer.outcome == "accepted"
 
 
@@ -155,56 +155,56 @@ def test_what_can_not_be_promoted() -> None:
         is_third = launch.run.logical_date is not None and launch.run.logical_date.day == 3
         return Failed("boom") if is_third and launch.run.run_type == "preview" else Succeeded()
 
-    ground, clones, preview_id = previewed(script)
-    assert "1 item did not succeed" in refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
-    real = ground.backfill("d", days("2023-06-01", 1))
-    ground.drain()
-    assert "is no preview" in refused(ground, kinds.BACKFILL_DISCARD, backfill_id=real)
+    manager, clones, preview_id = previewed(script)
+    assert "1 item did not succeed" in refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    real = manager.backfill("d", days("2023-06-01", 1))
+    manager.drain()
+    assert "is no preview" in refused(manager, kinds.BACKFILL_DISCARD, backfill_id=real)
     clones.refusal = "silver.t has moved on"
-    message = refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    message = refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
     assert message == "silver.t has moved on" and clones.deleted == []
-    assert ground.row(preview_id).preview_outcome is None
+    assert manager.row(preview_id).preview_outcome is None
     clones.refusal = ""
-    ground.script = lambda _: None
-    ground.backfill("d", days("2023-01-02", 1), reprocess="completed")
-    ground.drain()
-    meets = refused(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    manager.script = lambda _: None
+    manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    manager.drain()
+    meets = refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
     assert meets.startswith("Run backfill__2023-01-02T00:00:00Z__2 of DAG d is running")
-    for key in list(ground.running):
-        ground.finish(key, Succeeded())
-    ground.script = lambda _: Succeeded()
-    ground.drain()
-    accepted(ground, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
-    current = [run for run, state, _ in standing(ground) if state == "success" and run.startswith("preview")]
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    manager.script = lambda _: Succeeded()
+    manager.drain()
+    accepted(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    current = [run for run, state, _ in standing(manager) if state == "success" and run.startswith("preview")]
     assert current == [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2)]
 
 
 def test_a_preview_that_runs_is_not_promoted_or_discarded() -> None:
-    ground = InMemoryManager(SPEC, script=lambda _: None)
-    FakeClones(ground)
-    preview_id = a_preview(ground)
+    manager = InMemoryManager(SPEC, script=lambda _: None)
+    FakeClones(manager)
+    preview_id = a_preview(manager)
     for kind in (kinds.BACKFILL_PROMOTE, kinds.BACKFILL_DISCARD):
-        assert "when it has ended, or is cancelled" in refused(ground, kind, backfill_id=preview_id)
-    accepted(ground, kinds.BACKFILL_DIFF, backfill_id=preview_id)
+        assert "when it has ended, or is cancelled" in refused(manager, kind, backfill_id=preview_id)
+    accepted(manager, kinds.BACKFILL_DIFF, backfill_id=preview_id)
 
 
 def test_discarded_or_expired_nothing_of_it_runs_again() -> None:
-    ground, clones, preview_id = previewed(lambda launch: Failed("boom"))
-    assert expired(ground.store, ground.clock.now()) == []
-    ground.clock.advance(days=8)
-    assert expired(ground.store, ground.clock.now()) == [preview_id]
-    accepted(ground, kinds.BACKFILL_DISCARD, backfill_id=preview_id)
-    assert clones.deleted == [preview_id] and ground.row(preview_id).preview_outcome == "discarded"
-    assert expired(ground.store, ground.clock.now()) == []
-    run_id = next(run.run_id for run in ground.runs("d") if run.run_type == "preview")
+    manager, clones, preview_id = previewed(lambda launch: Failed("boom"))
+    assert expired(manager.store, manager.clock.now()) == []
+    manager.clock.advance(days=8)
+    assert expired(manager.store, manager.clock.now()) == [preview_id]
+    accepted(manager, kinds.BACKFILL_DISCARD, backfill_id=preview_id)
+    assert clones.deleted == [preview_id] and manager.row(preview_id).preview_outcome == "discarded"
+    assert expired(manager.store, manager.clock.now()) == []
+    run_id = next(run.run_id for run in manager.runs("d") if run.run_type == "preview")
     for kind, payload in (
         (kinds.BACKFILL_RETRY, {"backfill_id": preview_id, "latest_version": False, "downstream": False}),
         (kinds.BACKFILL_DIFF, {"backfill_id": preview_id}),
         (kinds.RUN_MARK, {"dag_id": "d", "run_id": run_id, "state": "success"}),
     ):
-        assert "is discarded: its clones are gone" in refused(ground, kind, **payload)
-    other = a_preview(ground)
-    ground.drain()
-    ground.events.put(PreviewsExpired((other,)))
-    ground.drain()
-    assert clones.deleted == [preview_id, other] and ground.row(other).preview_outcome == "expired"
+        assert "is discarded: its clones are gone" in refused(manager, kind, **payload)
+    other = a_preview(manager)
+    manager.drain()
+    manager.events.put(PreviewsExpired((other,)))
+    manager.drain()
+    assert clones.deleted == [preview_id, other] and manager.row(other).preview_outcome == "expired"

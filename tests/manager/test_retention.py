@@ -44,203 +44,203 @@ SPEC = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, schedule="0 0 
 
 
 def prune(
-    ground: InMemoryManager, settings: RetentionSettings = ALL, *, later: float = 2 * HOUR, **how: Any
+    manager: InMemoryManager, settings: RetentionSettings = ALL, *, later: float = 2 * HOUR, **how: Any
 ) -> dict[str, int]:
     """What is deleted so many seconds later. The next decisions know what the tables still have, and nothing else."""
-    now = ground.clock.now() + timedelta(seconds=later)
-    gone = Sweep(ground.store, settings, now, leader=ground.leader, **how).run()
-    ground.crash()
+    now = manager.clock.now() + timedelta(seconds=later)
+    gone = Sweep(manager.store, settings, now, leader=manager.leader, **how).run()
+    manager.crash()
     return {what: number for what, number in gone.items() if number}
 
 
-def would_go(ground: InMemoryManager, settings: RetentionSettings = ALL) -> dict[str, int]:
-    now = ground.clock.now() + timedelta(hours=2)
-    return {what: number for what, number in Sweep(ground.store, settings, now).run().items() if number}
+def would_go(manager: InMemoryManager, settings: RetentionSettings = ALL) -> dict[str, int]:
+    now = manager.clock.now() + timedelta(hours=2)
+    return {what: number for what, number in Sweep(manager.store, settings, now).run().items() if number}
 
 
 def log_line(run: DagRun, at: datetime) -> TaskLog:
     return TaskLog(run.dag_id, run.run_id, "load", 1, 1, 1, at, "INFO", "said", run.run_seq)
 
 
-def done_twice(ground: InMemoryManager) -> list[DagRun]:
+def done_twice(manager: InMemoryManager) -> list[DagRun]:
     """Three days, each done again by a second backfill; the runs that were overridden."""
     for _ in range(2):
-        ground.backfill("d", days("2024-01-01", 3), reprocess="completed")
-        ground.drain()
-    return [run for run in ground.runs("d") if run.state == s.OVERRIDDEN]
+        manager.backfill("d", days("2024-01-01", 3), reprocess="completed")
+        manager.drain()
+    return [run for run in manager.runs("d") if run.state == s.OVERRIDDEN]
 
 
 def test_overridden_runs_go_with_all_that_belongs_to_them_and_current_ones_stay_with_their_tasks() -> None:
-    ground = InMemoryManager(SPEC)
-    overridden = done_twice(ground)
+    manager = InMemoryManager(SPEC)
+    overridden = done_twice(manager)
     assert len(overridden) == 3
-    now = ground.clock.now()
-    ground.store.write([log_line(run, now) for run in ground.runs("d")])
-    ground.store.write(
-        [TableAccess("d", run.run_id, "load", 1, 1, "write", run.run_seq, now, True, 1) for run in ground.runs("d")]
+    now = manager.clock.now()
+    manager.store.write([log_line(run, now) for run in manager.runs("d")])
+    manager.store.write(
+        [TableAccess("d", run.run_id, "load", 1, 1, "write", run.run_seq, now, True, 1) for run in manager.runs("d")]
     )
-    ground.store.write(
+    manager.store.write(
         [
             CheckResult("d", run.run_id, "load", 1, 1, 1, "t", "rows > 0", "passed", run.run_seq, now, 1)
-            for run in ground.runs("d")
+            for run in manager.runs("d")
         ]
     )
     only_runs = RetentionSettings(runs=HOUR)
-    assert prune(ground, only_runs, later=HOUR / 2) == {}, "nothing of it is an hour old"
-    assert would_go(ground, only_runs) == {"runs": 3, "backfills": 1}
-    assert len(ground.runs("d")) == 6, "who only asks deletes nothing"
+    assert prune(manager, only_runs, later=HOUR / 2) == {}, "nothing of it is an hour old"
+    assert would_go(manager, only_runs) == {"runs": 3, "backfills": 1}
+    assert len(manager.runs("d")) == 6, "who only asks deletes nothing"
 
-    assert prune(ground, only_runs) == {"runs": 3, "backfills": 1}
-    left = {run.run_id for run in ground.runs("d")}
-    assert len(left) == 3 and all(is_current(run) for run in ground.runs("d"))
+    assert prune(manager, only_runs) == {"runs": 3, "backfills": 1}
+    left = {run.run_id for run in manager.runs("d")}
+    assert len(left) == 3 and all(is_current(run) for run in manager.runs("d"))
     for record in (TaskInstance, TaskTry, TaskLog, TableAccess, CheckResult):
-        assert {row.run_id for row in ground.store.read(record)} == left  # type: ignore[attr-defined]
-    assert prune(ground, only_runs) == {}
+        assert {row.run_id for row in manager.store.read(record)} == left  # type: ignore[attr-defined]
+    assert prune(manager, only_runs) == {}
 
 
 def test_tries_and_logs_go_by_their_own_ages_and_those_of_a_live_run_stay() -> None:
-    ground = InMemoryManager(SPEC)
-    ground.backfill("d", days("2024-01-01", 1))
-    ground.drain()
-    ground.script = never
-    ground.backfill("d", days("2024-01-02", 1))
-    ground.drain()
-    done, live = ground.runs("d")
-    ground.store.write([log_line(run, ground.clock.now()) for run in (done, live)])
-    ground.store.write(
-        [TaskTry("d", live.run_id, "load", 9, 1, "failed", live.run_seq, 1, ended_at=ground.clock.now())]
+    manager = InMemoryManager(SPEC)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    manager.script = never
+    manager.backfill("d", days("2024-01-02", 1))
+    manager.drain()
+    done, live = manager.runs("d")
+    manager.store.write([log_line(run, manager.clock.now()) for run in (done, live)])
+    manager.store.write(
+        [TaskTry("d", live.run_id, "load", 9, 1, "failed", live.run_seq, 1, ended_at=manager.clock.now())]
     )
 
-    assert prune(ground, RetentionSettings(logs=HOUR)) == {"logs": 1}
-    assert [line.run_id for line in ground.store.read(TaskLog)] == [live.run_id]
-    assert prune(ground, RetentionSettings(tries=HOUR)) == {"tries": 2}
-    assert {row.run_id for row in ground.store.read(TaskTry)} == {live.run_id}
-    assert len(ground.tasks("d")) == 4
+    assert prune(manager, RetentionSettings(logs=HOUR)) == {"logs": 1}
+    assert [line.run_id for line in manager.store.read(TaskLog)] == [live.run_id]
+    assert prune(manager, RetentionSettings(tries=HOUR)) == {"tries": 2}
+    assert {row.run_id for row in manager.store.read(TaskTry)} == {live.run_id}
+    assert len(manager.tasks("d")) == 4
 
 
 def test_many_rows_go_in_steps_and_many_live_runs_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "ROWS", 2)
     monkeypatch.setattr(retention, "BATCH", 2)
     monkeypatch.setattr(retention, "MAX_NAMED", 1)
-    ground = InMemoryManager(SPEC)
-    done_twice(ground)
-    ground.script = never
-    ground.backfill("d", days("2024-02-01", 2))
-    ground.drain()
-    ground.store.write([log_line(run, ground.clock.now()) for run in ground.runs("d")])
-    sweep = Sweep(ground.store, ALL, ground.clock.now() + timedelta(hours=2), leader=ground.leader)
+    manager = InMemoryManager(SPEC)
+    done_twice(manager)
+    manager.script = never
+    manager.backfill("d", days("2024-02-01", 2))
+    manager.drain()
+    manager.store.write([log_line(run, manager.clock.now()) for run in manager.runs("d")])
+    sweep = Sweep(manager.store, ALL, manager.clock.now() + timedelta(hours=2), leader=manager.leader)
     steps = 0
     while sweep.step():
         steps += 1
     assert steps >= 6
     assert (sweep.gone["runs"], sweep.gone["logs"]) == (3, 3)
-    assert {line.run_id for line in ground.store.read(TaskLog)} == {
-        run.run_id for run in ground.runs("d") if run.state in s.RUN_LIVE
+    assert {line.run_id for line in manager.store.read(TaskLog)} == {
+        run.run_id for run in manager.runs("d") if run.state in s.RUN_LIVE
     }
 
 
 def test_an_active_backfill_stays_with_its_items_its_runs_and_those_it_waits_for() -> None:
-    ground = InMemoryManager(SPEC)
-    parent = ground.backfill("d", days("2024-01-01", 1))
-    ground.drain()
-    paused = ground.backfill(
+    manager = InMemoryManager(SPEC)
+    parent = manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    paused = manager.backfill(
         "d", days("2024-01-05", 2), is_paused=True, state=s.PAUSED, parents_json=json.dumps([parent])
     )
-    ground.backfill("d", days("2024-03-01", 1))
-    ground.drain()
-    assert prune(ground) == {"tries": 4}
-    assert {row.backfill_id for row in ground.store.read(Backfill)} >= {parent, paused}
-    assert len(ground.items(paused)) == 2
+    manager.backfill("d", days("2024-03-01", 1))
+    manager.drain()
+    assert prune(manager) == {"tries": 4}
+    assert {row.backfill_id for row in manager.store.read(Backfill)} >= {parent, paused}
+    assert len(manager.items(paused)) == 2
 
 
 @pytest.mark.parametrize(
     "settings", [{"overrides_json": '{"retries": 3}'}, {"mark_success": True}, {"pool": "scheduled"}], ids=str
 )
 def test_a_backfill_whose_settings_a_cleared_run_needs_stays_until_its_runs_have_gone(settings: dict[str, Any]) -> None:
-    ground = InMemoryManager(SPEC)
-    special = ground.backfill("d", days("2024-01-01", 1), **settings)
-    ground.drain()
-    ground.backfill("d", days("2024-01-01", 1), reprocess="none")
-    ground.drain()
+    manager = InMemoryManager(SPEC)
+    special = manager.backfill("d", days("2024-01-01", 1), **settings)
+    manager.drain()
+    manager.backfill("d", days("2024-01-01", 1), reprocess="none")
+    manager.drain()
     only_runs = RetentionSettings(runs=HOUR)
-    assert prune(ground, only_runs) == {}
-    ground.backfill("d", days("2024-01-01", 1), reprocess="completed")
-    ground.drain()
-    assert prune(ground, only_runs) == {"runs": 1, "backfills": 2}
-    assert not ground.store.read(BackfillItem, []) or special not in {
-        row.backfill_id for row in ground.store.read(Backfill)
+    assert prune(manager, only_runs) == {}
+    manager.backfill("d", days("2024-01-01", 1), reprocess="completed")
+    manager.drain()
+    assert prune(manager, only_runs) == {"runs": 1, "backfills": 2}
+    assert not manager.store.read(BackfillItem, []) or special not in {
+        row.backfill_id for row in manager.store.read(Backfill)
     }
 
 
 def test_a_run_whose_backfill_has_gone_can_be_cleared() -> None:
-    ground = InMemoryManager(SPEC)
+    manager = InMemoryManager(SPEC)
     for first in ("2024-01-01", "2024-01-02"):
-        ground.backfill("d", days(first, 1))
-        ground.drain()
-    assert prune(ground)["backfills"] == 1
-    accepted(ground, "tasks.clear", ask={"dag_id": "d", "run_ids": ["backfill__2024-01-01T00:00:00Z"]})
-    run = ground.runs("d")[0]
-    assert (run.state, [ti.generation for ti in ground.tasks("d")[:2]]) == (s.SUCCESS, [1, 1])
+        manager.backfill("d", days(first, 1))
+        manager.drain()
+    assert prune(manager)["backfills"] == 1
+    accepted(manager, "tasks.clear", ask={"dag_id": "d", "run_ids": ["backfill__2024-01-01T00:00:00Z"]})
+    run = manager.runs("d")[0]
+    assert (run.state, [ti.generation for ti in manager.tasks("d")[:2]]) == (s.SUCCESS, [1, 1])
 
 
 def test_dates_of_a_batch_are_numbered_on_after_their_own_runs_were_overridden() -> None:
     """An id that was used again would make exactly-once output leave out what the new run writes."""
     spec = dag_spec("d", "load", batchable=True)
-    ground = InMemoryManager(spec)
-    ground.backfill("d", days("2024-01-01", 3))
-    ground.drain()
-    ground.backfill("d", days("2024-01-01", 3), batch=3, reprocess="completed")
-    ground.drain()
-    before = {run.run_id for run in ground.runs("d")}
-    prune(ground)
-    ground.backfill("d", days("2024-01-02", 1), reprocess="completed")
-    ground.drain()
-    new = {run.run_id for run in ground.runs("d")} - before
+    manager = InMemoryManager(spec)
+    manager.backfill("d", days("2024-01-01", 3))
+    manager.drain()
+    manager.backfill("d", days("2024-01-01", 3), batch=3, reprocess="completed")
+    manager.drain()
+    before = {run.run_id for run in manager.runs("d")}
+    prune(manager)
+    manager.backfill("d", days("2024-01-02", 1), reprocess="completed")
+    manager.drain()
+    new = {run.run_id for run in manager.runs("d")} - before
     assert new == {"backfill__2024-01-02T00:00:00Z__2"}
 
 
 def test_a_request_goes_with_its_response_and_an_unanswered_one_is_never_lost() -> None:
-    ground = InMemoryManager(SPEC)
-    accepted(ground, "dag.unpause", dag_id="d")
-    accepted(ground, "dag.pause", dag_id="d")
-    ground.ask("dag.unpause", dag_id="d")
-    (waiting,) = ground.store.unanswered()
-    assert would_go(ground, REQUESTS) == {"requests": 2}
-    assert prune(ground, REQUESTS) == {"requests": 2}
-    assert [row.request_id for row in ground.store.read(Request)] == [waiting.request_id]
-    assert ground.store.unanswered() == [waiting] and ground.store.read(Response) == []
+    manager = InMemoryManager(SPEC)
+    accepted(manager, "dag.unpause", dag_id="d")
+    accepted(manager, "dag.pause", dag_id="d")
+    manager.ask("dag.unpause", dag_id="d")
+    (waiting,) = manager.store.unanswered()
+    assert would_go(manager, REQUESTS) == {"requests": 2}
+    assert prune(manager, REQUESTS) == {"requests": 2}
+    assert [row.request_id for row in manager.store.read(Request)] == [waiting.request_id]
+    assert manager.store.unanswered() == [waiting] and manager.store.read(Response) == []
 
 
 def test_a_response_stays_while_its_request_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that writes at this moment is quicker: a request without its response would be carried out again."""
-    ground = InMemoryManager(SPEC)
-    accepted(ground, "dag.unpause", dag_id="d")
-    delete: Any = type(ground.leader).delete
+    manager = InMemoryManager(SPEC)
+    accepted(manager, "dag.unpause", dag_id="d")
+    delete: Any = type(manager.leader).delete
     monkeypatch.setattr(
-        type(ground.leader),
+        type(manager.leader),
         "delete",
         lambda self, table, where: None if table == "request" else delete(self, table, where),
     )
-    assert prune(ground, REQUESTS) == {}
-    assert len(ground.store.read(Response)) == 1 and ground.store.unanswered() == []
+    assert prune(manager, REQUESTS) == {}
+    assert len(manager.store.read(Response)) == 1 and manager.store.unanswered() == []
 
 
 def test_the_request_of_an_active_backfill_stays() -> None:
-    ground = InMemoryManager(SPEC)
-    ground.backfill("d", days("2024-01-05", 2), is_paused=True, state=s.PAUSED)
-    (row,) = ground.store.read(Backfill)
-    accepted(ground, "backfill.set", backfill_id=row.backfill_id, changes={"priority": 3})
-    assert prune(ground) == {}
-    assert len(ground.store.read(Request)) == 1
+    manager = InMemoryManager(SPEC)
+    manager.backfill("d", days("2024-01-05", 2), is_paused=True, state=s.PAUSED)
+    (row,) = manager.store.read(Backfill)
+    accepted(manager, "backfill.set", backfill_id=row.backfill_id, changes={"priority": 3})
+    assert prune(manager) == {}
+    assert len(manager.store.read(Request)) == 1
 
 
 def test_versions_that_a_run_names_stay_and_replaced_ones_go_with_their_files(tmp_path: Path) -> None:
-    ground = InMemoryManager(SPEC)
+    manager = InMemoryManager(SPEC)
     folders = {}
     for number in range(1, 5):
         if number > 1:
-            ground.add_dag(SPEC)
-            ground.commit()
+            manager.add_dag(SPEC)
+            manager.commit()
         folders[number] = tmp_path / (f"{number}" * 64)
         folders[number].mkdir()
         stored = tmp_path / "files" / "aa" / str(number)
@@ -248,38 +248,38 @@ def test_versions_that_a_run_names_stay_and_replaced_ones_go_with_their_files(tm
         stored.write_text("x")
         os.link(stored, folders[number] / "dag.py")
         if number == 2:
-            ground.backfill("d", days("2024-01-01", 1))
-            ground.drain()
-    rows = [row.evolve(snapshot=str(folders[row.version])) for row in ground.store.read(DagVersion)]
-    ground.store.write(rows)
+            manager.backfill("d", days("2024-01-01", 1))
+            manager.drain()
+    rows = [row.evolve(snapshot=str(folders[row.version])) for row in manager.store.read(DagVersion)]
+    manager.store.write(rows)
     other = tmp_path / "not-a-snapshot"
     other.mkdir()
-    at = (ground.clock.now() - timedelta(hours=1)).timestamp()
+    at = (manager.clock.now() - timedelta(hours=1)).timestamp()
     for folder in (*folders.values(), other):
         os.utime(folder, (at, at))
 
     only = RetentionSettings(snapshots=HOUR)
-    assert prune(ground, only, later=HOUR / 2, snapshots=tmp_path) == {}
-    gone = Sweep(ground.store, only, ground.clock.now() + timedelta(hours=2), snapshots=tmp_path).run()
+    assert prune(manager, only, later=HOUR / 2, snapshots=tmp_path) == {}
+    gone = Sweep(manager.store, only, manager.clock.now() + timedelta(hours=2), snapshots=tmp_path).run()
     assert dict(gone) == {"versions": 2, "snapshots": 2} and folders[1].is_dir()
-    assert prune(ground, only, snapshots=tmp_path) == {"versions": 2, "snapshots": 2}
-    assert [row.version for row in ground.store.read(DagVersion)] == [2, 4], "a run names one, the DAG the other"
+    assert prune(manager, only, snapshots=tmp_path) == {"versions": 2, "snapshots": 2}
+    assert [row.version for row in manager.store.read(DagVersion)] == [2, 4], "a run names one, the DAG the other"
     assert [number for number, folder in folders.items() if folder.is_dir()] == [2, 4]
     assert sorted(file.name for file in tmp_path.glob("files/aa/*")) == ["2", "4"]
     assert other.is_dir()
 
 
 def test_import_errors_go_when_the_file_was_read_again_and_current_ones_stay() -> None:
-    ground = InMemoryManager(SPEC)
-    at = ground.clock.now()
+    manager = InMemoryManager(SPEC)
+    at = manager.clock.now()
     row = ImportProblem("b", "old.py", 1, "wrong", "", False, at - timedelta(days=9), at)
-    ground.store.write([row, row.evolve(file="now.py", is_current=True)])
+    manager.store.write([row, row.evolve(file="now.py", is_current=True)])
     only = RetentionSettings(import_errors=HOUR)
-    assert prune(ground, only, later=HOUR / 2) == {}
-    assert would_go(ground, only) == {"import_errors": 1}
-    assert prune(ground, only) == {"import_errors": 1}
-    assert [problem.file for problem in ground.store.read(ImportProblem)] == ["now.py"]
-    assert prune(ground, only) == {}
+    assert prune(manager, only, later=HOUR / 2) == {}
+    assert would_go(manager, only) == {"import_errors": 1}
+    assert prune(manager, only) == {"import_errors": 1}
+    assert [problem.file for problem in manager.store.read(ImportProblem)] == ["now.py"]
+    assert prune(manager, only) == {}
 
 
 class Compared(Calm):
@@ -290,15 +290,15 @@ class Compared(Calm):
     def settle(self) -> None:
         super().settle()
         if self.prunes:
-            now = self.ground.clock.now() + timedelta(days=400)
+            now = self.manager.clock.now() + timedelta(days=400)
             settings = RetentionSettings(runs=HOUR, logs=HOUR, tries=HOUR)  # the harness reads requests
-            sweep = Sweep(self.ground.store, settings, now, leader=self.ground.leader)
+            sweep = Sweep(self.manager.store, settings, now, leader=self.manager.leader)
             sweep._needed_backfills = lambda rows: {row.backfill_id for row in rows}  # type: ignore[method-assign]  # they are retried
             sweep.run()
-        self.ground.crash()  # what is decided from now on is decided by the tables
+        self.manager.crash()  # what is decided from now on is decided by the tables
 
     def compare(self) -> None:
-        self.model.fire_schedules(self.ground.clock.now())
+        self.model.fire_schedules(self.manager.clock.now())
         self.settle()
 
     def check_rest(self) -> None:
@@ -311,10 +311,10 @@ def test_what_is_planned_made_and_run_is_the_same_with_and_without_retention(see
     pruned.prunes = True
     for history in (whole, pruned):
         history.run(45)
-    assert [launch.key for launch in pruned.ground.launched] == [launch.key for launch in whole.ground.launched]
-    rows = [[run for run in history.ground.store.read(DagRun) if is_current(run)] for history in (whole, pruned)]
+    assert [launch.key for launch in pruned.manager.launched] == [launch.key for launch in whole.manager.launched]
+    rows = [[run for run in history.manager.store.read(DagRun) if is_current(run)] for history in (whole, pruned)]
     assert rows[0] == rows[1]
-    assert len(pruned.ground.store.read(DagRun)) <= len(whole.ground.store.read(DagRun))
+    assert len(pruned.manager.store.read(DagRun)) <= len(whole.manager.store.read(DagRun))
 
 
 def test_the_twins_of_that_test_do_differ_in_what_is_stored() -> None:
@@ -323,24 +323,24 @@ def test_the_twins_of_that_test_do_differ_in_what_is_stored() -> None:
     for history in (whole, pruned):
         history.run(45)
     for record in (DagRun, TaskTry):
-        assert len(pruned.ground.store.read(record)) < len(whole.ground.store.read(record)) - 20
+        assert len(pruned.manager.store.read(record)) < len(whole.manager.store.read(record)) - 20
 
 
 def with_ages(settings: RetentionSettings) -> InMemoryManager:
     """A manager with these ages, whose own loop runs."""
-    ground = InMemoryManager(SPEC)
-    loop = ground._loop
-    loop._pruner = Pruner(ground.store, ground.leader, ground._decisions.requests, settings, None)
+    manager = InMemoryManager(SPEC)
+    loop = manager._loop
+    loop._pruner = Pruner(manager.store, manager.leader, manager._decisions.requests, settings, None)
     loop.has_parsed_all = True
-    return ground
+    return manager
 
 
-def run_until_idle(ground: InMemoryManager) -> float | None:
+def run_until_idle(manager: InMemoryManager) -> float | None:
     """The seconds until the next turn is due."""
     resting = 0
     for _ in range(100):
-        ground.events.wake_for_requests()
-        seconds = ground._loop.run_once()
+        manager.events.wake_for_requests()
+        seconds = manager._loop.run_once()
         resting = 0 if seconds == 0.0 else resting + 1
         if resting == 2:
             return seconds
@@ -348,52 +348,52 @@ def run_until_idle(ground: InMemoryManager) -> float | None:
 
 
 def test_the_manager_sweeps_at_its_start_and_every_hour() -> None:
-    ground = with_ages(RetentionSettings(runs=HOUR))
-    done_twice(ground)
-    assert run_until_idle(ground) == MAX_SLEEP_S, "nothing is old yet"
-    assert len(ground.runs("d")) == 6
-    ground.clock.advance(seconds=HOUR + 1)
-    assert not ground._loop.is_idle, "--until-idle waits for it"
-    assert run_until_idle(ground) == MAX_SLEEP_S and ground._loop.is_idle
-    assert len(ground.runs("d")) == 3 and len(ground.store.read(Backfill)) == 1
+    manager = with_ages(RetentionSettings(runs=HOUR))
+    done_twice(manager)
+    assert run_until_idle(manager) == MAX_SLEEP_S, "nothing is old yet"
+    assert len(manager.runs("d")) == 6
+    manager.clock.advance(seconds=HOUR + 1)
+    assert not manager._loop.is_idle, "--until-idle waits for it"
+    assert run_until_idle(manager) == MAX_SLEEP_S and manager._loop.is_idle
+    assert len(manager.runs("d")) == 3 and len(manager.store.read(Backfill)) == 1
 
 
 def test_a_request_has_it_done_at_once_and_is_answered_with_what_went() -> None:
-    ground = with_ages(RetentionSettings(runs=HOUR))
-    done_twice(ground)
-    run_until_idle(ground)
-    ground.clock.advance(seconds=HOUR - 1)
-    ground.ask("state.prune")
-    run_until_idle(ground)
-    ground.clock.advance(seconds=1.5)
-    ground.ask("state.prune")
-    run_until_idle(ground)
-    first, second = (row for row in ground.store.read(Response) if row.kind == "state.prune")
+    manager = with_ages(RetentionSettings(runs=HOUR))
+    done_twice(manager)
+    run_until_idle(manager)
+    manager.clock.advance(seconds=HOUR - 1)
+    manager.ask("state.prune")
+    run_until_idle(manager)
+    manager.clock.advance(seconds=1.5)
+    manager.ask("state.prune")
+    run_until_idle(manager)
+    first, second = (row for row in manager.store.read(Response) if row.kind == "state.prune")
     assert (first.message, first.outcome) == ("nothing is old enough to be deleted", "accepted")
     assert second.message == "deleted: 3 runs, 1 backfill"
     assert json.loads(second.payload_json or "") == {"pruned": {"runs": 3, "backfills": 1, "notifications": 0}}
 
 
 def test_without_ages_nothing_is_due_and_a_request_is_refused() -> None:
-    ground = with_ages(RetentionSettings())
-    assert run_until_idle(ground) is None
-    ground.ask("state.prune")
-    run_until_idle(ground)
-    (answer,) = ground.store.read(Response)
+    manager = with_ages(RetentionSettings())
+    assert run_until_idle(manager) is None
+    manager.ask("state.prune")
+    run_until_idle(manager)
+    (answer,) = manager.store.read(Response)
     assert (answer.outcome, answer.error_code) == ("refused", "no_retention") and "No age is set" in answer.message
 
 
 def test_a_sweep_that_fails_is_answered_and_the_manager_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    ground = with_ages(RetentionSettings(runs=HOUR))
-    done_twice(ground)
+    manager = with_ages(RetentionSettings(runs=HOUR))
+    done_twice(manager)
 
     def fails(self: Leader, table: str, where: object) -> None:
         raise StateError("Table task_log at /x can't be written: no space left.")
 
-    monkeypatch.setattr(type(ground.leader), "delete", fails)
-    ground.clock.advance(seconds=2 * HOUR)
-    ground.ask("state.prune")
-    assert run_until_idle(ground) == MAX_SLEEP_S
-    (answer,) = (row for row in ground.store.read(Response) if row.kind == "state.prune")
+    monkeypatch.setattr(type(manager.leader), "delete", fails)
+    manager.clock.advance(seconds=2 * HOUR)
+    manager.ask("state.prune")
+    assert run_until_idle(manager) == MAX_SLEEP_S
+    (answer,) = (row for row in manager.store.read(Response) if row.kind == "state.prune")
     assert (answer.outcome, answer.message) == ("refused", "Table task_log at /x can't be written: no space left.")
-    assert len(ground.runs("d")) == 6
+    assert len(manager.runs("d")) == 6

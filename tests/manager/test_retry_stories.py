@@ -23,37 +23,37 @@ def first_version_fails(launch: TaskLaunch) -> Outcome:
 
 def failed_and_fixed(*dag_ids: str) -> tuple[InMemoryManager, list[str]]:
     """Backfills, each downstream of the one before, which failed; then the code of all was fixed."""
-    ground = InMemoryManager(*(dag_spec(dag_id, "a") for dag_id in dag_ids), script=first_version_fails)
+    manager = InMemoryManager(*(dag_spec(dag_id, "a") for dag_id in dag_ids), script=first_version_fails)
     backfills: list[str] = []
     for dag_id in dag_ids:
-        backfills.append(ground.backfill(dag_id, JANUARY, parents_json=json.dumps(backfills[-1:])))
-    nothing_hangs(ground)
+        backfills.append(manager.backfill(dag_id, JANUARY, parents_json=json.dumps(backfills[-1:])))
+    nothing_hangs(manager)
     for dag_id in dag_ids:
-        ground.add_dag(dag_spec(dag_id, "a", "fixed"))
-    ground.drain()
-    return ground, backfills
+        manager.add_dag(dag_spec(dag_id, "a", "fixed"))
+    manager.drain()
+    return manager, backfills
 
 
 def test_a_retry_says_which_version_it_runs_and_that_there_is_a_newer_one() -> None:
-    ground, (backfill,) = failed_and_fixed("d")
-    answer = accepted(ground, "backfill.retry", backfill_id=backfill)
+    manager, (backfill,) = failed_and_fixed("d")
+    answer = accepted(manager, "backfill.retry", backfill_id=backfill)
     assert answer.message == (
         f"backfill {backfill} runs 3 failed items again with version 1 of d, which is not the current one: that is 2"
     )
-    nothing_hangs(ground)
-    assert ground.row(backfill).state == s.FAILED
+    nothing_hangs(manager)
+    assert manager.row(backfill).state == s.FAILED
 
 
 def test_with_the_latest_version_it_runs_that_and_keeps_what_has_succeeded() -> None:
-    ground, (backfill,) = failed_and_fixed("d")
-    answer = accepted(ground, "backfill.retry", backfill_id=backfill, latest_version=True)
+    manager, (backfill,) = failed_and_fixed("d")
+    answer = accepted(manager, "backfill.retry", backfill_id=backfill, latest_version=True)
     assert answer.message == f"backfill {backfill} runs 3 failed items again with version 2 of d"
-    nothing_hangs(ground)
-    assert (ground.row(backfill).state, ground.row(backfill).dag_version) == (s.SUCCESS, 2)
-    runs = [run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.row(backfill).dag_version) == (s.SUCCESS, 2)
+    runs = [run for run in manager.store.read(DagRun) if run.state == s.SUCCESS]
     assert [run.dag_version for run in runs] == [2, 2, 2]
-    ground.crash()
-    assert ground.row(backfill).dag_version == 2
+    manager.crash()
+    assert manager.row(backfill).dag_version == 2
 
 
 @pytest.mark.parametrize(
@@ -68,42 +68,42 @@ def test_with_the_latest_version_it_runs_that_and_keeps_what_has_succeeded() -> 
 def test_a_version_that_does_not_go_with_its_settings_is_refused_and_nothing_changes(
     settings: dict[str, object], why: str
 ) -> None:
-    ground = InMemoryManager(dag_spec("d", "gone", batchable=True), script=first_version_fails)
-    backfill = ground.backfill("d", JANUARY, **settings)
-    nothing_hangs(ground)
-    ground.add_dag(dag_spec("d", "other"))
-    assert why in refused(ground, "backfill.retry", backfill_id=backfill, latest_version=True)
-    assert (ground.row(backfill).state, ground.row(backfill).dag_version) == (s.FAILED, 1)
+    manager = InMemoryManager(dag_spec("d", "gone", batchable=True), script=first_version_fails)
+    backfill = manager.backfill("d", JANUARY, **settings)
+    nothing_hangs(manager)
+    manager.add_dag(dag_spec("d", "other"))
+    assert why in refused(manager, "backfill.retry", backfill_id=backfill, latest_version=True)
+    assert (manager.row(backfill).state, manager.row(backfill).dag_version) == (s.FAILED, 1)
 
 
 def test_a_retry_of_a_parent_names_the_backfills_below_that_failed() -> None:
-    ground, (first, second, third) = failed_and_fixed("raw", "clean", "report")
-    answer = accepted(ground, "backfill.retry", backfill_id=first, latest_version=True)
+    manager, (first, second, third) = failed_and_fixed("raw", "clean", "report")
+    answer = accepted(manager, "backfill.retry", backfill_id=first, latest_version=True)
     assert answer.message.endswith(
         f"; downstream of it failed too, and not retried: {second} of clean, {third} of report"
     )
-    nothing_hangs(ground)
-    assert [ground.row(one).state for one in (first, second, third)] == [s.SUCCESS, s.FAILED, s.FAILED]
+    nothing_hangs(manager)
+    assert [manager.row(one).state for one in (first, second, third)] == [s.SUCCESS, s.FAILED, s.FAILED]
 
 
 def test_with_downstream_all_of_the_cascade_runs_again_in_its_order() -> None:
-    ground, backfills = failed_and_fixed("raw", "clean", "report")
-    answer = accepted(ground, "backfill.retry", backfill_id=backfills[0], latest_version=True, downstream=True)
+    manager, backfills = failed_and_fixed("raw", "clean", "report")
+    answer = accepted(manager, "backfill.retry", backfill_id=backfills[0], latest_version=True, downstream=True)
     assert [text.split(" runs ")[0] for text in answer.message.split("; ")] == [f"backfill {one}" for one in backfills]
-    nothing_hangs(ground)
-    assert [ground.row(one).state for one in backfills] == [s.SUCCESS] * 3
-    done = [run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]
+    nothing_hangs(manager)
+    assert [manager.row(one).state for one in backfills] == [s.SUCCESS] * 3
+    done = [run for run in manager.store.read(DagRun) if run.state == s.SUCCESS]
     assert {run.dag_version for run in done} == {2} and len(done) == 9
 
 
 @pytest.mark.parametrize("tables", range(8))
 def test_a_crash_in_the_middle_of_it_leaves_all_of_it_done_once(tables: int) -> None:
-    ground, backfills = failed_and_fixed("raw", "clean")
-    ground.ask("backfill.retry", backfill_id=backfills[0], latest_version=True, downstream=True)
-    dies_after(ground, tables)
-    nothing_hangs(ground)
-    assert [ground.row(one).state for one in backfills] == [s.SUCCESS] * 2
-    assert len([run for run in ground.store.read(DagRun) if run.state == s.SUCCESS]) == 6
+    manager, backfills = failed_and_fixed("raw", "clean")
+    manager.ask("backfill.retry", backfill_id=backfills[0], latest_version=True, downstream=True)
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert [manager.row(one).state for one in backfills] == [s.SUCCESS] * 2
+    assert len([run for run in manager.store.read(DagRun) if run.state == s.SUCCESS]) == 6
 
 
 def days_that_fail(*failing: int) -> tuple[InMemoryManager, str]:
@@ -113,36 +113,36 @@ def days_that_fail(*failing: int) -> tuple[InMemoryManager, str]:
         assert launch.run.logical_date is not None
         return Failed("boom") if launch.run.logical_date.day in failing else Succeeded()
 
-    ground = InMemoryManager(dag_spec("d", "a"), script=script)
-    backfill = ground.backfill("d", days("2013-01-01", 10))
-    nothing_hangs(ground)
-    ground.script = lambda _: Succeeded()
-    return ground, backfill
+    manager = InMemoryManager(dag_spec("d", "a"), script=script)
+    backfill = manager.backfill("d", days("2013-01-01", 10))
+    nothing_hangs(manager)
+    manager.script = lambda _: Succeeded()
+    return manager, backfill
 
 
-def failed_items(ground: InMemoryManager, backfill: str) -> list[int]:
+def failed_items(manager: InMemoryManager, backfill: str) -> list[int]:
     failed = matching(backfill_id=backfill, state=s.FAILED)
-    return [item.ordinal for item in ground.store.read(BackfillItem, failed, order_by=["ordinal"])]
+    return [item.ordinal for item in manager.store.read(BackfillItem, failed, order_by=["ordinal"])]
 
 
 def test_only_the_chosen_items_that_failed_run_again() -> None:
-    ground, backfill = days_that_fail(2, 3, 5, 9)
-    answer = accepted(ground, "backfill.retry", backfill_id=backfill, items=["3-6", "9"])
+    manager, backfill = days_that_fail(2, 3, 5, 9)
+    answer = accepted(manager, "backfill.retry", backfill_id=backfill, items=["3-6", "9"])
     assert answer.message == (
         f"backfill {backfill} runs 3 failed items again with version 1 of d and leaves 1 failed item as it is"
     )
-    nothing_hangs(ground)
-    assert failed_items(ground, backfill) == [2]
-    assert (ground.row(backfill).state, ground.states(backfill)) == (s.FAILED, {s.SUCCESS: 9, s.FAILED: 1})
-    assert len(ground.store.read(DagRun)) == 13  # ten, and one more for each of the three
+    nothing_hangs(manager)
+    assert failed_items(manager, backfill) == [2]
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.SUCCESS: 9, s.FAILED: 1})
+    assert len(manager.store.read(DagRun)) == 13  # ten, and one more for each of the three
 
 
 def test_failures_that_are_left_do_not_count_for_stop_on_failure_of_a_retry() -> None:
-    ground, backfill = days_that_fail(2, 3, 5, 9)
-    ground.ask("backfill.retry", backfill_id=backfill, items=["9"])
-    ground.state.put(ground.row(backfill).evolve(stop_on_failure=1))
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 7, s.FAILED: 3}
+    manager, backfill = days_that_fail(2, 3, 5, 9)
+    manager.ask("backfill.retry", backfill_id=backfill, items=["9"])
+    manager.state.put(manager.row(backfill).evolve(stop_on_failure=1))
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 7, s.FAILED: 3}
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_failures_that_are_left_do_not_count_for_stop_on_failure_of_a_retry() ->
     ],
 )
 def test_chosen_items_that_have_not_failed_or_are_none_are_refused(items: list[str], why: str) -> None:
-    ground, backfill = days_that_fail(2, 3, 5, 9)
-    assert why.format(id=backfill) in refused(ground, "backfill.retry", backfill_id=backfill, items=items)
-    assert ground.row(backfill).state == s.FAILED
+    manager, backfill = days_that_fail(2, 3, 5, 9)
+    assert why.format(id=backfill) in refused(manager, "backfill.retry", backfill_id=backfill, items=items)
+    assert manager.row(backfill).state == s.FAILED
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_chosen_items_that_have_not_failed_or_are_none_are_refused(items: list[s
     ],
 )
 def test_what_is_no_number_of_an_item_or_too_many_of_them_is_not_submitted(items: list[str], why: str) -> None:
-    ground, backfill = days_that_fail(2)
+    manager, backfill = days_that_fail(2)
     with pytest.raises(InvalidInput) as error:
-        ground.ask("backfill.retry", backfill_id=backfill, items=items)
+        manager.ask("backfill.retry", backfill_id=backfill, items=items)
     assert why in str(error.value)
 
 
 @pytest.mark.parametrize("tables", range(6))
 def test_a_kill_in_the_middle_of_a_retry_of_chosen_items_retries_no_others(tables: int) -> None:
-    ground, backfill = days_that_fail(2, 3, 5, 9)
-    ground.ask("backfill.retry", backfill_id=backfill, items=["3-6"])
-    dies_after(ground, tables)
-    nothing_hangs(ground)
-    assert failed_items(ground, backfill) == [2, 9]
-    assert ground.row(backfill).state == s.FAILED
+    manager, backfill = days_that_fail(2, 3, 5, 9)
+    manager.ask("backfill.retry", backfill_id=backfill, items=["3-6"])
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert failed_items(manager, backfill) == [2, 9]
+    assert manager.row(backfill).state == s.FAILED

@@ -37,12 +37,12 @@ READ = AccessedTable("read", "t", PATH, 9, table_id="id")
 class FakeTables:
     """Does at once what `PreviewWork` does with tables: nothing, and says so. Remembers what it was asked for."""
 
-    def __init__(self, ground: InMemoryManager, version: int = 90) -> None:
-        self.ground, self.jobs, self.refusal, self.version = ground, list[RevertJob](), "", version
-        ground._loop._previews = self  # type: ignore[assignment]
+    def __init__(self, manager: InMemoryManager, version: int = 90) -> None:
+        self.manager, self.jobs, self.refusal, self.version = manager, list[RevertJob](), "", version
+        manager._loop._previews = self  # type: ignore[assignment]
 
     def work(self, job: Any) -> None:
-        accesses = self.ground.store.read(TableAccess)
+        accesses = self.manager.store.read(TableAccess)
         writes = tuple(
             WriteOfTry(one.version or 0, one.dag_id, one.run_id, one.task_id, one.launch)
             for one in accesses
@@ -55,7 +55,7 @@ class FakeTables:
         result = (
             PreviewResult(job, refusal=self.refusal) if self.refusal else PreviewResult(job, document, reverted=(done,))
         )
-        self.ground.events.put(result)
+        self.manager.events.put(result)
 
     def delete(self, preview_id: str) -> None: ...
 
@@ -66,239 +66,241 @@ def a_ground(spec: DagSpec = SPEC) -> tuple[InMemoryManager, FakeTables]:
 
     def script(launch: TaskLaunch) -> None:
         table = AccessedTable("write", "t", PATH, next(versions), 24, 100, "id", "at")
-        ground.finish(launch.key, Succeeded(), tables=[table] if launch.ti.task_id == "a" else [READ])
+        manager.finish(launch.key, Succeeded(), tables=[table] if launch.ti.task_id == "a" else [READ])
 
-    ground = InMemoryManager(spec, script=script)
-    return ground, FakeTables(ground)
+    manager = InMemoryManager(spec, script=script)
+    return manager, FakeTables(manager)
 
 
-def done(ground: InMemoryManager, n: int = 1, **fields: Any) -> str:
-    backfill_id = ground.backfill("d", days("2023-01-01", n), **fields)
-    ground.drain()
+def done(manager: InMemoryManager, n: int = 1, **fields: Any) -> str:
+    backfill_id = manager.backfill("d", days("2023-01-01", n), **fields)
+    manager.drain()
     return backfill_id
 
 
-def revert(ground: InMemoryManager, run_id: str, **how: Any) -> Response:
-    return accepted(ground, kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False, **how)
+def revert(manager: InMemoryManager, run_id: str, **how: Any) -> Response:
+    return accepted(manager, kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False, **how)
 
 
-def refusal(ground: InMemoryManager, run_id: str) -> str:
-    return refused(ground, kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False)
+def refusal(manager: InMemoryManager, run_id: str) -> str:
+    return refused(manager, kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False)
 
 
-def planned_states(ground: InMemoryManager) -> list[tuple[str, str, int]]:
+def planned_states(manager: InMemoryManager) -> list[tuple[str, str, int]]:
     """What a plan takes the existing runs for."""
     start, end = days("2023-01-01", 9)[0][0], days("2023-01-09", 1)[0][1]
     command = CreateBackfill(dag_id="d", start_date=start, end_date=end)
-    found = existing_runs(ground.store, command, ground.state.current_spec("d")).to_pylist()
+    found = existing_runs(manager.store, command, manager.state.current_spec("d")).to_pylist()
     return sorted((run["run_id"], run["state"], run["dag_version"]) for run in found)
 
 
-def run_of(ground: InMemoryManager, run_id: str) -> DagRun:
-    return next(run for run in ground.runs("d") if run.run_id == run_id)
+def run_of(manager: InMemoryManager, run_id: str) -> DagRun:
+    return next(run for run in manager.runs("d") if run.run_id == run_id)
 
 
 def test_a_reverted_run_keeps_its_place_and_its_date_is_missing() -> None:
-    ground, tables = a_ground()
-    done(ground, 2)
-    answer = revert(ground, FIRST)
+    manager, tables = a_ground()
+    done(manager, 2)
+    answer = revert(manager, FIRST)
     assert answer.message == f"{FIRST} reverted; as before: t" and answer.object_id == FIRST
-    run = run_of(ground, FIRST)
-    assert (run.state, run.reverted_at, run.reverted_by) == ("success", ground.clock.now(), answer.request_id)
-    assert run.is_undone and run_of(ground, SECOND).previous_run_id == FIRST
-    assert [(one["run_id"], one["reverted_at"] is not None) for one in timeline(ground.store, "d")] == [
+    run = run_of(manager, FIRST)
+    assert (run.state, run.reverted_at, run.reverted_by) == ("success", manager.clock.now(), answer.request_id)
+    assert run.is_undone and run_of(manager, SECOND).previous_run_id == FIRST
+    assert [(one["run_id"], one["reverted_at"] is not None) for one in timeline(manager.store, "d")] == [
         (FIRST, True),
         (SECOND, False),
     ]
-    assert planned_states(ground) == [(SECOND, "success", 1)]
+    assert planned_states(manager) == [(SECOND, "success", 1)]
     ((written,),) = [job.tables for job in tables.jobs]
     assert (written.name, written.table_id, written.version) == ("t", "id", 1)
-    assert refusal(ground, FIRST) == f"Run {FIRST} was reverted already at 2024-01-01T00:00:00Z."
-    done(ground)
-    assert (run_of(ground, FIRST).state, run_of(ground, f"{FIRST}__2").state) == ("overridden", "success"), "done again"
+    assert refusal(manager, FIRST) == f"Run {FIRST} was reverted already at 2024-01-01T00:00:00Z."
+    done(manager)
+    assert (run_of(manager, FIRST).state, run_of(manager, f"{FIRST}__2").state) == ("overridden", "success"), (
+        "done again"
+    )
 
 
 def test_the_run_before_counts_again_when_its_rows_are_back() -> None:
-    ground, _ = a_ground()
-    done(ground)
-    ground.add_dag(SPEC)
-    done(ground, reprocess="completed")
+    manager, _ = a_ground()
+    done(manager)
+    manager.add_dag(SPEC)
+    done(manager, reprocess="completed")
     again = f"{FIRST}__2"
-    assert planned_states(ground) == [(again, "success", 2)]
-    revert(ground, again)
-    assert run_of(ground, again).restored_run_id == FIRST and not run_of(ground, again).is_undone
-    assert planned_states(ground) == [(again, "success", 1)], "as the run before it: of the older version"
-    done(ground)
-    assert len(ground.runs("d")) == 2, "its date is done"
-    revert(ground, FIRST)
-    assert run_of(ground, again).is_undone and planned_states(ground) == []
+    assert planned_states(manager) == [(again, "success", 2)]
+    revert(manager, again)
+    assert run_of(manager, again).restored_run_id == FIRST and not run_of(manager, again).is_undone
+    assert planned_states(manager) == [(again, "success", 1)], "as the run before it: of the older version"
+    done(manager)
+    assert len(manager.runs("d")) == 2, "its date is done"
+    revert(manager, FIRST)
+    assert run_of(manager, again).is_undone and planned_states(manager) == []
 
 
 def test_a_run_before_that_failed_does_not_count() -> None:
-    ground, _ = a_ground()
-    script, ground.script = ground.script, lambda _: Failed("boom")
-    done(ground)
-    ground.script = script
-    done(ground, reprocess="failed")
-    revert(ground, f"{FIRST}__2")
-    assert run_of(ground, f"{FIRST}__2").is_undone
+    manager, _ = a_ground()
+    script, manager.script = manager.script, lambda _: Failed("boom")
+    done(manager)
+    manager.script = script
+    done(manager, reprocess="failed")
+    revert(manager, f"{FIRST}__2")
+    assert run_of(manager, f"{FIRST}__2").is_undone
 
 
 def test_of_a_batch_every_date_is_missing() -> None:
-    ground, _ = a_ground(dag_spec("d", "a", batchable=True))
-    done(ground, 3)
-    done(ground, 3, reprocess="completed", batch=3)
-    revert(ground, f"{FIRST}__2")
-    assert run_of(ground, f"{FIRST}__2").is_undone and planned_states(ground) == []
+    manager, _ = a_ground(dag_spec("d", "a", batchable=True))
+    done(manager, 3)
+    done(manager, 3, reprocess="completed", batch=3)
+    revert(manager, f"{FIRST}__2")
+    assert run_of(manager, f"{FIRST}__2").is_undone and planned_states(manager) == []
 
 
 def test_a_reverted_run_is_kept_as_it_was() -> None:
-    ground, _ = a_ground()
-    backfill_id = done(ground)
-    revert(ground, FIRST)
+    manager, _ = a_ground()
+    backfill_id = done(manager)
+    revert(manager, FIRST)
     message = f"Run {FIRST} was reverted and is kept as it was"
-    assert message in refused(ground, kinds.RUN_MARK, dag_id="d", run_id=FIRST, state="failed")
-    assert message in refused(ground, kinds.TASKS_CLEAR, **clear("d", run_ids=[FIRST]))
-    assert refused(ground, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False).startswith(
+    assert message in refused(manager, kinds.RUN_MARK, dag_id="d", run_id=FIRST, state="failed")
+    assert message in refused(manager, kinds.TASKS_CLEAR, **clear("d", run_ids=[FIRST]))
+    assert refused(manager, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False).startswith(
         f"Backfill {backfill_id} was reverted already at "
     )
 
 
 def test_what_depends_on_the_past_waits_for_its_date_to_be_run_again() -> None:
-    ground, _ = a_ground(dag_spec("d", "a", each={"a": {"depends_on_past": True}}))
-    done(ground)
-    revert(ground, FIRST)
-    ground.backfill("d", days("2023-01-02", 1), ignore_first_depends_on_past=False)
-    ground.drain()
-    run = run_of(ground, SECOND)
+    manager, _ = a_ground(dag_spec("d", "a", each={"a": {"depends_on_past": True}}))
+    done(manager)
+    revert(manager, FIRST)
+    manager.backfill("d", days("2023-01-02", 1), ignore_first_depends_on_past=False)
+    manager.drain()
+    run = run_of(manager, SECOND)
     assert run.state == "failed" and f"depends on the past, and is reverted in the run before, {FIRST}" in (
         run.reason or ""
     )
 
 
 def test_a_backfill_is_reverted_but_for_what_was_overridden_or_reverted() -> None:
-    ground, tables = a_ground()
-    backfill_id = done(ground, 3)
-    ground.backfill("d", days("2023-01-02", 1), reprocess="completed")
-    ground.drain()
-    revert(ground, FIRST)
-    answer = accepted(ground, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False)
+    manager, tables = a_ground()
+    backfill_id = done(manager, 3)
+    manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    manager.drain()
+    revert(manager, FIRST)
+    answer = accepted(manager, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False)
     third = "backfill__2023-01-03T00:00:00Z"
     assert answer.message == f"{backfill_id} reverted; as before: t"
     assert tables.jobs[-1].runs == (("d", third),)
-    assert [run.run_id for run in ground.runs("d") if run.reverted_at] == [FIRST, third]
+    assert [run.run_id for run in manager.runs("d") if run.reverted_at] == [FIRST, third]
 
 
 def test_a_dry_run_changes_nothing() -> None:
-    ground, _ = a_ground()
-    done(ground)
-    answer = accepted(ground, kinds.RUN_REVERT, dag_id="d", run_id=FIRST, dry_run=True)
+    manager, _ = a_ground()
+    done(manager)
+    answer = accepted(manager, kinds.RUN_REVERT, dag_id="d", run_id=FIRST, dry_run=True)
     assert answer.message == f"{FIRST}: nothing was changed"
     (table,) = json.loads(answer.payload_json or "")["tables"]
     assert table == {
         "table": "t", "version": None, "back_to": [0], "intervals": None, "rows_now": 1, "rows_then": 0,
         "runs": [{"dag_id": "d", "run_id": FIRST}],
     }  # fmt: skip
-    assert run_of(ground, FIRST).reverted_at is None and not [
-        one for one in ground.store.read(TableAccess) if one.access == "revert"
+    assert run_of(manager, FIRST).reverted_at is None and not [
+        one for one in manager.store.read(TableAccess) if one.access == "revert"
     ]
 
 
 def test_what_can_not_be_reverted() -> None:
-    ground, tables = a_ground()
-    script = ground.script
-    assert "There is no run of DAG 'd' with the id 'nothing'" in refusal(ground, "nothing")
-    ground.script = lambda _: Succeeded()
-    done(ground)
+    manager, tables = a_ground()
+    script = manager.script
+    assert "There is no run of DAG 'd' with the id 'nothing'" in refusal(manager, "nothing")
+    manager.script = lambda _: Succeeded()
+    done(manager)
     assert (
-        refusal(ground, FIRST) == f"Run {FIRST} has written no Delta table that is known: there is nothing to revert."
+        refusal(manager, FIRST) == f"Run {FIRST} has written no Delta table that is known: there is nothing to revert."
     )
-    ground.script = script
-    done(ground, reprocess="completed")
+    manager.script = script
+    done(manager, reprocess="completed")
     tables.refusal = "nothing was reverted: t was dropped since"
-    assert refusal(ground, f"{FIRST}__2") == tables.refusal and not run_of(ground, f"{FIRST}__2").reverted_at
-    ground.script = lambda _: None
-    backfill_id = done(ground, reprocess="completed")
+    assert refusal(manager, f"{FIRST}__2") == tables.refusal and not run_of(manager, f"{FIRST}__2").reverted_at
+    manager.script = lambda _: None
+    backfill_id = done(manager, reprocess="completed")
     active = f"{FIRST}__3"
-    assert refusal(ground, active).startswith(
+    assert refusal(manager, active).startswith(
         f"Run {active} is running: what it has written is reverted when it has ended"
     )
     assert f"Backfill {backfill_id} is running" in refused(
-        ground, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False
+        manager, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False
     )
-    assert refusal(ground, f"{FIRST}__2").startswith(
+    assert refusal(manager, f"{FIRST}__2").startswith(
         f"Run {active} of DAG d is running on the same interval; revert run {FIRST}__2"
     )
 
 
 @pytest.mark.parametrize("commits", range(6))
 def test_killed_after_any_table_of_the_commit_that_reverts(commits: int) -> None:
-    ground, tables = a_ground()
-    done(ground)
-    done(ground, reprocess="completed")
+    manager, tables = a_ground()
+    done(manager)
+    done(manager, reprocess="completed")
     again = f"{FIRST}__2"
-    ground.ask(kinds.RUN_REVERT, dag_id="d", run_id=again, dry_run=False)
-    ground.tick()
+    manager.ask(kinds.RUN_REVERT, dag_id="d", run_id=again, dry_run=False)
+    manager.tick()
     assert tables.jobs
-    ground.leader = Mortal(ground.leader, commits)  # type: ignore[assignment]
+    manager.leader = Mortal(manager.leader, commits)  # type: ignore[assignment]
     with contextlib.suppress(Killed):
-        ground.drain()
-    ground.crash()
-    FakeTables(ground)
-    ground.drain()
-    assert run_of(ground, again).restored_run_id == FIRST
-    reverts = [(one.run_id, one.version) for one in ground.store.read(TableAccess) if one.access == "revert"]
+        manager.drain()
+    manager.crash()
+    FakeTables(manager)
+    manager.drain()
+    assert run_of(manager, again).restored_run_id == FIRST
+    reverts = [(one.run_id, one.version) for one in manager.store.read(TableAccess) if one.access == "revert"]
     assert reverts == [(again, 90)]
-    (answer,) = [row for row in ground.store.read(Response) if row.kind == kinds.RUN_REVERT]
+    (answer,) = [row for row in manager.store.read(Response) if row.kind == kinds.RUN_REVERT]
     assert answer.outcome == "accepted"
 
 
 def test_the_records_say_what_each_interval_holds() -> None:
-    ground, _ = a_ground()
-    done(ground, 2)
-    ground.clock.advance(hours=1)
-    done(ground, reprocess="completed")
+    manager, _ = a_ground()
+    done(manager, 2)
+    manager.clock.advance(hours=1)
+    done(manager, reprocess="completed")
     again = f"{FIRST}__2"
-    ground.clock.advance(hours=1)
-    revert(ground, again)
+    manager.clock.advance(hours=1)
+    revert(manager, again)
     shown = [
         (one["run_id"], one["version"], one["rows_written"], one["reverted_run_id"])
-        for one in list_table_intervals(ground.store, "t")
+        for one in list_table_intervals(manager.store, "t")
     ]
     assert shown == [(FIRST, 90, 24, again), (SECOND, 2, 24, None)]
-    ground.clock.advance(hours=1)
-    revert(ground, SECOND)
-    assert list_table_intervals(ground.store, "t")[0] | {"at": None} == {
+    manager.clock.advance(hours=1)
+    revert(manager, SECOND)
+    assert list_table_intervals(manager.store, "t")[0] | {"at": None} == {
         "dag_id": "d", "run_id": SECOND, "task_id": "a", "interval_start": "2023-01-02T00:00:00Z",
         "interval_end": "2023-01-03T00:00:00Z", "partition_key": None, "dag_version": 1, "version": 90, "rows_written": None,
         "bytes_written": None, "at": None, "reverted_run_id": SECOND,
     }  # fmt: skip
-    (table,) = list_tables(ground.store)
+    (table,) = list_tables(manager.store)
     assert (table["version"], table["written_by"]) == (90, ["d.a"])
-    launch = next(one for one in ground.launched if one.run.run_id == SECOND)
+    launch = next(one for one in manager.launched if one.run.run_id == SECOND)
     start, end = days("2023-01-03", 1)[0]
     later = dataclasses.replace(launch, run=launch.run.evolve(interval_start=start, interval_end=end))
-    assert rows_before(ground.store, later, "t", 7, "intervals") == [24], "of the second day there are none"
+    assert rows_before(manager.store, later, "t", 7, "intervals") == [24], "of the second day there are none"
 
 
 def test_those_who_have_read_it_are_named() -> None:
-    ground, _ = a_ground(dag_spec("d", "a", "b", upstream={"b": ["a"]}))
-    done(ground, 2)
-    accesses = ground.store.read(TableAccess)
+    manager, _ = a_ground(dag_spec("d", "a", "b", upstream={"b": ["a"]}))
+    done(manager, 2)
+    accesses = manager.store.read(TableAccess)
     for n in (1, 2):
         read = AccessedTable("read", "t", PATH, 9, table_id="id")
         spec = dag_spec(f"reader{n}", "r")
-        ground.add_dag(spec)
-        ground.script = lambda launch, read=read: ground.finish(launch.key, Succeeded(), tables=[read])
-        ground.backfill(spec.dag_id, days(f"2023-01-0{n}", 1))
-        ground.drain()
+        manager.add_dag(spec)
+        manager.script = lambda launch, read=read: manager.finish(launch.key, Succeeded(), tables=[read])
+        manager.backfill(spec.dag_id, days(f"2023-01-0{n}", 1))
+        manager.drain()
     writes = tuple(
         WriteOfTry(1, one.dag_id, one.run_id, one.task_id, one.launch, (START, END))
         for one in accesses
         if one.run_id == FIRST and one.access == "write"
     )
     table = Reverted("t", "t", PATH, "id", 90, 1, (0,), (), 1, 0, writes)
-    assert readers(ground.store, [table], {("d", FIRST)}) == [
+    assert readers(manager.store, [table], {("d", FIRST)}) == [
         {
             "dag_id": "reader1", "run_id": FIRST, "task_id": "r", "table": "t", "interval_start": START, "interval_end": END,
         }
@@ -306,14 +308,14 @@ def test_those_who_have_read_it_are_named() -> None:
 
 
 def test_a_task_that_waits_for_the_table_waits_again() -> None:
-    ground, _ = a_ground()
-    done(ground)
+    manager, _ = a_ground()
+    done(manager)
     waiting = dag_spec("w", "c", each={"c": {"waits_for": ("t",)}})
-    ground.add_dag(waiting)
-    revert(ground, FIRST)
-    ground.script = lambda _: Succeeded()
-    ground.backfill("w", days("2023-01-01", 1))
-    ground.drain()
-    assert ground.runs("w")[0].reason == "waits for t"
-    done(ground)
-    assert ground.runs("w")[0].reason == "waits for t", "a run that wrote nothing"
+    manager.add_dag(waiting)
+    revert(manager, FIRST)
+    manager.script = lambda _: Succeeded()
+    manager.backfill("w", days("2023-01-01", 1))
+    manager.drain()
+    assert manager.runs("w")[0].reason == "waits for t"
+    done(manager)
+    assert manager.runs("w")[0].reason == "waits for t", "a run that wrote nothing"

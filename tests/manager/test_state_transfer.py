@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.told_state import go_on, rows_of, told_state
+from support.recorded_state import go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput, StateError
@@ -41,7 +41,7 @@ def quiet(_: str) -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("shown") / "state"
-    told_state(made)
+    recorded_state(made)
     (made / "snapshots" / "abc").mkdir(parents=True)
     (made / "snapshots" / "abc" / "dag.py").write_text("# the code")
     return made
@@ -181,7 +181,7 @@ def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path,
 
 def test_tables_that_are_written_meanwhile_are_of_one_moment(tmp_path: Path) -> None:
     """What is committed after the moment is not in the export, of no table."""
-    manager = told_state(tmp_path / "state")
+    manager = recorded_state(tmp_path / "state")
     before = rows_of(tmp_path / "state")
     pinned = DeltaRsStore(str(tmp_path / "state")).pin()
     later = go_on(tmp_path / "state")
@@ -239,7 +239,7 @@ def test_the_state_goes_back_by_deltas_time_travel_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "state"
-    told_state(root)
+    recorded_state(root)
     before, moment = rows_of(root), datetime.now(timezone.utc)
     later = go_on(root)
     later.ask("backfill.unpause", backfill_id=next(iter(later.state.backfills)))

@@ -1,5 +1,5 @@
 """Backfills that work at night, and polite ones (issue 4, "windows"): the hours themselves, and what the manager makes of
-them. The clock of a playground begins at 2024-01-01T00:00Z."""
+them. The clock of an in-memory manager begins at 2024-01-01T00:00Z."""
 
 from __future__ import annotations
 
@@ -125,113 +125,113 @@ def test_hours_that_begin_where_they_end_are_refused(text: str) -> None:
 
 
 def test_a_backfill_with_hours_waits_for_them_and_wakes_the_manager_then() -> None:
-    ground = InMemoryManager(dag_spec("d", "a"))
-    ground.clock.advance(hours=12)
-    backfill = ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
-    ground.drain()
-    assert (ground.row(backfill).state, ground.states(backfill)) == (s.QUEUED, {s.PENDING: 2})
-    assert next_due(ground) == at("2024-01-01T20:00")
-    play(ground, "2024-01-01T20:00")
-    assert ground.states(backfill) == {s.SUCCESS: 2}
+    manager = InMemoryManager(dag_spec("d", "a"))
+    manager.clock.advance(hours=12)
+    backfill = manager.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    manager.drain()
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.QUEUED, {s.PENDING: 2})
+    assert next_due(manager) == at("2024-01-01T20:00")
+    play(manager, "2024-01-01T20:00")
+    assert manager.states(backfill) == {s.SUCCESS: 2}
 
 
 def test_it_says_what_it_waits_for_and_until_when_and_claims_no_time_left() -> None:
-    ground = InMemoryManager(dag_spec("d", "a"), script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 3), window="20:00-06:00", max_active_runs=1)
-    ground.clock.advance(hours=5)
-    ground.drain()
+    manager = InMemoryManager(dag_spec("d", "a"), script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 3), window="20:00-06:00", max_active_runs=1)
+    manager.clock.advance(hours=5)
+    manager.drain()
 
     def shown() -> dict[str, Any]:
-        return with_time_left(ground.store, find_backfill(ground.store, backfill), ground.clock.now())
+        return with_time_left(manager.store, find_backfill(manager.store, backfill), manager.clock.now())
 
     assert (shown()["waits_for"], shown()["waits_until"]) == (None, None)
-    ground.clock.advance(hours=1)
-    ground.finish(key_of(ground, "01-01"), Succeeded())
-    ground.drain()
+    manager.clock.advance(hours=1)
+    manager.finish(key_of(manager, "01-01"), Succeeded())
+    manager.drain()
     assert (shown()["waits_for"], shown()["waits_until"]) == (
         "its time window, 20:00-06:00 UTC", "2024-01-01T20:00:00Z",
     )  # fmt: skip
     assert shown()["timezone"] == "UTC"
     assert (shown()["state"], shown()["time_left_s"], shown()["finishes_at"]) == (s.RUNNING, None, None)
-    ground.clock.advance(hours=14)
-    ground.drain()
+    manager.clock.advance(hours=14)
+    manager.drain()
     assert shown()["waits_until"] is None and shown()["time_left_s"] > 0
 
 
 @pytest.mark.parametrize("change", ["set", "pause", "cancel"])
 def test_it_waits_no_longer_when_the_window_is_taken_away_or_it_is_stopped(change: str) -> None:
-    ground = InMemoryManager(dag_spec("d", "a"))
-    ground.clock.advance(hours=12)
-    backfill = ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
-    ground.drain()
-    assert ground.row(backfill).waits_until == at("2024-01-01T20:00")
+    manager = InMemoryManager(dag_spec("d", "a"))
+    manager.clock.advance(hours=12)
+    backfill = manager.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    manager.drain()
+    assert manager.row(backfill).waits_until == at("2024-01-01T20:00")
     how = {"set": {"changes": {"window": None}}, "pause": {}, "cancel": {"let_running_finish": False}}[change]
-    accepted(ground, f"backfill.{change}", backfill_id=backfill, **how)
-    assert (ground.row(backfill).waits_until, next_due(ground)) == (None, None)
-    assert ground.row(backfill).state == {"set": s.SUCCESS, "pause": s.PAUSED, "cancel": s.CANCELLED}[change]
+    accepted(manager, f"backfill.{change}", backfill_id=backfill, **how)
+    assert (manager.row(backfill).waits_until, next_due(manager)) == (None, None)
+    assert manager.row(backfill).state == {"set": s.SUCCESS, "pause": s.PAUSED, "cancel": s.CANCELLED}[change]
 
 
 def test_hours_are_those_of_the_dags_zone() -> None:
-    ground = InMemoryManager(dag_spec("d", "a", timezone="America/New_York"))
-    ground.clock.advance(hours=12)
-    ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
-    ground.drain()
-    assert next_due(ground) == at("2024-01-02T01:00")
+    manager = InMemoryManager(dag_spec("d", "a", timezone="America/New_York"))
+    manager.clock.advance(hours=12)
+    manager.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    manager.drain()
+    assert next_due(manager) == at("2024-01-02T01:00")
 
 
 def test_at_the_end_of_its_hours_no_new_run_starts_and_what_runs_goes_on() -> None:
-    ground = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}), script=never)
-    backfill = ground.backfill("d", days("2013-01-01", 3), window="20:00-06:00", max_active_runs=1)
-    play(ground, "2024-01-01T06:00")
-    ground.script = lambda _: Succeeded()
-    ground.finish(key_of(ground, "01-01"), Succeeded())
-    ground.drain()
-    assert ground.states(backfill) == {s.SUCCESS: 1, s.PENDING: 2}
-    assert next_due(ground) == at("2024-01-01T20:00")
-    play(ground, "2024-01-01T20:00")
-    assert ground.states(backfill) == {s.SUCCESS: 3}
+    manager = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}), script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 3), window="20:00-06:00", max_active_runs=1)
+    play(manager, "2024-01-01T06:00")
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "01-01"), Succeeded())
+    manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 1, s.PENDING: 2}
+    assert next_due(manager) == at("2024-01-01T20:00")
+    play(manager, "2024-01-01T20:00")
+    assert manager.states(backfill) == {s.SUCCESS: 3}
 
 
 def test_a_paused_backfill_does_not_wake_the_manager_at_its_hours() -> None:
-    ground = InMemoryManager(dag_spec("d", "a"))
-    ground.clock.advance(hours=12)
-    backfill = ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
-    ground.drain()
-    accepted(ground, "backfill.pause", backfill_id=backfill)
-    assert next_due(ground) is None
-    play(ground, "2024-01-01T22:00")
-    accepted(ground, "backfill.unpause", backfill_id=backfill)
-    nothing_hangs(ground)
-    assert ground.states(backfill) == {s.SUCCESS: 2}
+    manager = InMemoryManager(dag_spec("d", "a"))
+    manager.clock.advance(hours=12)
+    backfill = manager.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    manager.drain()
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    assert next_due(manager) is None
+    play(manager, "2024-01-01T22:00")
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 2}
 
 
 def test_a_backfill_that_waits_for_its_hours_can_be_cancelled() -> None:
-    ground = InMemoryManager(dag_spec("d", "a"))
-    ground.clock.advance(hours=12)
-    backfill = ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
-    accepted(ground, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
-    nothing_hangs(ground)
-    assert ground.row(backfill).state == s.CANCELLED
+    manager = InMemoryManager(dag_spec("d", "a"))
+    manager.clock.advance(hours=12)
+    backfill = manager.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    accepted(manager, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    nothing_hangs(manager)
+    assert manager.row(backfill).state == s.CANCELLED
 
 
 def test_hours_of_one_backfill_hold_no_other_back_nor_the_schedule() -> None:
-    ground = InMemoryManager(dag_spec("d", "a", start_date=at("2024-01-01")), scheduled=True)
-    ground.clock.advance(hours=12)
-    at_night = ground.backfill("d", days("2013-01-01", 1), window="20:00-22:00")
-    always = ground.backfill("d", days("2014-01-01", 1))
-    ground.drain()
-    assert (ground.states(at_night), ground.states(always)) == ({s.PENDING: 1}, {s.SUCCESS: 1})
-    play(ground, "2024-01-02")
-    assert [run.run_type for run in ground.runs("d")] == ["backfill", "backfill", "scheduled"]
+    manager = InMemoryManager(dag_spec("d", "a", start_date=at("2024-01-01")), scheduled=True)
+    manager.clock.advance(hours=12)
+    at_night = manager.backfill("d", days("2013-01-01", 1), window="20:00-22:00")
+    always = manager.backfill("d", days("2014-01-01", 1))
+    manager.drain()
+    assert (manager.states(at_night), manager.states(always)) == ({s.PENDING: 1}, {s.SUCCESS: 1})
+    play(manager, "2024-01-02")
+    assert [run.run_type for run in manager.runs("d")] == ["backfill", "backfill", "scheduled"]
 
 
 def test_hours_hold_after_a_crash() -> None:
-    ground = InMemoryManager(dag_spec("d", "a"))
-    ground.clock.advance(hours=12)
-    backfill = ground.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
-    ground.crash()
-    ground.drain()
-    assert ground.states(backfill) == {s.PENDING: 2} and next_due(ground) == at("2024-01-01T20:00")
+    manager = InMemoryManager(dag_spec("d", "a"))
+    manager.clock.advance(hours=12)
+    backfill = manager.backfill("d", days("2013-01-01", 2), window="20:00-06:00")
+    manager.crash()
+    manager.drain()
+    assert manager.states(backfill) == {s.PENDING: 2} and next_due(manager) == at("2024-01-01T20:00")
 
 
 # -- polite backfills -------------------------------------------------------------------------------------------------
@@ -243,37 +243,37 @@ def _scheduled_waits(polite: bool) -> InMemoryManager:
     def script(launch: TaskLaunch) -> Outcome | None:
         return None
 
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("nightly", "a", start_date=at("2023-12-20"), catchup=True, max_active_tasks=1), dag_spec("d", "a"),
         scheduled=True, script=script,
     )  # fmt: skip
-    accepted(ground, "dag.pause", dag_id="d")
-    ground.backfill("d", days("2013-01-01", 2), is_polite=polite)
-    ground.drain()
-    return ground
+    accepted(manager, "dag.pause", dag_id="d")
+    manager.backfill("d", days("2013-01-01", 2), is_polite=polite)
+    manager.drain()
+    return manager
 
 
 def test_a_polite_backfill_starts_nothing_while_a_scheduled_task_waits() -> None:
-    ground = _scheduled_waits(polite=True)
-    assert {key[0] for key in ground.running} == {"nightly"}
-    while any(key[0] == "nightly" for key in ground.running):
-        assert {key[0] for key in ground.running} == {"nightly"} or len(ground.runs("nightly")) == 12
-        ground.finish(key_of(ground, "scheduled"), Succeeded())
-        ground.drain()
-    assert {key[0] for key in ground.running} == {"d"}
+    manager = _scheduled_waits(polite=True)
+    assert {key[0] for key in manager.running} == {"nightly"}
+    while any(key[0] == "nightly" for key in manager.running):
+        assert {key[0] for key in manager.running} == {"nightly"} or len(manager.runs("nightly")) == 12
+        manager.finish(key_of(manager, "scheduled"), Succeeded())
+        manager.drain()
+    assert {key[0] for key in manager.running} == {"d"}
 
 
 def test_one_that_is_not_polite_takes_its_own_slots_meanwhile() -> None:
-    ground = _scheduled_waits(polite=False)
-    assert sorted({key[0] for key in ground.running}) == ["d", "nightly"]
+    manager = _scheduled_waits(polite=False)
+    assert sorted({key[0] for key in manager.running}) == ["d", "nightly"]
 
 
 def test_a_polite_backfill_goes_on_next_to_scheduled_tasks_that_run() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("nightly", "a", start_date=at("2023-12-31"), catchup=True), dag_spec("d", "a"),
         scheduled=True, script=never,
     )  # fmt: skip
-    accepted(ground, "dag.pause", dag_id="d")
-    ground.backfill("d", days("2013-01-01", 2), is_polite=True)
-    ground.drain()
-    assert sorted(key[0] for key in ground.running) == ["d", "d", "nightly"]
+    accepted(manager, "dag.pause", dag_id="d")
+    manager.backfill("d", days("2013-01-01", 2), is_polite=True)
+    manager.drain()
+    assert sorted(key[0] for key in manager.running) == ["d", "d", "nightly"]

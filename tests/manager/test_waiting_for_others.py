@@ -50,103 +50,103 @@ class Ground(InMemoryManager):
 
 
 def test_a_run_waits_for_all_of_them_and_takes_no_slot() -> None:
-    ground = Ground(ORDERS, SUCCESS, RATES)
-    ground.backfill("silver", DAY)
-    ground.drain()
-    orders, success, rates = ground.looks
+    manager = Ground(ORDERS, SUCCESS, RATES)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    orders, success, rates = manager.looks
     assert (orders.wait, orders.start, orders.end) == (ORDERS, *DAY[0])
     assert (success.path, success.start) == ("/in/2024-01-02/_SUCCESS", None)
     assert (rates.wait, rates.start) == (RATES, DAY[0][0])
-    assert ground.reason == f"waits for partner.orders, /in/2024-01-02/_SUCCESS, {rates.label}"
-    ground.see(orders, rates)
-    assert (ground.reason, ground.looks, ground.running) == ("waits for /in/2024-01-02/_SUCCESS", [success], {})
-    assert not ground.tick(), "waiting changes nothing"
-    ground.see(success)
-    assert (len(ground.running), ground.reason, ground.looks, ground.state.looks_seen) == (1, None, [], {})
+    assert manager.reason == f"waits for partner.orders, /in/2024-01-02/_SUCCESS, {rates.label}"
+    manager.see(orders, rates)
+    assert (manager.reason, manager.looks, manager.running) == ("waits for /in/2024-01-02/_SUCCESS", [success], {})
+    assert not manager.tick(), "waiting changes nothing"
+    manager.see(success)
+    assert (len(manager.running), manager.reason, manager.looks, manager.state.looks_seen) == (1, None, [], {})
 
 
 def test_tables_of_ours_and_of_others_together() -> None:
-    ground = Ground("bronze.events", SUCCESS)
-    ground.add_dag(dag_spec("bronze", "load"))
-    ground.backfill("silver", DAY)
-    ground.drain()
-    ground.see(*ground.looks)
-    assert ground.reason == "waits for bronze.events" and not ground.running
-    ground.backfill("bronze", DAY)
-    ground.drain()
-    (key,) = ground.running
-    ground.finish(key, m.Succeeded(), tables=[m.AccessedTable("write", "bronze.events", None)])
-    ground.drain()
-    assert [dag_id for dag_id, *_ in ground.running] == ["silver"]
+    manager = Ground("bronze.events", SUCCESS)
+    manager.add_dag(dag_spec("bronze", "load"))
+    manager.backfill("silver", DAY)
+    manager.drain()
+    manager.see(*manager.looks)
+    assert manager.reason == "waits for bronze.events" and not manager.running
+    manager.backfill("bronze", DAY)
+    manager.drain()
+    (key,) = manager.running
+    manager.finish(key, m.Succeeded(), tables=[m.AccessedTable("write", "bronze.events", None)])
+    manager.drain()
+    assert [dag_id for dag_id, *_ in manager.running] == ["silver"]
 
 
 def test_a_look_that_fails_is_seen_at_the_run_and_the_wait_goes_on() -> None:
-    ground = Ground(ORDERS, wait_limit=3600.0)
-    ground.backfill("silver", DAY)
-    ground.drain()
-    (look,) = ground.looks
-    ground.see(look, problem="table not found")
-    assert ground.reason == "waits for partner.orders: table not found, looked at 2024-01-03 12:03 UTC"
-    assert ground.looks == [look]
-    ground.clock.advance(seconds=3600)
-    ground.drain()
-    (ti,) = ground.tasks("silver")
-    assert (ti.state, ground.looks) == (s.FAILED, [])
+    manager = Ground(ORDERS, wait_limit=3600.0)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    (look,) = manager.looks
+    manager.see(look, problem="table not found")
+    assert manager.reason == "waits for partner.orders: table not found, looked at 2024-01-03 12:03 UTC"
+    assert manager.looks == [look]
+    manager.clock.advance(seconds=3600)
+    manager.drain()
+    (ti,) = manager.tasks("silver")
+    assert (ti.state, manager.looks) == (s.FAILED, [])
     assert ti.error == "waited 1 h for partner.orders: table not found, looked at 2024-01-03 12:03 UTC"
 
 
 def test_a_batch_waits_for_each_of_its_intervals() -> None:
-    ground = Ground(ORDERS, SUCCESS)
-    ground.backfill("silver", days("2024-01-01", 3), batch=3)
-    ground.drain()
-    paths = [look.path for look in ground.looks if look.path]
+    manager = Ground(ORDERS, SUCCESS)
+    manager.backfill("silver", days("2024-01-01", 3), batch=3)
+    manager.drain()
+    paths = [look.path for look in manager.looks if look.path]
     assert paths == [f"/in/2024-01-0{day}/_SUCCESS" for day in (1, 2, 3)]
-    of_rows = [look for look in ground.looks if not look.path]
+    of_rows = [look for look in manager.looks if not look.path]
     assert [(look.start, look.end) for look in of_rows] == days("2024-01-01", 3)
-    ground.see(*of_rows, *(look for look in ground.looks if look.path == paths[0]))
-    assert ground.reason == f"waits for {paths[1]}"
-    ground.see(*ground.looks)
-    assert len(ground.running) == 1
+    manager.see(*of_rows, *(look for look in manager.looks if look.path == paths[0]))
+    assert manager.reason == f"waits for {paths[1]}"
+    manager.see(*manager.looks)
+    assert len(manager.running) == 1
 
 
 def test_hours_of_a_day_share_its_file_and_paths_are_of_the_zone() -> None:
-    ground = Ground(SUCCESS, schedule="@hourly", timezone="America/New_York")
+    manager = Ground(SUCCESS, schedule="@hourly", timezone="America/New_York")
     start = datetime(2024, 1, 2, 3, tzinfo=UTC)  # 22:00 of the day before
     hours = [(start + timedelta(hours=n), start + timedelta(hours=n + 1)) for n in range(4)]
-    ground.backfill("silver", hours, max_active_runs=4)
-    ground.drain()
-    assert [look.path for look in ground.looks] == ["/in/2024-01-01/_SUCCESS", "/in/2024-01-02/_SUCCESS"]
+    manager.backfill("silver", hours, max_active_runs=4)
+    manager.drain()
+    assert [look.path for look in manager.looks] == ["/in/2024-01-01/_SUCCESS", "/in/2024-01-02/_SUCCESS"]
 
 
 def test_another_leader_looks_anew_and_a_clear_too() -> None:
-    ground = Ground(SUCCESS, ORDERS)
-    ground.backfill("silver", DAY)
-    ground.drain()
-    ground.see(*ground.looks[:1])
-    ground.crash()
-    ground.drain()
-    assert (len(ground.looks), ground.reason) == (2, "waits for /in/2024-01-02/_SUCCESS, partner.orders")
-    ground.see(*ground.looks)
-    (key,) = ground.running
-    ground.finish(key, m.Failed("no", retryable=False))
-    ground.drain()
-    accepted(ground, "tasks.clear", **clear("silver", run_ids=[ground.runs("silver")[0].run_id]))
-    ground.drain()
-    assert len(ground.looks) == 2 and not ground.running
+    manager = Ground(SUCCESS, ORDERS)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    manager.see(*manager.looks[:1])
+    manager.crash()
+    manager.drain()
+    assert (len(manager.looks), manager.reason) == (2, "waits for /in/2024-01-02/_SUCCESS, partner.orders")
+    manager.see(*manager.looks)
+    (key,) = manager.running
+    manager.finish(key, m.Failed("no", retryable=False))
+    manager.drain()
+    accepted(manager, "tasks.clear", **clear("silver", run_ids=[manager.runs("silver")[0].run_id]))
+    manager.drain()
+    assert len(manager.looks) == 2 and not manager.running
 
 
 def test_many_runs_say_in_bounded_text_what_they_wait_for() -> None:
-    ground = Ground(*(file(f"/in/{n}/{'x' * 400}") for n in range(30)))
-    ground.backfill("silver", DAY)
-    ground.drain()
-    assert ground.reason is not None and len(ground.reason) < 4000 and ground.reason.endswith(" and 20 more")
+    manager = Ground(*(file(f"/in/{n}/{'x' * 400}") for n in range(30)))
+    manager.backfill("silver", DAY)
+    manager.drain()
+    assert manager.reason is not None and len(manager.reason) < 4000 and manager.reason.endswith(" and 20 more")
 
 
 def test_the_timeline_says_what_a_run_waits_for() -> None:
-    ground = Ground(SUCCESS)
-    ground.backfill("silver", DAY)
-    ground.drain()
-    text = browser_of(ground.store, ground.clock).get("/dags/silver/timeline").text
+    manager = Ground(SUCCESS)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    text = browser_of(manager.store, manager.clock).get("/dags/silver/timeline").text
     assert "waits for /in/2024-01-02/_SUCCESS" in text
 
 

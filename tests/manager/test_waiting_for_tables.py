@@ -60,18 +60,18 @@ def test_a_daily_run_waits_until_every_hour_has_been_written() -> None:
 
 
 def test_an_hour_needs_the_day_that_holds_it() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("bronze", "load"), dag_spec("hourly", "split", schedule="@hourly", each={"split": {"waits_for": ("events",)}}),
         script=lambda launch: None if launch.ti.dag_id == "bronze" else m.Succeeded(),
     )  # fmt: skip
-    ground.backfill("bronze", DAY)
-    ground.backfill("hourly", [HOURS[5]])
-    ground.drain()
-    (key,) = ground.running
-    assert ground.tasks("hourly")[0].state == s.NONE
-    ground.finish(key, m.Succeeded(), tables=[m.AccessedTable("write", "default.events", None)])
-    ground.drain()
-    assert ground.tasks("hourly")[0].state == s.SUCCESS, "a name without a schema is one in Spark's own"
+    manager.backfill("bronze", DAY)
+    manager.backfill("hourly", [HOURS[5]])
+    manager.drain()
+    (key,) = manager.running
+    assert manager.tasks("hourly")[0].state == s.NONE
+    manager.finish(key, m.Succeeded(), tables=[m.AccessedTable("write", "default.events", None)])
+    manager.drain()
+    assert manager.tasks("hourly")[0].state == s.SUCCESS, "a name without a schema is one in Spark's own"
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_it_waits_for_its_upstream_first_and_from_then_on() -> None:
         "silver", "fetch", "join", upstream={"join": ["fetch"]},
         each={"join": {"waits_for": ("bronze.events",), "wait_limit": 60.0}},
     )  # fmt: skip
-    ground = InMemoryManager(spec, script=lambda _: None)
-    ground.backfill("silver", DAY)
-    ground.drain()
-    ground.clock.advance(seconds=600)
-    (key,) = ground.running
-    ground.finish(key, m.Succeeded())
-    ground.drain()
-    assert ground.tasks("silver", "join")[0].state == s.NONE
-    ground.clock.advance(seconds=60)
-    ground.drain()
-    assert ground.tasks("silver", "join")[0].state == s.FAILED
+    manager = InMemoryManager(spec, script=lambda _: None)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    manager.clock.advance(seconds=600)
+    (key,) = manager.running
+    manager.finish(key, m.Succeeded())
+    manager.drain()
+    assert manager.tasks("silver", "join")[0].state == s.NONE
+    manager.clock.advance(seconds=60)
+    manager.drain()
+    assert manager.tasks("silver", "join")[0].state == s.FAILED
 
 
 def test_a_dag_declares_it_for_the_tasks_that_wait_for_no_other() -> None:

@@ -39,13 +39,13 @@ def world(*broken: str) -> InMemoryManager:
     return InMemoryManager(CHAIN, script=script, clock=FakeClock(datetime(2024, 1, 8, tzinfo=UTC)))
 
 
-def done(ground: InMemoryManager, first: int, last: int, **fields: object) -> str:
-    backfill = ground.backfill("d", WEEK[first - 1 : last], **fields)
-    ground.drain()
+def done(manager: InMemoryManager, first: int, last: int, **fields: object) -> str:
+    backfill = manager.backfill("d", WEEK[first - 1 : last], **fields)
+    manager.drain()
     return backfill
 
 
-def planned(ground: InMemoryManager, *, skipped: Sequence[int] = (), reprocess: str = "failed_tasks") -> BackfillPlan:
+def planned(manager: InMemoryManager, *, skipped: Sequence[int] = (), reprocess: str = "failed_tasks") -> BackfillPlan:
     """A plan of the week, in which the items of these days are skipped."""
     pending = [s.SKIPPED if n in skipped else s.PENDING for n in range(1, 8)]
     starts = [start for start, _ in WEEK]
@@ -57,13 +57,13 @@ def planned(ground: InMemoryManager, *, skipped: Sequence[int] = (), reprocess: 
     kinds = arrow_schema(BackfillItem)
     items = pa.table({name: pa.array(values, kinds.field(name).type) for name, values in named.items()})
     ask = CreateBackfill(dag_id="d", start_date=starts[0], end_date=starts[-1], reprocess=reprocess)
-    return with_reruns(BackfillPlan(ask, CHAIN, 1, items), ground.store)
+    return with_reruns(BackfillPlan(ask, CHAIN, 1, items), manager.store)
 
 
 def test_each_failed_run_is_named_with_its_failed_tasks_and_callbacks_do_not_count() -> None:
-    ground = world("b 02", "a 04")
-    done(ground, 1, 5)
-    plan = planned(ground, skipped=(1, 3, 5))
+    manager = world("b 02", "a 04")
+    done(manager, 1, 5)
+    plan = planned(manager, skipped=(1, 3, 5))
     assert plan.reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
     assert (plan.summary["pending"], plan.summary["runs"]) == (4, 4)
     assert plan.summary["reruns"] == {"runs": 2, "failed_tasks": 5}
@@ -74,103 +74,103 @@ def test_each_failed_run_is_named_with_its_failed_tasks_and_callbacks_do_not_cou
 
 @pytest.mark.parametrize("reprocess", ["none", "failed", "completed"])
 def test_other_ways_to_reprocess_re_run_no_task_in_place(reprocess: str) -> None:
-    ground = world("b 02")
-    done(ground, 1, 3)
-    plan = planned(ground, skipped=(1, 3), reprocess=reprocess)
+    manager = world("b 02")
+    done(manager, 1, 3)
+    plan = planned(manager, skipped=(1, 3), reprocess=reprocess)
     assert plan.reruns == {} and "reruns" not in plan.summary
     assert "failed_tasks" not in plan.to_json_document()["items"][1]
 
 
 def test_a_batch_that_failed_is_one_run_for_all_its_days() -> None:
-    ground = world("b 01")
-    first = ground.backfill("d", WEEK[:4], batch=4, max_active_runs=1)
-    ground.tick()
-    ground.ask("backfill.cancel", backfill_id=first, let_running_finish=True)
-    ground.drain()
-    plan = planned(ground)
+    manager = world("b 01")
+    first = manager.backfill("d", WEEK[:4], batch=4, max_active_runs=1)
+    manager.tick()
+    manager.ask("backfill.cancel", backfill_id=first, let_running_finish=True)
+    manager.drain()
+    plan = planned(manager)
     assert plan.reruns == dict.fromkeys(range(1, 5), Rerun(run_of(1), 2))
     assert plan.summary["runs"] == 1 + 3
     assert plan.summary["reruns"] == {"runs": 1, "failed_tasks": 2}
 
 
 def test_a_day_that_was_done_in_part_since_its_batch_failed_gets_a_run_of_its_own_as_the_manager_makes_it() -> None:
-    ground = world("b 01")
-    first = ground.backfill("d", WEEK[:4], batch=4, max_active_runs=1)
-    ground.tick()
-    ground.ask("backfill.cancel", backfill_id=first, let_running_finish=True)
-    ground.drain()
-    done(ground, 2, 2, tasks="^a$", reprocess="failed")
-    agrees(ground, planned(ground))
+    manager = world("b 01")
+    first = manager.backfill("d", WEEK[:4], batch=4, max_active_runs=1)
+    manager.tick()
+    manager.ask("backfill.cancel", backfill_id=first, let_running_finish=True)
+    manager.drain()
+    done(manager, 2, 2, tasks="^a$", reprocess="failed")
+    agrees(manager, planned(manager))
 
 
 @pytest.mark.parametrize("broken", [("b 02",), ("a 02", "c 03"), ("b 01", "b 02", "b 07")])
 def test_the_manager_re_runs_the_runs_that_the_plan_names(broken: Sequence[str]) -> None:
-    ground = world(*broken)
-    done(ground, 1, 7)
+    manager = world(*broken)
+    done(manager, 1, 7)
     failed = {int(one[2:]) for one in broken}
-    agrees(ground, planned(ground, skipped=tuple({*range(1, 8)} - failed)))
+    agrees(manager, planned(manager, skipped=tuple({*range(1, 8)} - failed)))
 
 
 def test_a_run_that_was_marked_as_failed_re_runs_what_was_marked() -> None:
-    ground = world()
-    done(ground, 1, 3)
-    ground.ask("run.mark", dag_id="d", run_id=run_of(2), state="failed")
-    ground.drain()
-    plan = planned(ground, skipped=(1, 3))
+    manager = world()
+    done(manager, 1, 3)
+    manager.ask("run.mark", dag_id="d", run_id=run_of(2), state="failed")
+    manager.drain()
+    plan = planned(manager, skipped=(1, 3))
     assert plan.reruns == {2: Rerun(run_of(2), 1)}
-    agrees(ground, plan)
+    agrees(manager, plan)
 
 
 def test_a_failed_run_of_which_no_task_failed_is_made_anew() -> None:
-    ground = world()
-    done(ground, 1, 3)
-    ground.store.write([run.evolve(state=s.FAILED) for run in ground.runs("d") if run.run_id == run_of(2)])
-    ground.crash()
-    plan = planned(ground, skipped=(1, 3))
+    manager = world()
+    done(manager, 1, 3)
+    manager.store.write([run.evolve(state=s.FAILED) for run in manager.runs("d") if run.run_id == run_of(2)])
+    manager.crash()
+    plan = planned(manager, skipped=(1, 3))
     assert plan.reruns == {}
-    agrees(ground, plan)
+    agrees(manager, plan)
 
 
 @pytest.mark.parametrize("how", ["cancelled", "marked"])
 def test_a_run_that_was_ended_while_it_ran_goes_on_where_it_was(how: str) -> None:
-    ground = world()
-    ground.script = lambda launch: Succeeded() if launch.task.task_id == "a" else None
-    done(ground, 2, 2)
+    manager = world()
+    manager.script = lambda launch: Succeeded() if launch.task.task_id == "a" else None
+    done(manager, 2, 2)
     if how == "cancelled":
-        ground.ask("run.cancel", dag_id="d", run_id=run_of(2))
+        manager.ask("run.cancel", dag_id="d", run_id=run_of(2))
     else:
-        ground.ask("run.mark", dag_id="d", run_id=run_of(2), state="failed")
-    ground.drain()
-    plan = planned(ground)
+        manager.ask("run.mark", dag_id="d", run_id=run_of(2), state="failed")
+    manager.drain()
+    plan = planned(manager)
     assert plan.reruns[2].run_id == run_of(2)
-    agrees(ground, plan)
+    agrees(manager, plan)
 
 
 def test_a_run_that_was_cancelled_before_anything_began() -> None:
-    ground = world()
-    ground.script = lambda _: None
-    done(ground, 1, 2, max_active_runs=1)
-    ground.ask("run.cancel", dag_id="d", run_id=run_of(1))
-    ground.drain()
-    agrees(ground, planned(ground, skipped=(2,)))
+    manager = world()
+    manager.script = lambda _: None
+    done(manager, 1, 2, max_active_runs=1)
+    manager.ask("run.cancel", dag_id="d", run_id=run_of(1))
+    manager.drain()
+    agrees(manager, planned(manager, skipped=(2,)))
 
 
 def test_more_failed_runs_than_one_condition_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backfill_manager.planning.reruns._MAX_NAMED", 1)
-    ground = world("b 02", "a 04", "c 06")
-    done(ground, 1, 7)
-    assert planned(ground, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
+    manager = world("b 02", "a 04", "c 06")
+    done(manager, 1, 7)
+    assert planned(manager, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
 
 
-def agrees(ground: InMemoryManager, plan: BackfillPlan) -> None:
+def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:
     """The manager makes the plan's pending items real: items that the plan says are re-run keep the run that is there."""
-    there = {run.run_id for run in ground.runs("d")}
-    ground.script = lambda _: Succeeded()
+    there = {run.run_id for run in manager.runs("d")}
+    manager.script = lambda _: Succeeded()
     expected = [row for row in plan.items.to_pylist() if row["state"] == s.PENDING]
     spans = [(row["interval_start"], row["interval_start"] + timedelta(days=1)) for row in expected]
-    backfill = ground.backfill("d", spans, reprocess="failed_tasks", request_id="asked")
-    ground.drain()
-    taken = dict(zip((row["ordinal"] for row in expected), ground.items(backfill), strict=True))
+    backfill = manager.backfill("d", spans, reprocess="failed_tasks", request_id="asked")
+    manager.drain()
+    taken = dict(zip((row["ordinal"] for row in expected), manager.items(backfill), strict=True))
     assert {ordinal: item.run_id for ordinal, item in taken.items() if item.run_id in there} == {
         ordinal: rerun.run_id for ordinal, rerun in plan.reruns.items()
     }

@@ -54,8 +54,8 @@ class Timeline:
     """A DAG's timeline in a store, the parts of it that a manager holds, and the list that it should be."""
 
     def __init__(self) -> None:
-        self.ground = InMemoryManager(dag_spec("d", "t", lookback=1), scheduled=True)
-        self.state, self.store = self.ground.state, self.ground.store
+        self.manager = InMemoryManager(dag_spec("d", "t", lookback=1), scheduled=True)
+        self.state, self.store = self.manager.state, self.manager.store
         self.spec = self.state.current_spec("d")
         self.state.backfills["b"] = ActiveBackfill(row=_backfill(), spec=self.spec)
         prefetch(self.state, self.store, DATES[9])
@@ -89,7 +89,7 @@ class Timeline:
         assert [run.run_id for run in held] == old, "a stretch knows what stands on its dates"
         run_id = stretch.next_run_id(run_type, timeline_key(dates[0], None))
         assert run_id not in self.ids, "an id is given once"
-        row = _run(run_id, run_type, dates[0], len(dates), self.ground.leader.next_seq())
+        row = _run(run_id, run_type, dates[0], len(dates), self.manager.leader.next_seq())
         self.made_at[dates[0]] = self.made_at.get(dates[0], 0) + 1
         assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
         make_run(self.state, row, self.spec, stretch, held)
@@ -101,7 +101,7 @@ class Timeline:
 
     def _insert_external(self, date: datetime) -> None:
         run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(date + timedelta(seconds=len(self.ids)), None))
-        row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.ground.leader.next_seq())
+        row = _run(run_id, s.EXTERNAL_RUN, date, 1, self.manager.leader.next_seq())
         make_run(self.state, row, self.spec, TimelineWindow(), selected=["t"])
         self.ids.add(run_id)
         self.outside.add(run_id)
@@ -127,7 +127,7 @@ class Timeline:
 
     def settle(self) -> None:
         """The tick is over: committed, and read ahead for the next."""
-        self.ground.commit()
+        self.manager.commit()
         if self.state.backfills["b"].timeline.has_gap:  # as the manager reads it again for pending items; here are none
             self.state.backfills["b"].timeline = TimelineWindow.of(timeline_around("d", WINDOW, [], self.store))
         prefetch(self.state, self.store, DATES[9])

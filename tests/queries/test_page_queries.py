@@ -26,29 +26,29 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
 def played(*, script: Any = None, n: int = 5, **fields: Any) -> InMemoryManager:
-    ground = InMemoryManager(FLIGHTS, script=script)
-    ground.backfill("flights", days("2023-12-01", n), **fields)
-    ground.drain()
-    return ground
+    manager = InMemoryManager(FLIGHTS, script=script)
+    manager.backfill("flights", days("2023-12-01", n), **fields)
+    manager.drain()
+    return manager
 
 
 def dates(found: dict[str, Any]) -> list[str]:
     return [run["logical_date"][:10] for run in found["runs"]]
 
 
-def put(ground: InMemoryManager, *rows: Record) -> None:
+def put(manager: InMemoryManager, *rows: Record) -> None:
     changes = Changes()
     for row in rows:
         changes.put(row)
-    ground.leader.commit(changes)
+    manager.leader.commit(changes)
 
 
 # -- grid -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_grid_has_the_newest_runs_with_the_states_of_their_tasks() -> None:
-    ground = played()
-    found = grid(ground.store, FLIGHTS, limit=2)
+    manager = played()
+    found = grid(manager.store, FLIGHTS, limit=2)
     assert dates(found) == ["2023-12-04", "2023-12-05"]
     assert [task["task_id"] for task in found["tasks"]] == ["clean", "delays"]
     assert {task: cell["state"] for task, cell in found["runs"][0]["cells"].items()} == {
@@ -66,37 +66,37 @@ def test_tasks_that_are_mapped_in_runs_are_rows_below_the_one_that_they_are_mapp
         upstream={"load": ["find"], "sum": ["load"]},
         each={"load": {"over_result_of": "find"}},
     )
-    ground = InMemoryManager(spec, script=lambda launch: Succeeded('["b", "a"]'))
-    ground.backfill("d", days("2024-01-05", 1))
-    ground.drain()
-    found = grid(ground.store, spec)
+    manager = InMemoryManager(spec, script=lambda launch: Succeeded('["b", "a"]'))
+    manager.backfill("d", days("2024-01-05", 1))
+    manager.drain()
+    found = grid(manager.store, spec)
     assert [tuple(one.values()) for one in found["tasks"]] == [
         ("find", True, None), ("load", True, None), ("load.a", True, "load"), ("load.b", True, "load"), ("sum", True, None),
     ]  # fmt: skip
 
 
 def test_pages_of_the_grid_follow_each_other_to_the_first_run() -> None:
-    ground = played()
-    by_date = grid(ground.store, FLIGHTS, limit=3, before_date=datetime(2023, 12, 3, tzinfo=UTC))
+    manager = played()
+    by_date = grid(manager.store, FLIGHTS, limit=3, before_date=datetime(2023, 12, 3, tzinfo=UTC))
     assert (dates(by_date), by_date["older"]) == (["2023-12-01", "2023-12-02"], None)
-    newest = grid(ground.store, FLIGHTS, order="made", limit=3)
-    rest = grid(ground.store, FLIGHTS, order="made", limit=3, **newest["older"])
+    newest = grid(manager.store, FLIGHTS, order="made", limit=3)
+    rest = grid(manager.store, FLIGHTS, order="made", limit=3, **newest["older"])
     assert dates(rest) + dates(newest) == [f"2023-12-0{n}" for n in range(1, 6)]
     assert rest["older"] is None
 
 
 def test_the_grid_by_date_leaves_out_what_was_overridden() -> None:
-    ground = played(n=2)
-    ground.backfill("flights", days("2023-12-01", 1), reprocess="completed")
-    ground.drain()
-    assert len(grid(ground.store, FLIGHTS)["runs"]) == 2
-    made = grid(ground.store, FLIGHTS, order="made")["runs"]
+    manager = played(n=2)
+    manager.backfill("flights", days("2023-12-01", 1), reprocess="completed")
+    manager.drain()
+    assert len(grid(manager.store, FLIGHTS)["runs"]) == 2
+    made = grid(manager.store, FLIGHTS, order="made")["runs"]
     assert [run["state"] for run in made] == ["overridden", "success", "success"]
 
 
 def test_a_task_that_the_definition_has_no_more_keeps_its_row() -> None:
-    ground = played()
-    found = grid(ground.store, dag_spec("flights", "clean", "report"))
+    manager = played()
+    found = grid(manager.store, dag_spec("flights", "clean", "report"))
     assert [(task["task_id"], task["is_current"]) for task in found["tasks"]] == [
         ("clean", True), ("report", True), ("delays", False),
     ]  # fmt: skip
@@ -111,15 +111,15 @@ def test_the_grid_of_a_dag_that_never_ran_has_its_tasks() -> None:
 
 
 def test_the_last_runs_of_every_dag_oldest_first() -> None:
-    ground = InMemoryManager(FLIGHTS, dag_spec("other", "one"), dag_spec("never", "one"))
-    ground.backfill("flights", days("2023-12-01", 5))
-    ground.backfill("other", days("2023-12-01", 1))
-    ground.drain()
-    newest = newest_runs(ground.store, 3)
-    found = recent_runs(ground.store, newest, sorted(newest))
+    manager = InMemoryManager(FLIGHTS, dag_spec("other", "one"), dag_spec("never", "one"))
+    manager.backfill("flights", days("2023-12-01", 5))
+    manager.backfill("other", days("2023-12-01", 1))
+    manager.drain()
+    newest = newest_runs(manager.store, 3)
+    found = recent_runs(manager.store, newest, sorted(newest))
     assert [run["logical_date"][:10] for run in found["flights"]] == ["2023-12-03", "2023-12-04", "2023-12-05"]
     assert (len(found["other"]), "never" in found) == (1, False)
-    assert newest_runs(InMemoryManager(FLIGHTS).store) == recent_runs(ground.store, {}, ["flights"]) == {}
+    assert newest_runs(InMemoryManager(FLIGHTS).store) == recent_runs(manager.store, {}, ["flights"]) == {}
 
 
 # -- calendar ---------------------------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ def test_a_day_of_the_calendar_shows_the_worst_of_its_runs_and_how_long_they_too
         is_late = launch.run.logical_date is not None and launch.run.logical_date.hour == 6
         return Failed("no", retryable=False) if is_late else Succeeded()
 
-    ground = InMemoryManager(dag_spec("hourly", "one", schedule="0 */6 * * *"), script=script, clock=clock)
+    manager = InMemoryManager(dag_spec("hourly", "one", schedule="0 */6 * * *"), script=script, clock=clock)
     start = datetime(2023, 12, 1, tzinfo=UTC)
     hours = [(start + timedelta(hours=6 * n), start + timedelta(hours=6 * n + 6)) for n in range(5)]
-    ground.backfill("hourly", hours, max_active_runs=1)
-    ground.drain()
-    found = calendar(ground.store, "hourly", "UTC", 2023)
+    manager.backfill("hourly", hours, max_active_runs=1)
+    manager.drain()
+    found = calendar(manager.store, "hourly", "UTC", 2023)
     assert {day: (one["state"], one["runs"], one["states"]) for day, one in found.items()} == {
         "2023-12-01": ("failed", 4, {"failed": 1, "success": 3}),
         "2023-12-02": ("success", 1, {"success": 1}),
@@ -147,40 +147,40 @@ def test_a_day_of_the_calendar_shows_the_worst_of_its_runs_and_how_long_they_too
 
 
 def test_days_are_those_of_the_dags_zone() -> None:
-    ground = played(n=1)  # 2023-12-01T00:00Z
-    assert list(calendar(ground.store, "flights", "America/New_York", 2023)) == ["2023-11-30"]
-    assert list(calendar(ground.store, "flights", "Asia/Tokyo", 2023)) == ["2023-12-01"]
+    manager = played(n=1)  # 2023-12-01T00:00Z
+    assert list(calendar(manager.store, "flights", "America/New_York", 2023)) == ["2023-11-30"]
+    assert list(calendar(manager.store, "flights", "Asia/Tokyo", 2023)) == ["2023-12-01"]
     the_day = datetime(2023, 11, 30, 15, tzinfo=UTC)
-    assert len(runs_of_day(ground.store, "flights", "America/New_York", the_day)) == 1
-    assert runs_of_day(ground.store, "flights", "UTC", the_day) == []
+    assert len(runs_of_day(manager.store, "flights", "America/New_York", the_day)) == 1
+    assert runs_of_day(manager.store, "flights", "UTC", the_day) == []
 
 
 def test_a_day_on_which_nothing_has_ended_has_no_duration() -> None:
-    ground = InMemoryManager(FLIGHTS, script=lambda _: None)
-    ground.backfill("flights", days("2023-12-01", 1))
-    ground.drain()
-    assert calendar(ground.store, "flights", "UTC", 2023)["2023-12-01"]["duration_s"] is None
+    manager = InMemoryManager(FLIGHTS, script=lambda _: None)
+    manager.backfill("flights", days("2023-12-01", 1))
+    manager.drain()
+    assert calendar(manager.store, "flights", "UTC", 2023)["2023-12-01"]["duration_s"] is None
 
 
 def test_the_rows_that_a_days_runs_wrote_are_summed_over_their_tasks() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         FLIGHTS, script=lambda launch: Succeeded(rows_written=100 if launch.run.ordinal != 2 else None)
     )
-    ground.backfill("flights", days("2023-12-01", 3))
-    ground.drain()
+    manager.backfill("flights", days("2023-12-01", 3))
+    manager.drain()
     tasks = len(FLIGHTS.work)
-    assert rows_by_day(ground.store, "flights", "UTC", 2023) == {"2023-12-01": 100 * tasks, "2023-12-03": 100 * tasks}
-    assert rows_by_day(ground.store, "flights", "UTC", 1999) == {}
+    assert rows_by_day(manager.store, "flights", "UTC", 2023) == {"2023-12-01": 100 * tasks, "2023-12-03": 100 * tasks}
+    assert rows_by_day(manager.store, "flights", "UTC", 1999) == {}
 
 
 def test_the_years_that_have_runs_newest_first() -> None:
-    ground = InMemoryManager(FLIGHTS)
-    ground.backfill("flights", [*days("2021-06-01", 1), *days("2023-12-31", 1)])
-    ground.drain()
-    assert years(ground.store, "flights", "UTC") == [2023, 2022, 2021]
-    assert years(ground.store, "flights", "Asia/Tokyo") == [2023, 2022, 2021]
+    manager = InMemoryManager(FLIGHTS)
+    manager.backfill("flights", [*days("2021-06-01", 1), *days("2023-12-31", 1)])
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2023, 2022, 2021]
+    assert years(manager.store, "flights", "Asia/Tokyo") == [2023, 2022, 2021]
     assert years(InMemoryManager(FLIGHTS).store, "flights", "UTC") == []
-    assert calendar(ground.store, "flights", "UTC", 1999) == {}
+    assert calendar(manager.store, "flights", "UTC", 1999) == {}
 
 
 def test_the_weeks_of_a_year_begin_on_monday() -> None:
@@ -199,10 +199,10 @@ def test_every_try_of_a_run_has_its_span() -> None:
         clock.advance(seconds=10)
         return Failed("once more") if len(tries) == 1 else Succeeded()
 
-    ground = InMemoryManager(FLIGHTS, script=script, clock=clock)
-    ground.backfill("flights", days("2023-12-01", 1))
-    ground.drain()
-    found = spans_of_run(ground.store, find_run(ground.store, "latest"), FLIGHTS, clock.now())
+    manager = InMemoryManager(FLIGHTS, script=script, clock=clock)
+    manager.backfill("flights", days("2023-12-01", 1))
+    manager.drain()
+    found = spans_of_run(manager.store, find_run(manager.store, "latest"), FLIGHTS, clock.now())
     assert [(row["task_id"], row["state"], [s["state"] for s in row["spans"]]) for row in found] == [
         ("clean", "success", ["failed", "success"]), ("delays", "success", ["success"]),
     ]  # fmt: skip
@@ -211,19 +211,19 @@ def test_every_try_of_a_run_has_its_span() -> None:
 
 
 def test_what_runs_has_a_span_up_to_now() -> None:
-    ground = InMemoryManager(FLIGHTS, script=lambda _: None)
-    ground.backfill("flights", days("2023-12-01", 1))
-    ground.drain()
-    ground.clock.advance(seconds=42)
-    clean, delays = spans_of_run(ground.store, find_run(ground.store, "latest"), FLIGHTS, ground.clock.now())
+    manager = InMemoryManager(FLIGHTS, script=lambda _: None)
+    manager.backfill("flights", days("2023-12-01", 1))
+    manager.drain()
+    manager.clock.advance(seconds=42)
+    clean, delays = spans_of_run(manager.store, find_run(manager.store, "latest"), FLIGHTS, manager.clock.now())
     (live,) = [span for span in clean["spans"] if span["is_live"]]
     assert (live["state"], live["to"]) == ("running", "2024-01-01T00:00:42Z")
     assert (delays["state"], delays["spans"]) == ("none", [])
 
 
 def test_spans_without_a_definition_are_by_name() -> None:
-    ground = played(n=1)
-    found = spans_of_run(ground.store, find_run(ground.store, "latest"), None, ground.clock.now())
+    manager = played(n=1)
+    found = spans_of_run(manager.store, find_run(manager.store, "latest"), None, manager.clock.now())
     assert [row["task_id"] for row in found] == ["clean", "delays"]
 
 
@@ -233,12 +233,12 @@ def test_spans_without_a_definition_are_by_name() -> None:
 def test_tasks_that_may_start_are_counted_by_the_pool_they_wait_for() -> None:
     own = dag_spec("own", "one", each={"one": {"pool": "heavy"}})
     closed = dag_spec("closed", "one", each={"one": {"pool": "scheduled"}})
-    ground = InMemoryManager(FLIGHTS, own, closed, script=lambda _: None, slots=1)
+    manager = InMemoryManager(FLIGHTS, own, closed, script=lambda _: None, slots=1)
     for dag_id in ("flights", "own", "closed"):
-        ground.backfill(dag_id, days("2023-12-01", 9))
-    ground.drain()
-    waiting = waiting_by_pool(ground.store)
-    ready = ground.store.count("task_instance", ("state",))[("scheduled",)]
+        manager.backfill(dag_id, days("2023-12-01", 9))
+    manager.drain()
+    waiting = waiting_by_pool(manager.store)
+    ready = manager.store.count("task_instance", ("state",))[("scheduled",)]
     assert ready > 0
     assert sum(waiting.values()) == ready
     assert "scheduled" not in waiting  # closed to a backfill's tasks
@@ -246,37 +246,37 @@ def test_tasks_that_may_start_are_counted_by_the_pool_they_wait_for() -> None:
 
 
 def test_every_term_is_told_and_one_leads() -> None:
-    ground = InMemoryManager(FLIGHTS)
-    ground.crash()
-    lease = ground.store.lease()
+    manager = InMemoryManager(FLIGHTS)
+    manager.crash()
+    lease = manager.store.lease()
     assert lease is not None
-    found = list_terms(ground.store, lease.heartbeat_at)
+    found = list_terms(manager.store, lease.heartbeat_at)
     assert [(one["term"], one["leads"]) for one in found] == [(2, True), (1, False)]
-    assert not any(one["leads"] for one in list_terms(ground.store, lease.heartbeat_at + timedelta(hours=1)))
+    assert not any(one["leads"] for one in list_terms(manager.store, lease.heartbeat_at + timedelta(hours=1)))
 
 
 def test_the_last_answers_newest_first() -> None:
-    ground = InMemoryManager(FLIGHTS)
+    manager = InMemoryManager(FLIGHTS)
     for kind in ("dag.unpause", "dag.pause"):
-        ground.ask(kind, dag_id="flights")
-        ground.clock.advance(seconds=1)
-        ground.drain()
-    assert [one["kind"] for one in list_responses(ground.store)] == ["dag.pause", "dag.unpause"]
-    assert len(list_responses(ground.store, 1)) == 1
+        manager.ask(kind, dag_id="flights")
+        manager.clock.advance(seconds=1)
+        manager.drain()
+    assert [one["kind"] for one in list_responses(manager.store)] == ["dag.pause", "dag.unpause"]
+    assert len(list_responses(manager.store, 1)) == 1
 
 
 def test_the_end_of_a_log_and_whether_there_is_more() -> None:
-    ground = played(n=1)
-    run = find_run(ground.store, "latest")
-    put(ground, *(
+    manager = played(n=1)
+    run = find_run(manager.store, "latest")
+    put(manager, *(
         TaskLog(
             dag_id="flights", run_id=run.run_id, task_id="clean", launch=launch, try_number=launch, line=n, at=NOON,
             level="INFO", message=f"{launch}.{n}", run_seq=run.run_seq,
         )
         for launch in (1, 2) for n in (1, 2, 3)
     ))  # fmt: skip
-    lines, more = log_tail(ground.store, run, "clean", limit=4)
+    lines, more = log_tail(manager.store, run, "clean", limit=4)
     assert ([one["message"] for one in lines], more) == (["1.3", "2.1", "2.2", "2.3"], True)
-    lines, more = log_tail(ground.store, run, "clean", try_number=1, limit=4)
+    lines, more = log_tail(manager.store, run, "clean", try_number=1, limit=4)
     assert ([one["message"] for one in lines], more) == (["1.1", "1.2", "1.3"], False)
-    assert log_tail(ground.store, run, "delays") == ([], False)
+    assert log_tail(manager.store, run, "delays") == ([], False)

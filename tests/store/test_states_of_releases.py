@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from support.told_state import SPEC, open_state
+from support.recorded_state import SPEC, open_state
 
 from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.leader_election import LeaderElector

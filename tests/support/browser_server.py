@@ -79,40 +79,40 @@ def served(store: Store, clock: Clock, settings: Settings | None = None) -> Iter
 
 @dataclass
 class Living:
-    """`with living(ground)`: its manager goes on by itself; who touches the ground meanwhile takes the lock."""
+    """`with living(in_memory)`: its manager goes on by itself; who touches that manager meanwhile takes the lock."""
 
-    ground: InMemoryManager
+    in_memory: InMemoryManager
     lock: threading.RLock
 
     def do(self, what: Callable[[InMemoryManager], Any]) -> Any:
         with self.lock:
-            return what(self.ground)
+            return what(self.in_memory)
 
     def finish(self, dag_id: str, n: int | None = None, outcome: Outcome | None = None) -> int:
         """So many (None: all) of the tasks of this DAG that run now end; returns how many."""
         with self.lock:
-            keys = [key for key in self.ground.running if key[0] == dag_id][:n]
+            keys = [key for key in self.in_memory.running if key[0] == dag_id][:n]
             for key in keys:
-                self.ground.finish(key, outcome or Succeeded())
+                self.in_memory.finish(key, outcome or Succeeded())
             return len(keys)
 
     def let_all_succeed(self) -> None:
         """What runs, and whatever starts from now on."""
         with self.lock:
-            self.ground.script = lambda _: Succeeded()
-            for key in list(self.ground.running):
-                self.ground.finish(key, Succeeded())
+            self.in_memory.script = lambda _: Succeeded()
+            for key in list(self.in_memory.running):
+                self.in_memory.finish(key, Succeeded())
 
 
 @contextmanager
-def living(ground: InMemoryManager) -> Iterator[Living]:
-    lives, over, died = Living(ground, threading.RLock()), threading.Event(), list[BaseException]()
+def living(in_memory: InMemoryManager) -> Iterator[Living]:
+    lives, over, died = Living(in_memory, threading.RLock()), threading.Event(), list[BaseException]()
 
     def go_on() -> None:
         try:
             while not over.wait(TICK_S):
                 with lives.lock:
-                    ground.tick()
+                    in_memory.tick()
         except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
             died.append(error)
 

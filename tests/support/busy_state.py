@@ -67,7 +67,7 @@ class Script:
     def __init__(self) -> None:
         self.clock = FakeClock(NOON - timedelta(days=25))
         self.hold = False  # leave what starts now running
-        self.ground: InMemoryManager | None = None
+        self.manager: InMemoryManager | None = None
 
     def __call__(self, launch: TaskLaunch) -> Outcome | None:
         if self.hold:
@@ -80,15 +80,15 @@ class Script:
             return Failed("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND] customers", retryable=False)
         if launch.ti.task_id == "join_customers" and day == 15:
             return Skipped("no customers on that day")
-        if launch.ti.task_id == "clean" and self.ground is not None:
-            self.ground.finish(launch.key, Succeeded(), spark_stages=STAGES)
+        if launch.ti.task_id == "clean" and self.manager is not None:
+            self.manager.finish(launch.key, Succeeded(), spark_stages=STAGES)
             return None
         return Succeeded(RESULT if launch.ti.task_id == "publish" else None)
 
 
 def busy_ground() -> InMemoryManager:
     script = Script()
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         SHOP_SPEC,
         dag_spec("regions", "load", "report", upstream={"report": ["load"]}, schedule=None, tags=("sales",)),
         dag_spec("quiet", "only", schedule="@monthly"),
@@ -97,55 +97,55 @@ def busy_ground() -> InMemoryManager:
                            "end": [*(f"part_{n}" for n in range(8)), LONG]}),
         script=script, clock=script.clock,
     )  # fmt: skip
-    script.ground = ground
-    ground.backfill("shop", days("2024-01-05", 18), max_active_runs=2)
-    ground.drain()
-    ground.backfill("shop", days("2024-01-10", 3), reprocess="completed")
-    ground.drain()
-    ground.backfill("regions", keys=["north", "south/west", "50% off"])
-    ground.drain()
-    ground.add_dag(dag_spec("shop", *SHOP, upstream=SHOP_UPSTREAM, schedule="0 6 * * *", tags=("sales", "gold"),
+    script.manager = manager
+    manager.backfill("shop", days("2024-01-05", 18), max_active_runs=2)
+    manager.drain()
+    manager.backfill("shop", days("2024-01-10", 3), reprocess="completed")
+    manager.drain()
+    manager.backfill("regions", keys=["north", "south/west", "50% off"])
+    manager.drain()
+    manager.add_dag(dag_spec("shop", *SHOP, upstream=SHOP_UPSTREAM, schedule="0 6 * * *", tags=("sales", "gold"),
                             timezone="Europe/Berlin", each={"clean": {"retries": 2}}))  # fmt: skip
-    for dag in list(ground.state.catalog.dags.values()):  # as a scan of the bundle would have written them
-        ground.state.put(dag.evolve(tags_json=json.dumps(ground.state.current_spec(dag.dag_id).tags)))
-    ground.ask("dag.unpause", dag_id="shop")
-    ground.ask("dag.trigger", dag_id="quiet", logical_date=None, conf={"why": "<b>to see</b>"})
-    ground.ask("run.cancel", dag_id="shop", run_id="scheduled__1999-01-01T00:00:00Z")
-    ground.drain()
+    for dag in list(manager.state.catalog.dags.values()):  # as a scan of the bundle would have written them
+        manager.state.put(dag.evolve(tags_json=json.dumps(manager.state.current_spec(dag.dag_id).tags)))
+    manager.ask("dag.unpause", dag_id="shop")
+    manager.ask("dag.trigger", dag_id="quiet", logical_date=None, conf={"why": "<b>to see</b>"})
+    manager.ask("run.cancel", dag_id="shop", run_id="scheduled__1999-01-01T00:00:00Z")
+    manager.drain()
     script.clock.advance(seconds=(NOON - script.clock.now()).total_seconds())
     script.hold = True
-    ground.backfill(
+    manager.backfill(
         "wide", [(NOON - timedelta(minutes=15 * n), NOON - timedelta(minutes=15 * (n - 1))) for n in (3, 2, 1)]
     )
     for _ in range(4):
-        ground.tick()
+        manager.tick()
     script.clock.advance(seconds=95)
-    _finish_some(ground, {"start"})
+    _finish_some(manager, {"start"})
     for _ in range(3):
-        ground.tick()
+        manager.tick()
     put(
-        ground,
+        manager,
         import_problem(),
-        *log_lines(ground),
-        *table_accesses(ground),
-        *check_results(ground),
-        *notes(ground),
-        *notifications(ground),
+        *log_lines(manager),
+        *table_accesses(manager),
+        *check_results(manager),
+        *notes(manager),
+        *notifications(manager),
     )
-    ground.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
-    return ground
+    manager.ask("dag.pause", dag_id="quiet")  # waits: nobody ticks any more
+    return manager
 
 
-def _finish_some(ground: InMemoryManager, task_ids: set[str]) -> None:
-    for key in [key for key in ground.running if key[2] in task_ids]:
-        ground.finish(key, Succeeded())
+def _finish_some(manager: InMemoryManager, task_ids: set[str]) -> None:
+    for key in [key for key in manager.running if key[2] in task_ids]:
+        manager.finish(key, Succeeded())
 
 
-def put(ground: InMemoryManager, *rows: Record) -> None:
+def put(manager: InMemoryManager, *rows: Record) -> None:
     changes = Changes()
     for row in rows:
         changes.put(row)
-    ground.leader.commit(changes)
+    manager.leader.commit(changes)
 
 
 def import_problem() -> ImportProblem:
@@ -155,10 +155,10 @@ def import_problem() -> ImportProblem:
     )  # fmt: skip
 
 
-def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
+def table_accesses(manager: InMemoryManager) -> list[TableAccess]:
     """Of the two newest runs of `shop`: `extract` -> bronze.orders -> `clean` -> a table that is named by its path; and one that
     is gone, by interval."""
-    runs = [run for run in ground.store.read(DagRun, order_by=["-run_seq"]) if run.dag_id == "shop"][:2]
+    runs = [run for run in manager.store.read(DagRun, order_by=["-run_seq"]) if run.dag_id == "shop"][:2]
     steps = (
         ("extract", "write", "bronze.orders", "s3a://lake/bronze/orders"), ("clean", "read", "bronze.orders", "s3a://lake/bronze/orders"),
         ("clean", "write", None, "s3a://lake/silver/orders <clean>"),
@@ -176,28 +176,28 @@ def table_accesses(ground: InMemoryManager) -> list[TableAccess]:
     ]  # fmt: skip
 
 
-def notifications(ground: InMemoryManager) -> list[Notification]:
+def notifications(manager: InMemoryManager) -> list[Notification]:
     """Sent, waiting after a failed attempt, and about a backfill."""
-    (backfill, *_) = sorted(ground.state.backfills)
+    (backfill, *_) = sorted(manager.state.backfills)
     error, at = "Failed to send JSON notification to ops: status 503 <b>", NOON - timedelta(hours=1)
     run = "backfill__2024-01-12T00:00:00Z"
     return [
         Notification(
-            "done/shop/1", "ops", "done", "sent", "shop", f"shop: run {run} has succeeded", "", ground.leader.next_seq(1), at,
+            "done/shop/1", "ops", "done", "sent", "shop", f"shop: run {run} has succeeded", "", manager.leader.next_seq(1), at,
             run_id=run, ended_at=at,
         ),
         Notification(
             "failed/shop/2", "ops", "failed", "waiting", "shop", f"shop: run {run} has failed", "failed: aggregate",
-            ground.leader.next_seq(1), at, run_id=run, failures=3, error=error,
+            manager.leader.next_seq(1), at, run_id=run, failures=3, error=error,
         ),
         Notification(
             "late/wide/3", "sales-team", "late", "waiting", "wide", "wide: a backfill is late with password=hunter22", "",
-            ground.leader.next_seq(1), NOON, backfill_id=backfill,
+            manager.leader.next_seq(1), NOON, backfill_id=backfill,
         ),
     ]  # fmt: skip
 
 
-def check_results(ground: InMemoryManager) -> list[CheckResult]:
+def check_results(manager: InMemoryManager) -> list[CheckResult]:
     """Of the last try of every `clean`."""
     found = (
         ("rows > 0", None, "passed", None, "1,234 rows"),
@@ -210,28 +210,28 @@ def check_results(ground: InMemoryManager) -> list[CheckResult]:
             ti.dag_id, ti.run_id, ti.task_id, max(ti.launch, 1), n, max(ti.try_number, 1), "silver.orders", condition, outcome,
             ti.run_seq, NOON, 1, name, None if outcome == "skipped" else 1234, failing, message=message,
         )
-        for ti in ground.tasks("shop", "clean")
+        for ti in manager.tasks("shop", "clean")
         for n, (condition, name, outcome, failing, message) in enumerate(found, start=1)
     ]  # fmt: skip
 
 
-def notes(ground: InMemoryManager) -> list[Record]:
+def notes(manager: InMemoryManager) -> list[Record]:
     """On a run of `shop`, on one that was overridden, and on its last backfill."""
     runs = [
-        run for run in ground.runs("shop") if run.run_id in (f"backfill__2024-01-{day}T00:00:00Z" for day in (12, 13))
+        run for run in manager.runs("shop") if run.run_id in (f"backfill__2024-01-{day}T00:00:00Z" for day in (12, 13))
     ]
-    backfill = next(row for row in ground.store.read(Backfill, order_by=["-run_seq"]) if row.dag_id == "shop")
+    backfill = next(row for row in manager.store.read(Backfill, order_by=["-run_seq"]) if row.dag_id == "shop")
     return [row.evolve(note=NOTE, note_by="ada", note_at=NOON - timedelta(hours=2)) for row in (*runs, backfill)]
 
 
-def log_lines(ground: InMemoryManager) -> list[TaskLog]:
+def log_lines(manager: InMemoryManager) -> list[TaskLog]:
     """Of the last try of every `clean`."""
     return [
         TaskLog(
             dag_id=ti.dag_id, run_id=ti.run_id, task_id=ti.task_id, launch=launch, try_number=launch, line=n, level=level,
             at=NOON + timedelta(seconds=n), message=message, run_seq=ti.run_seq,
         )
-        for ti in ground.tasks("shop", "clean")
+        for ti in manager.tasks("shop", "clean")
         for launch in range(1, ti.launch + 1)
         for n, (level, message) in enumerate(
             (("INFO", "336,776 rows read"), ("WARNING", "3 rows <without> an order number"), ("INFO", "written")), 1

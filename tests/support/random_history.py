@@ -81,7 +81,7 @@ class History(ABC):
     def __init__(self, seed: int, *, fragile: float = 0.3, n_dags: int = 3, lasts: timedelta = DAYS * DAY) -> None:
         self.seed, self.chance, self.fragile, self.lasts = seed, random.Random(seed), fragile, lasts
         chosen = self.chance.sample(dags(), n_dags)
-        self.model = PlainModel(seed, [dag for dag, _ in chosen], lambda: self.ground.clock.now())
+        self.model = PlainModel(seed, [dag for dag, _ in chosen], lambda: self.manager.clock.now())
         specs = []
         for dag, more in chosen:
             each = {
@@ -90,7 +90,7 @@ class History(ABC):
             }
             settings = {"start_date": dag.start, "catchup": dag.catchup, **more}
             specs.append(dag_spec(dag.dag_id, *dag.tasks, upstream=dag.tasks, each=each, **settings))
-        self.ground = self.make_manager(*specs, script=self.script, clock=FakeClock(BEGIN), scheduled=True)
+        self.manager = self.make_manager(*specs, script=self.script, clock=FakeClock(BEGIN), scheduled=True)
         self.specs = {spec.dag_id: spec for spec in specs}
         self.later: dict[LaunchKey, Outcome] = {}  # of tasks that stay running for a while
         self.marked: set[tuple[str, str]] = set()  # runs of which a person said how they, or a task of them, ended
@@ -108,7 +108,7 @@ class History(ABC):
     # -- tasks --------------------------------------------------------------------------------------------------------
     def script(self, launch: TaskLaunch) -> Outcome | None:
         dag_id, run_id, task_id, _ = launch.key
-        alike = [key for key in self.ground.running if key[:3] == (dag_id, run_id, task_id)]
+        alike = [key for key in self.manager.running if key[:3] == (dag_id, run_id, task_id)]
         assert len(alike) == 1, f"{alike} run at once"
         if dag_id in self.held:
             return None
@@ -129,7 +129,7 @@ class History(ABC):
 
     def release(self) -> None:
         self.held.clear()
-        for launch in self.ground.running.values():
+        for launch in self.manager.running.values():
             self.later.setdefault(launch.key, self.outcome(launch))
 
     # -- what may be asked --------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class History(ABC):
 
     def some_dates(self, dag: PlainDag) -> list[datetime]:
         """A few intervals round the present day, mostly in the past."""
-        now = self.ground.clock.now() - timedelta(days=self.chance.choice([0, 2, 5, 10, 15]))
+        now = self.manager.clock.now() - timedelta(days=self.chance.choice([0, 2, 5, 10, 15]))
         at = min(dag.grid.index(dag.latest_complete(now)), len(dag.grid) - 8)
         n = self.chance.randint(1, 7)
         dates = dag.grid[max(0, at - n + 1 + self.chance.choice([0, 0, 0, 0, 2])) :][:n]
@@ -174,7 +174,7 @@ class History(ABC):
         submitted |= {"state": s.PAUSED} if fields["is_paused"] else {}
         intervals = [(at, dag.end_of(at)) for at in places if isinstance(at, datetime)]
         keys = [key for key in places if isinstance(key, str)]
-        backfill_id = self.ground.backfill(dag.dag_id, intervals, keys=keys, **submitted)
+        backfill_id = self.manager.backfill(dag.dag_id, intervals, keys=keys, **submitted)
         self.record(f"backfill {backfill_id} of {dag.dag_id} over {[str(at)[:16] for at in places]} {fields}")
         items = [PlainItem(n, place) for n, place in enumerate(places, 1)]
         state = "paused" if fields["is_paused"] else "queued"
@@ -187,14 +187,14 @@ class History(ABC):
 
     # -- time ---------------------------------------------------------------------------------------------------------
     def tick(self) -> bool:
-        changed = self.ground.tick()
+        changed = self.manager.tick()
         self.check_limits()
         return changed
 
     def check_limits(self) -> None:
         """No more runs are going on than their DAG or backfill allows."""
         going_on: Counter[tuple[str, str | None]] = Counter()
-        manager_state = self.ground.state
+        manager_state = self.manager.state
         for run in manager_state.runs.values():
             owner = run.row.backfill_id
             if owner is not None and owner not in manager_state.backfills:
@@ -212,8 +212,8 @@ class History(ABC):
 
     def settle(self) -> None:
         """Until nothing follows any more; killed on the way, it may be."""
-        if self.chance.random() < self.fragile and not a_third_kill_would_fail_a_task(self.ground):
-            self.ground.leader = Mortal(self.ground.leader, self.chance.randint(0, 12))  # type: ignore[assignment]
+        if self.chance.random() < self.fragile and not a_third_kill_would_fail_a_task(self.manager):
+            self.manager.leader = Mortal(self.manager.leader, self.chance.randint(0, 12))  # type: ignore[assignment]
         for _ in range(5_000):
             try:
                 changed = self.tick()
@@ -224,18 +224,18 @@ class History(ABC):
                 continue
             if self.later:
                 key = self.chance.choice(list(self.later))
-                if key in self.ground.running:
-                    self.ground.finish(key, self.later[key])
+                if key in self.manager.running:
+                    self.manager.finish(key, self.later[key])
                 del self.later[key]
                 continue
-            waits = [ti.retry_at for _, ti in self.ground.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
+            waits = [ti.retry_at for _, ti in self.manager.state.tasks() if ti.state == s.UP_FOR_RETRY and ti.retry_at]
             if not waits:
                 break
-            self.ground.clock.advance(seconds=max(0.0, (min(waits) - self.ground.clock.now()).total_seconds()))
+            self.manager.clock.advance(seconds=max(0.0, (min(waits) - self.manager.clock.now()).total_seconds()))
         else:
             raise AssertionError("it never comes to rest")
-        if isinstance(self.ground.leader, Mortal):
-            self.ground.leader = self.ground.leader._leader
+        if isinstance(self.manager.leader, Mortal):
+            self.manager.leader = self.manager.leader._leader
 
     def check_callbacks(self, run: DagRun, tasks: list[TaskInstance]) -> None:
         """Those were called that had something to tell, and no others."""
@@ -254,27 +254,27 @@ class History(ABC):
 
     def crash_if_it_may(self) -> None:
         """Chance kills it at this instant, unless the rule of three losses in a row would come into what is compared."""
-        if not a_third_kill_would_fail_a_task(self.ground):
+        if not a_third_kill_would_fail_a_task(self.manager):
             self.crash()
 
     def crash(self) -> None:
         self.crashes += 1
         self.later.clear()
-        self.ground.crash()
+        self.manager.crash()
 
     def ask(self, kind: str, expected: bool = True, **payload: Any) -> Response:
         """Ask, come to rest, and be answered as the model says."""
         self.record(f"{kind} {payload}")
-        self.ground.ask(kind, **payload)
+        self.manager.ask(kind, **payload)
         self.settle()
-        request = self.ground.store.rows("request")[-1]
-        (answer,) = [row for row in self.ground.store.rows("response") if row.request_id == request.request_id]  # type: ignore[attr-defined]
+        request = self.manager.store.rows("request")[-1]
+        (answer,) = [row for row in self.manager.store.rows("response") if row.request_id == request.request_id]  # type: ignore[attr-defined]
         assert isinstance(answer, Response)
         assert (answer.outcome == "accepted") == expected, answer.message
         return answer
 
     def record(self, what: str) -> None:
-        self.story.append(f"{self.ground.clock.now():%m-%d %H:%M:%S} {what}")
+        self.story.append(f"{self.manager.clock.now():%m-%d %H:%M:%S} {what}")
 
 
 class Calm(History):
@@ -282,7 +282,7 @@ class Calm(History):
 
     def run(self, operations: int) -> None:
         self.settle()
-        self.model.fire_schedules(self.ground.clock.now())
+        self.model.fire_schedules(self.manager.clock.now())
         self.compare()
         choices: list[tuple[int, Callable[[], None]]] = [
             (22, self.time_passes), (26, self.backfill), (7, self.midway), (8, self.steer), (7, self.retry), (9, self.clear),
@@ -302,7 +302,7 @@ class Calm(History):
                 self.set_paused(dag, False)
         while paused := [backfill for backfill in self.model.backfills.values() if backfill.is_paused]:
             self.resume(paused[0])
-        left = BEGIN + self.lasts - self.ground.clock.now()
+        left = BEGIN + self.lasts - self.manager.clock.now()
         self.pass_time(max(left, HOUR))
         self.compare()
         self.check_rest()
@@ -310,19 +310,19 @@ class Calm(History):
     # -- operations ---------------------------------------------------------------------------------------------------
     def pass_time(self, span: timedelta) -> None:
         self.record(f"{span} pass")
-        self.ground.clock.advance(seconds=span.total_seconds())
+        self.manager.clock.advance(seconds=span.total_seconds())
         self.settle()
-        self.model.fire_schedules(self.ground.clock.now())
+        self.model.fire_schedules(self.manager.clock.now())
 
     def time_passes(self) -> None:
-        now = self.ground.clock.now()
+        now = self.manager.clock.now()
         here = now.replace(minute=30, second=0, microsecond=0)
         sixes = self.chance.choice([1, 2, 4, 4, 4, 8, 16])
         if self.chance.random() < 0.5:  # the manager was away
             self.pass_time(here + 6 * sixes * HOUR - now)
             return
         for n in range(1, sixes + 1):
-            self.pass_time(here + 6 * n * HOUR - self.ground.clock.now())
+            self.pass_time(here + 6 * n * HOUR - self.manager.clock.now())
 
     def backfill(self) -> None:
         backfill = self.new_backfill(self.some_dag())
@@ -439,10 +439,10 @@ class Calm(History):
         span = {"start": format_instant(first), "end": format_instant(last)} if first else {}
         ask = {"dag": dag.dag_id, **span, **({"tasks": tasks} if tasks else {}), **how}
         self.record(f"tasks.clear {ask}")
-        self.ground.ask("tasks.clear", ask=ask)
+        self.manager.ask("tasks.clear", ask=ask)
         self.settle()
         may = self.model.clear(dag.dag_id, first, last, tasks, **how)
-        answer = self.ground.store.rows("response")[-1]
+        answer = self.manager.store.rows("response")[-1]
         assert isinstance(answer, Response)
         assert (answer.outcome == "accepted") == may, answer.message
 
@@ -471,7 +471,7 @@ class Calm(History):
         dag = self.some_dag()
         date = self.chance.choice([None, *self.some_dates(dag)])
         self.ask("dag.trigger", dag_id=dag.dag_id, logical_date=format_instant(date), conf={}, allow_future=True)
-        run = self.model.make(dag, "manual", (date or dag.latest_complete(self.ground.clock.now()),))
+        run = self.model.make(dag, "manual", (date or dag.latest_complete(self.manager.clock.now()),))
         self.model.play(run)
 
     def run_task(self) -> None:
@@ -488,7 +488,7 @@ class Calm(History):
     def set_paused(self, dag: PlainDag, paused: bool) -> None:
         self.ask("dag.pause" if paused else "dag.unpause", dag_id=dag.dag_id)
         dag.is_paused = paused
-        self.model.fire_schedules(self.ground.clock.now())
+        self.model.fire_schedules(self.manager.clock.now())
 
     def mend(self) -> None:
         """Somebody mends what is broken, and breaks something else."""
@@ -499,9 +499,11 @@ class Calm(History):
     # -- what must have come out --------------------------------------------------------------------------------------
     def compare(self) -> None:
         """All that stands in the tables is what the model says."""
-        self.model.fire_schedules(self.ground.clock.now())  # an operation may have opened a gap that the schedule fills
+        self.model.fire_schedules(
+            self.manager.clock.now()
+        )  # an operation may have opened a gap that the schedule fills
         self.settle()
-        store, model = self.ground.store, self.model
+        store, model = self.manager.store, self.model
         rows = {(run.dag_id, run.run_id): run for run in store.read(DagRun)}
         states = {key: (run.state, run.overridden_by) for key, run in rows.items() if run.run_type != s.EXTERNAL_RUN}
         expected = {key: (run.state, run.overridden_by) for key, run in model.runs.items()}
@@ -541,7 +543,7 @@ class Calm(History):
 
     def check_rest(self) -> None:
         """At the end nothing is active, and everything has been reported once."""
-        check_rest(self.ground)
+        check_rest(self.manager)
 
 
 COMPARE_EVERY = 10
@@ -554,9 +556,9 @@ def same(what: str, found: dict[Any, Any], expected: dict[Any, Any]) -> None:
         raise AssertionError(f"{len(apart)} {what} differ: {'; '.join(result)}")
 
 
-def check_rest(ground: InMemoryManager) -> None:
-    store = ground.store
-    assert not ground.state.runs and not ground.state.backfills and not ground.running
+def check_rest(manager: InMemoryManager) -> None:
+    store = manager.store
+    assert not manager.state.runs and not manager.state.backfills and not manager.running
     assert not [run for run in store.read(DagRun) if run.state in s.RUN_LIVE]
     tries = Counter((row.dag_id, row.run_id, row.task_id, row.launch) for row in store.read(TaskTry))
     assert max(tries.values(), default=1) == 1, "a try is recorded once"
@@ -585,12 +587,12 @@ class Stormy(History):
         for _ in range(operations):
             self.chance.choices(deeds, weights)[0]()
         for dag_id in self.model.dags:
-            self.ground.ask("dag.unpause", dag_id=dag_id)
+            self.manager.ask("dag.unpause", dag_id=dag_id)
         self.calm_down()
-        while paused := [live.row.backfill_id for live in self.ground.state.backfills.values() if live.row.is_paused]:
-            self.ground.ask("backfill.unpause", backfill_id=paused[0])
+        while paused := [live.row.backfill_id for live in self.manager.state.backfills.values() if live.row.is_paused]:
+            self.manager.ask("backfill.unpause", backfill_id=paused[0])
             self.calm_down()
-        check_rest(self.ground)
+        check_rest(self.manager)
         self.check_rules()
 
     def calm_down(self) -> None:
@@ -615,23 +617,23 @@ class Stormy(History):
     def some_ends(self) -> None:
         for key in self.chance.sample(sorted(self.later), min(len(self.later), self.chance.randint(1, 4))):
             outcome = self.later.pop(key)
-            if key in self.ground.running:
-                self.ground.finish(key, outcome)
+            if key in self.manager.running:
+                self.manager.finish(key, outcome)
         self.try_tick()
 
     def time_passes(self) -> None:
-        self.ground.clock.advance(
+        self.manager.clock.advance(
             hours=self.chance.choice([1, 5, 12, 24, 24, 50]), seconds=self.chance.randint(0, 3599)
         )
         self.try_tick()
 
     def die_soon(self) -> None:
-        if not isinstance(self.ground.leader, Mortal) and not a_third_kill_would_fail_a_task(self.ground):
-            self.ground.leader = Mortal(self.ground.leader, self.chance.randint(0, 8))  # type: ignore[assignment]
+        if not isinstance(self.manager.leader, Mortal) and not a_third_kill_would_fail_a_task(self.manager):
+            self.manager.leader = Mortal(self.manager.leader, self.chance.randint(0, 8))  # type: ignore[assignment]
 
     def backfill(self) -> None:
-        if isinstance(self.ground.leader, Mortal):  # the playground makes a backfill in commits of its own
-            self.ground.leader = self.ground.leader._leader
+        if isinstance(self.manager.leader, Mortal):  # the in-memory manager makes a backfill in commits of its own
+            self.manager.leader = self.manager.leader._leader
         self.new_backfill(self.some_dag())
 
     def ask_anything(self) -> None:
@@ -639,7 +641,7 @@ class Stormy(History):
         chance, dag = self.chance, self.some_dag()
         a_task = next(iter(dag.tasks))
         backfill_id = chance.choice([*self.model.backfills][-6:] or ["none"])
-        runs = self.ground.runs(dag.dag_id)[-15:]
+        runs = self.manager.runs(dag.dag_id)[-15:]
         run_id = chance.choice(runs).run_id if runs else "none"
         date = format_instant(chance.choice(self.some_dates(dag)))
         clear: dict[str, Any] = {
@@ -671,18 +673,18 @@ class Stormy(History):
         if kind.endswith(".mark"):
             self.marked.add((dag.dag_id, run_id))
         self.record(f"{kind} {payload}")
-        self.ground.ask(kind, **payload)
+        self.manager.ask(kind, **payload)
         self.try_tick()
 
     # -- the rules ----------------------------------------------------------------------------------------------------
     def check_rules(self) -> None:
         for dag in self.model.dags.values():
-            runs = sorted(self.ground.runs(dag.dag_id), key=lambda run: run.run_seq)
+            runs = sorted(self.manager.runs(dag.dag_id), key=lambda run: run.run_seq)
             inside = [run for run in runs if run.run_type != s.EXTERNAL_RUN]
             self.check_timeline(inside)
             self.check_schedule(dag, inside)
             tasks: dict[str, list[TaskInstance]] = {}
-            for ti in self.ground.tasks(dag.dag_id):
+            for ti in self.manager.tasks(dag.dag_id):
                 tasks.setdefault(ti.run_id, []).append(ti)
             for run in runs:
                 self.check_run(dag, run, tasks[run.run_id])
@@ -720,7 +722,7 @@ class Stormy(History):
             gone = [old for old in then if old.state == s.OVERRIDDEN and seq[old.overridden_by or ""] < run.run_seq]
             assert run.logical_date == self.due(dag, then, gone, run.created_at), f"{run.run_id} was not what came next"
         gone = [run for run in runs if run.state == s.OVERRIDDEN]
-        assert self.due(dag, runs, gone, self.ground.clock.now()) is None, "nothing is due any more"
+        assert self.due(dag, runs, gone, self.manager.clock.now()) is None, "nothing is due any more"
 
     @staticmethod
     def due(dag: PlainDag, runs: list[DagRun], gone: list[DagRun], now: datetime) -> datetime | None:
@@ -782,9 +784,9 @@ class Stormy(History):
                 assert failures < 0
 
     def check_backfills(self) -> None:
-        runs = {(run.dag_id, run.run_id): run for run in self.ground.store.read(DagRun)}
-        for row in self.ground.store.read(Backfill):
-            items = self.ground.items(row.backfill_id)
+        runs = {(run.dag_id, run.run_id): run for run in self.manager.store.read(DagRun)}
+        for row in self.manager.store.read(Backfill):
+            items = self.manager.items(row.backfill_id)
             states = {item.state for item in items}
             assert states <= set(s.ITEM_STATES) - set(s.ITEM_UNFINISHED)
             derived = s.FAILED if states & {s.FAILED, s.CANCELLED} else s.SUCCESS

@@ -25,55 +25,55 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def next_due(ground: InMemoryManager) -> datetime | None:
+def next_due(manager: InMemoryManager) -> datetime | None:
     """When the manager would wake by itself."""
-    return ground._decisions.next_due(ground.clock.now())
+    return manager._decisions.next_due(manager.clock.now())
 
 
-def play(ground: InMemoryManager, until: str) -> None:
+def play(manager: InMemoryManager, until: str) -> None:
     """Time passes as it would for a manager that sleeps until something is due."""
     end = at(until)
-    ground.drain()
-    while (due := next_due(ground)) is not None and due <= end:
-        assert due > ground.clock.now(), "what is due has been done"
-        ground.clock.advance(seconds=(due - ground.clock.now()).total_seconds())
-        ground.drain()
-    ground.clock.advance(seconds=(end - ground.clock.now()).total_seconds())
-    ground.drain()
-    nothing_hangs(ground)
+    manager.drain()
+    while (due := next_due(manager)) is not None and due <= end:
+        assert due > manager.clock.now(), "what is due has been done"
+        manager.clock.advance(seconds=(due - manager.clock.now()).total_seconds())
+        manager.drain()
+    manager.clock.advance(seconds=(end - manager.clock.now()).total_seconds())
+    manager.drain()
+    nothing_hangs(manager)
 
 
-def nothing_hangs(ground: InMemoryManager) -> None:
+def nothing_hangs(manager: InMemoryManager) -> None:
     """docs/semantics.md, S90: with no task running and no time to wait for, nothing is alive but what
     a person has paused, and every request has its answer."""
-    ground.drain()
-    if ground.running:
+    manager.drain()
+    if manager.running:
         return
-    assert not ground.state.runs, [(run.row.run_id, run.row.state, run.tasks) for run in ground.state.runs.values()]
-    assert not ground.store.unanswered()
-    going_on = [live.row for live in ground.state.backfills.values() if not live.row.is_paused and not live.row.window]
+    assert not manager.state.runs, [(run.row.run_id, run.row.state, run.tasks) for run in manager.state.runs.values()]
+    assert not manager.store.unanswered()
+    going_on = [live.row for live in manager.state.backfills.values() if not live.row.is_paused and not live.row.window]
     assert not going_on
-    live = [run.run_id for run in ground.store.read(DagRun) if run.state in s.RUN_LIVE]
+    live = [run.run_id for run in manager.store.read(DagRun) if run.state in s.RUN_LIVE]
     assert not live, "the tables say what memory says"
 
 
-def response_to(ground: InMemoryManager, kind: str, **payload: Any) -> Response:
+def response_to(manager: InMemoryManager, kind: str, **payload: Any) -> Response:
     """Ask, and let everything happen that follows; the answer."""
-    ground.ask(kind, **payload)
-    ground.drain()
-    request = ground.store.rows("request")[-1]
-    (answer,) = [row for row in ground.store.read(Response) if row.request_id == request.request_id]  # type: ignore[attr-defined]
+    manager.ask(kind, **payload)
+    manager.drain()
+    request = manager.store.rows("request")[-1]
+    (answer,) = [row for row in manager.store.read(Response) if row.request_id == request.request_id]  # type: ignore[attr-defined]
     return answer
 
 
-def accepted(ground: InMemoryManager, kind: str, **payload: Any) -> Response:
-    answer = response_to(ground, kind, **payload)
+def accepted(manager: InMemoryManager, kind: str, **payload: Any) -> Response:
+    answer = response_to(manager, kind, **payload)
     assert answer.outcome == "accepted", answer.message
     return answer
 
 
-def refused(ground: InMemoryManager, kind: str, **payload: Any) -> str:
-    answer = response_to(ground, kind, **payload)
+def refused(manager: InMemoryManager, kind: str, **payload: Any) -> str:
+    answer = response_to(manager, kind, **payload)
     assert answer.outcome == "refused", answer.message
     return answer.message
 
@@ -83,9 +83,9 @@ def clear(dag: str, **how: Any) -> dict[str, Any]:
     return {"ask": {"dag": dag, **how}}
 
 
-def timeline(ground: InMemoryManager, dag_id: str) -> list[DagRun]:
+def timeline(manager: InMemoryManager, dag_id: str) -> list[DagRun]:
     """The runs that stand, by date; that each points to the one before it is a rule that holds always."""
-    runs = [run for run in ground.runs(dag_id) if run.state != s.OVERRIDDEN and run.run_type != s.EXTERNAL_RUN]
+    runs = [run for run in manager.runs(dag_id) if run.state != s.OVERRIDDEN and run.run_type != s.EXTERNAL_RUN]
     dated = [run for run in runs if run.logical_date is not None]
     assert [run.previous_run_id for run in dated] == [None, *(run.run_id for run in dated[:-1])][: len(dated)]
     return runs
@@ -97,14 +97,14 @@ def dates(runs: list[DagRun]) -> list[str]:
     return [f"{date:%m-%d}" if date.hour == 0 else f"{date:%m-%dT%H}" for date in found]
 
 
-def task_of(ground: InMemoryManager, run_id: str, task_id: str) -> TaskInstance:
-    (found,) = [ti for ti in ground.store.read(TaskInstance) if (ti.run_id, ti.task_id) == (run_id, task_id)]
+def task_of(manager: InMemoryManager, run_id: str, task_id: str) -> TaskInstance:
+    (found,) = [ti for ti in manager.store.read(TaskInstance) if (ti.run_id, ti.task_id) == (run_id, task_id)]
     return found
 
 
-def key_of(ground: InMemoryManager, part_of_run_id: str, task_id: str | None = None) -> LaunchKey:
+def key_of(manager: InMemoryManager, part_of_run_id: str, task_id: str | None = None) -> LaunchKey:
     """The one running task of the run whose id holds this text."""
-    (key,) = [key for key in ground.running if part_of_run_id in key[1] and task_id in (None, key[2])]
+    (key,) = [key for key in manager.running if part_of_run_id in key[1] and task_id in (None, key[2])]
     return key
 
 
@@ -152,19 +152,19 @@ class Mortal:
         self._leader.move_items(backfill_id, was, state, reason, ordinals)
 
 
-def a_third_kill_would_fail_a_task(ground: InMemoryManager) -> bool:
+def a_third_kill_would_fail_a_task(manager: InMemoryManager) -> bool:
     """The rule of three losses in a row (`manager.losses`) has its own tests; where kills come by chance it stays out."""
-    return any((ti.losses or 0) >= 2 for _, ti in ground.state.tasks())
+    return any((ti.losses or 0) >= 2 for _, ti in manager.state.tasks())
 
 
-def dies_after(ground: InMemoryManager, tables: int) -> bool:
+def dies_after(manager: InMemoryManager, tables: int) -> bool:
     """Let it go on until it has committed so many tables more, then kill it and start the next; False if it had come to
     rest before."""
-    ground.leader = Mortal(ground.leader, tables)  # type: ignore[assignment]
+    manager.leader = Mortal(manager.leader, tables)  # type: ignore[assignment]
     try:
-        ground.drain()
+        manager.drain()
     except Killed:
-        ground.crash()
+        manager.crash()
         return True
-    ground.leader = ground.leader._leader  # type: ignore[attr-defined]
+    manager.leader = manager.leader._leader  # type: ignore[attr-defined]
     return False

@@ -67,7 +67,7 @@ def screenshots() -> Path:
 
 @dataclass
 class User:
-    """Somebody at a browser of their own: own cookies, own settings. `page` is what they look at.
+    """A user with a browser of their own: own cookies, own settings. `page` is what they look at.
 
     Everything that goes wrong on their pages is noted: what the console tells as an error or a warning (a breach of the
     content policy is one), exceptions, files that did not come. Any fails the test when they go; an answer that the story is

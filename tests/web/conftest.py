@@ -36,14 +36,14 @@ def busy(busy_ground_of_module: InMemoryManager) -> TestClient:
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def manager() -> InMemoryManager:
     """For tests that change the state."""
     return busy_ground()
 
 
 @pytest.fixture
-def browser(ground: InMemoryManager) -> TestClient:
-    return browser_of(ground.store, ground.clock)
+def browser(manager: InMemoryManager) -> TestClient:
+    return browser_of(manager.store, manager.clock)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def empty() -> TestClient:
 
 @pytest.fixture
 def logged_in(
-    ground: InMemoryManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], TestClient]]:
     """A client logged in as the named user."""
     monkeypatch.setenv("BFM_CACHE", str(tmp_path))  # which sessions were logged out, of a state in memory
@@ -61,7 +61,7 @@ def logged_in(
     settings = Settings.model_validate({"api": {"tokens": tokens}})
 
     def enter(name: str) -> TestClient:
-        browser = browser_of(ground.store, ground.clock, settings)
+        browser = browser_of(manager.store, manager.clock, settings)
         if name:
             answer = browser.post("/login", data={"token": f"token of {name}", "next": "/pools"})
             assert (answer.status_code, answer.headers["location"]) == (303, "/pools")

@@ -55,14 +55,14 @@ SPECS = (
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def manager() -> InMemoryManager:
     """Nothing has run yet; tasks run until a test ends them."""
     return InMemoryManager(*SPECS, script=lambda launch: None, clock=FakeClock(datetime(2024, 1, 31, 12, tzinfo=UTC)))
 
 
 @pytest.fixture
-def browser(ground: InMemoryManager) -> TestClient:
-    return browser_of(ground.store, SystemClock())
+def browser(manager: InMemoryManager) -> TestClient:
+    return browser_of(manager.store, SystemClock())
 
 
 def page_of(browser: TestClient, address: str, status: int = 200) -> Page:
@@ -111,8 +111,8 @@ def buttons(page: Page) -> list[str]:
     return [one.whole_text for one in page.root.find("button") if one.whole_text]
 
 
-def queued_request(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
-    row = ground.store.read(Request)[-1]
+def queued_request(manager: InMemoryManager) -> tuple[str, dict[str, Any]]:
+    row = manager.store.read(Request)[-1]
     return row.kind, json.loads(row.payload_json)
 
 
@@ -151,21 +151,23 @@ class Readings:
         return seen
 
 
-def run_some(ground: InMemoryManager, first: str = "2013-01-01", *, n: int = 6, failing: int = 0, **fields: Any) -> str:
+def run_some(
+    manager: InMemoryManager, first: str = "2013-01-01", *, n: int = 6, failing: int = 0, **fields: Any
+) -> str:
     """A backfill of `n` days from `first` whose tasks have all ended; the last `failing` days failed."""
     from backfill_manager.execution.messages import Failed, Succeeded
 
     bad = {end for _, end in days(first, n)[n - failing :]} if failing else set()
-    ground.script = lambda launch: Failed("ValueError: no rows") if launch.run.interval_end in bad else Succeeded()
-    made = ground.backfill("flights", days(first, n), **fields)
-    ground.drain()
-    ground.script = lambda launch: None
+    manager.script = lambda launch: Failed("ValueError: no rows") if launch.run.interval_end in bad else Succeeded()
+    made = manager.backfill("flights", days(first, n), **fields)
+    manager.drain()
+    manager.script = lambda launch: None
     return made
 
 
-def partitions(ground: InMemoryManager, *keys: str) -> str:
+def partitions(manager: InMemoryManager, *keys: str) -> str:
     config = {"type": "partitions", "partitions": keys, "run_backwards": False}
-    return ground.backfill("regions", keys=keys, config_json=json.dumps(config))
+    return manager.backfill("regions", keys=keys, config_json=json.dumps(config))
 
 
 # -- the list ---------------------------------------------------------------------------------------------------------
@@ -178,11 +180,11 @@ def test_an_empty_list_says_how_to_make_one(empty: TestClient) -> None:
     assert "No DAGs yet" in page_of(empty, "/backfills/new").root.whole_text
 
 
-def test_the_list_tells_of_each_how_far_it_is_and_who_asked(ground: InMemoryManager, browser: TestClient) -> None:
-    done = run_some(ground)
-    failed = run_some(ground, "2013-02-01", n=4, failing=1)
-    live = partitions(ground, "north", "south/west")
-    ground.tick()
+def test_the_list_tells_of_each_how_far_it_is_and_who_asked(manager: InMemoryManager, browser: TestClient) -> None:
+    done = run_some(manager)
+    failed = run_some(manager, "2013-02-01", n=4, failing=1)
+    live = partitions(manager, "north", "south/west")
+    manager.tick()
     page = page_of(browser, "/backfills")
     assert {f"/backfills/{one}" for one in (done, failed, live)} <= set(page.links)
     rows = {one.attributes.get("id"): one for one in page.root.find("tr")}
@@ -194,9 +196,9 @@ def test_the_list_tells_of_each_how_far_it_is_and_who_asked(ground: InMemoryMana
     assert [one.attributes["class"] for one in bar.find("rect")] == ["rail", "s-success", "s-failed"]
 
 
-def test_the_list_is_filtered_by_dag_and_state(ground: InMemoryManager, browser: TestClient) -> None:
-    done, live = run_some(ground), ground.backfill("regions", keys=["north"])
-    ground.tick()
+def test_the_list_is_filtered_by_dag_and_state(manager: InMemoryManager, browser: TestClient) -> None:
+    done, live = run_some(manager), manager.backfill("regions", keys=["north"])
+    manager.tick()
     assert f"/backfills/{live}" not in page_of(browser, "/backfills?dag=flights").links
     running = page_of(browser, "/backfills?state=running&state=paused")
     assert f"/backfills/{live}" in running.links
@@ -206,8 +208,8 @@ def test_the_list_is_filtered_by_dag_and_state(ground: InMemoryManager, browser:
     assert "cursor" in page_of(browser, "/backfills?after=nonsense", 422).root.whole_text
 
 
-def test_the_list_goes_on_page_by_page(ground: InMemoryManager, browser: TestClient) -> None:
-    made = [run_some(ground, n=1) for _ in range(30)]
+def test_the_list_goes_on_page_by_page(manager: InMemoryManager, browser: TestClient) -> None:
+    made = [run_some(manager, n=1) for _ in range(30)]
     seen, address = [], "/backfills"
     while True:
         page = page_of(browser, address)
@@ -219,14 +221,14 @@ def test_the_list_goes_on_page_by_page(ground: InMemoryManager, browser: TestCli
     assert sorted(seen) == sorted(made)
 
 
-def test_one_that_waits_for_the_manager_is_shown_as_such(ground: InMemoryManager, browser: TestClient) -> None:
+def test_one_that_waits_for_the_manager_is_shown_as_such(manager: InMemoryManager, browser: TestClient) -> None:
     ask = {
         "dag_id": "flights",
         "kind": "schedule",
         "start_date": "2013-01-01T05:00:00Z",
         "end_date": "2013-01-31T05:00:00Z",
     }
-    ground.ask("backfill.create", backfill_id="asked1", ask=ask)
+    manager.ask("backfill.create", backfill_id="asked1", ask=ask)
     page = page_of(browser, "/backfills")
     assert "waiting for the manager" in page.root.whole_text
     assert "queued 1" in " ".join(page.root.whole_text.split()), "it is counted, too"
@@ -239,9 +241,9 @@ def test_one_that_waits_for_the_manager_is_shown_as_such(ground: InMemoryManager
 # -- one backfill -----------------------------------------------------------------------------------------------------
 
 
-def test_a_running_backfill_shows_its_items_and_what_can_be_done(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 12), max_active_runs=3)
-    ground.tick()
+def test_a_running_backfill_shows_its_items_and_what_can_be_done(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 12), max_active_runs=3)
+    manager.tick()
     page = page_of(browser, f"/backfills/{one}")
     assert "0 of 12 items done" in page.root.whole_text
     assert {"Pause", "Cancel and stop running items", "Cancel, let running items finish"} <= set(buttons(page))
@@ -257,8 +259,8 @@ def map_of(page: Page) -> str:
     return str(found)
 
 
-def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, browser: TestClient) -> None:
-    one = run_some(ground, n=5, failing=2)
+def test_a_failed_backfill_says_why_and_can_be_retried(manager: InMemoryManager, browser: TestClient) -> None:
+    one = run_some(manager, n=5, failing=2)
     page = page_of(browser, f"/backfills/{one}")
     assert "Retry failed items" in buttons(page)
     assert "Pause" not in buttons(page)
@@ -269,7 +271,7 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert text_of(failed, "items").count("failed") >= 2
     assert "success" not in [cell.whole_text for cell in failed.root.find("td")]
     where, back = followed(browser, f"/backfills/{one}/retry", back=f"/backfills/{one}")
-    assert queued_request(ground) == (
+    assert queued_request(manager) == (
         "backfill.retry",
         {"backfill_id": one, "latest_version": False, "downstream": False},
     )
@@ -277,10 +279,10 @@ def test_a_failed_backfill_says_why_and_can_be_retried(ground: InMemoryManager, 
     assert "Submitted, waiting for the manager" in back.root.whole_text
 
 
-def test_a_cancelled_backfill_and_a_partition_with_a_slash(ground: InMemoryManager, browser: TestClient) -> None:
-    one = partitions(ground, "north", "south/west", "<b>50%</b>")
-    ground.ask("backfill.cancel", backfill_id=one, let_running_finish=False)
-    ground.drain()
+def test_a_cancelled_backfill_and_a_partition_with_a_slash(manager: InMemoryManager, browser: TestClient) -> None:
+    one = partitions(manager, "north", "south/west", "<b>50%</b>")
+    manager.ask("backfill.cancel", backfill_id=one, let_running_finish=False)
+    manager.drain()
     page = page_of(browser, f"/backfills/{one}")
     assert "cancelled" in text_of(page, "backfill-head")
     assert "<b>50%</b>" in text_of(page, "items")
@@ -288,14 +290,14 @@ def test_a_cancelled_backfill_and_a_partition_with_a_slash(ground: InMemoryManag
     assert json.loads(map_of(page))["begins"] == ["north", "south/west", "<b>50%</b>"]
 
 
-def test_an_empty_plan_has_nothing_to_run(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", [])
+def test_an_empty_plan_has_nothing_to_run(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", [])
     assert "No items to run" in page_of(browser, f"/backfills/{one}").root.whole_text
 
 
-def test_a_cell_leads_to_its_run_or_to_the_item_without_one(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
-    ground.tick()
+def test_a_cell_leads_to_its_run_or_to_the_item_without_one(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
+    manager.tick()
     there = browser.get(f"/backfills/{one}/items/1").headers["location"]
     assert there.startswith("/dags/flights/runs/backfill__2013-01-01")
     assert browser.get(f"/backfills/{one}/items/4").headers["location"] == f"/backfills/{one}?from=4&to=4#items"
@@ -303,8 +305,8 @@ def test_a_cell_leads_to_its_run_or_to_the_item_without_one(ground: InMemoryMana
     assert "'99'" in page_of(browser, f"/backfills/{one}/items/99", 404).root.whole_text
 
 
-def test_a_range_that_is_not_there_is_told(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_a_range_that_is_not_there_is_told(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     assert "1 to 4" in page_of(browser, f"/backfills/{one}?from=9", 422).root.whole_text
     assert page_of(browser, f"/backfills/{one}?from=many", 422)
     assert page_of(browser, f"/backfills/{one}?state=nonsense", 422)
@@ -312,16 +314,16 @@ def test_a_range_that_is_not_there_is_told(ground: InMemoryManager, browser: Tes
 
 
 def test_the_beginning_of_an_id_and_latest_lead_to_the_whole_address(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+    one = manager.backfill("flights", days("2013-01-01", 4))
     for expected in ("latest", one[:11]):
         assert browser.get(f"/backfills/{expected}").headers["location"] == f"/backfills/{one}"
 
 
-def test_a_cascade_links_both_ways(ground: InMemoryManager, browser: TestClient) -> None:
-    parent = ground.backfill("flights", days("2013-01-01", 2))
-    child = ground.backfill("regions", keys=["north"], parents_json=json.dumps([parent]))
+def test_a_cascade_links_both_ways(manager: InMemoryManager, browser: TestClient) -> None:
+    parent = manager.backfill("flights", days("2013-01-01", 2))
+    child = manager.backfill("regions", keys=["north"], parents_json=json.dumps([parent]))
     assert f"/backfills/{child}" in page_of(browser, f"/backfills/{parent}").links
     assert f"/backfills/{parent}" in page_of(browser, f"/backfills/{child}").links
 
@@ -336,60 +338,60 @@ def test_a_cascade_links_both_ways(ground: InMemoryManager, browser: TestClient)
     ],
 )
 def test_the_buttons_ask_the_manager(
-    ground: InMemoryManager, browser: TestClient, verb: str, form: dict[str, str], kind: str, payload: dict[str, Any]
+    manager: InMemoryManager, browser: TestClient, verb: str, form: dict[str, str], kind: str, payload: dict[str, Any]
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+    one = manager.backfill("flights", days("2013-01-01", 4))
     followed(browser, f"/backfills/{one}/{verb}", **form)
-    assert queued_request(ground) == (kind, {"backfill_id": one, **payload})
+    assert queued_request(manager) == (kind, {"backfill_id": one, **payload})
 
 
 def test_a_retry_offers_the_current_version_and_the_backfills_below_that_failed(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
-    one = run_some(ground, n=2, failing=1)
-    below = ground.backfill("regions", keys=["north"], parents_json=json.dumps([one]))
-    ground.add_dag(dag_spec("flights", "fixed"))
-    ground.drain()
-    put(ground.leader, ground.row(below).evolve(state="failed"))
+    one = run_some(manager, n=2, failing=1)
+    below = manager.backfill("regions", keys=["north"], parents_json=json.dumps([one]))
+    manager.add_dag(dag_spec("flights", "fixed"))
+    manager.drain()
+    put(manager.leader, manager.row(below).evolve(state="failed"))
     page = page_of(browser, f"/backfills/{one}")
-    version = ground.row(one).dag_version
+    version = manager.row(one).dag_version
     assert f"with version {version} of flights" in text_of(page, "retry")
     assert f"With version {version + 1}, the current one" in text_of(page, "retry")
     assert "Downstream backfills that failed, too: regions" in text_of(page, "retry")
     followed(browser, f"/backfills/{one}/retry", latest_version="true", downstream="true")
-    assert queued_request(ground) == (
+    assert queued_request(manager) == (
         "backfill.retry",
         {"backfill_id": one, "latest_version": True, "downstream": True},
     )
 
 
-def test_paused_and_resumed_it_says_so(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
-    ground.tick()
+def test_paused_and_resumed_it_says_so(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
+    manager.tick()
     where, _ = followed(browser, f"/backfills/{one}/pause")
-    ground.drain()
+    manager.drain()
     page = page_of(browser, where)
     assert "Done" in text_of(page, "flash")
     assert "paused" in text_of(page, "backfill-head")
     assert "Resume" in buttons(page)
     followed(browser, f"/backfills/{one}/unpause")
-    ground.drain()
+    manager.drain()
     assert "Pause" in buttons(page_of(browser, f"/backfills/{one}"))
 
 
-def test_what_can_not_be_done_any_more_is_refused_on_a_page(ground: InMemoryManager, browser: TestClient) -> None:
-    one = run_some(ground)
+def test_what_can_not_be_done_any_more_is_refused_on_a_page(manager: InMemoryManager, browser: TestClient) -> None:
+    one = run_some(manager)
     for verb in ("pause", "unpause", "cancel", "retry"):
         page = sent(browser, f"/backfills/{one}/{verb}", 409)
         assert "there is nothing to" in page.root.whole_text
     assert "has ended" in page_of(browser, f"/backfills/{one}/settings").root.whole_text
 
 
-def test_every_link_of_these_pages_leads_somewhere(ground: InMemoryManager, browser: TestClient) -> None:
-    run_some(ground, n=30, failing=2)
-    parent = partitions(ground, "north", "south/west", "50% off?")
-    ground.backfill("flights", days("2013-06-01", 3), parents_json=json.dumps([parent]), max_active_runs=1)
-    ground.tick()
+def test_every_link_of_these_pages_leads_somewhere(manager: InMemoryManager, browser: TestClient) -> None:
+    run_some(manager, n=30, failing=2)
+    parent = partitions(manager, "north", "south/west", "50% off?")
+    manager.backfill("flights", days("2013-06-01", 3), parents_json=json.dumps([parent]), max_active_runs=1)
+    manager.tick()
     waiting, seen, dead = ["/backfills"], set[str](), dict[str, int]()
     while waiting:
         here = waiting.pop()
@@ -472,13 +474,13 @@ def test_a_backfill_of_very_many_items_is_drawn_in_some_hundred_cells(tmp_path: 
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_a_setting_is_changed_while_it_runs(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     changed = {"priority": "7", "max_active_runs": "2", "overrides": "retries=3\nclean.timeout=600", "is_polite": "on",
                "conf": '{"full": true}', "window": "20:00-06:00"}  # fmt: skip
     where, _ = followed(browser, f"/backfills/{one}/settings", **{**form, **changed})
-    assert queued_request(ground) == (
+    assert queued_request(manager) == (
         "backfill.set",
         {
             "backfill_id": one,
@@ -487,22 +489,22 @@ def test_a_setting_is_changed_while_it_runs(ground: InMemoryManager, browser: Te
             "was": {"priority": 0, "max_active_runs": 16, "overrides": {}, "is_polite": False, "conf": {}, "window": None},
         },
     )  # fmt: skip
-    ground.drain()
+    manager.drain()
     page = page_of(browser, where)
     assert "Done" in text_of(page, "flash")
     zoned = "20:00-06:00 America/New_York"
     assert zoned in text_of(page, "backfill-settings")
-    assert any(f"window: {zoned}" in answer.message for answer in ground.store.read(Response))
+    assert any(f"window: {zoned}" in answer.message for answer in manager.store.read(Response))
     for form_of in (f"/backfills/{one}/settings", "/backfills/new?dag=flights"):
         assert text_of(page_of(browser, form_of), "hint-window").endswith("Zone: America/New_York.")
     again = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     assert (again["priority"], again["overrides"].split()) == ("7", ["clean.timeout=600", "retries=3"])
 
 
-def test_outside_its_window_it_says_until_when_it_waits(ground: InMemoryManager, browser: TestClient) -> None:
-    ground.clock.advance(hours=12)
-    one = ground.backfill("flights", days("2013-01-01", 4), window="20:00-06:00")
-    ground.drain()
+def test_outside_its_window_it_says_until_when_it_waits(manager: InMemoryManager, browser: TestClient) -> None:
+    manager.clock.advance(hours=12)
+    one = manager.backfill("flights", days("2013-01-01", 4), window="20:00-06:00")
+    manager.drain()
     page = page_of(browser, f"/backfills/{one}")
     assert "Waits for its time window, 20:00-06:00 America/New_York, until 31 Jan 2024, 20:00" in text_of(
         page, "backfill-progress"
@@ -512,23 +514,23 @@ def test_outside_its_window_it_says_until_when_it_waits(ground: InMemoryManager,
     )
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     followed(browser, f"/backfills/{one}/settings", **{**form, "window": ""})
-    ground.drain()
+    manager.drain()
     page = page_of(browser, f"/backfills/{one}")
     assert "Waits" not in text_of(page, "backfill-progress") and "any time" in text_of(page, "backfill-settings")
 
 
-def test_nothing_changed_asks_for_nothing(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_nothing_changed_asks_for_nothing(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     where, _ = followed(browser, f"/backfills/{one}/settings", **form)
     assert where == f"/backfills/{one}"
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
 
 
 def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+    one = manager.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     wrong = {"priority": "much", "batch": "0", "overrides": "retries", "conf": "{full", "tasks": "keep.*me"}
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, **wrong})
@@ -538,7 +540,7 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
     assert "is not JSON" in text_of(page, "error-conf")
     again = fields_of(page, "settings-form")
     assert {name: again[name] for name in wrong} == wrong
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
 
 
 @pytest.mark.parametrize(
@@ -552,9 +554,9 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
     ],
 )
 def test_settings_that_do_not_fit_the_dag_are_told_at_their_field(
-    ground: InMemoryManager, browser: TestClient, field: str, text: str, words: str
+    manager: InMemoryManager, browser: TestClient, field: str, text: str, words: str
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+    one = manager.backfill("flights", days("2013-01-01", 4))
     form = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     page = sent(browser, f"/backfills/{one}/settings", 422, **{**form, field: text})
     assert words in text_of(page, f"error-{field}")
@@ -562,16 +564,16 @@ def test_settings_that_do_not_fit_the_dag_are_told_at_their_field(
 
 
 def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+    one = manager.backfill("flights", days("2013-01-01", 4))
     mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     changes = {"priority": 3, "window": "20:00-06:00"}
     submit.submit(
-        ground.store, ground.clock, "backfill.set", {"backfill_id": one, "changes": changes}, requested_by="grace"
+        manager.store, manager.clock, "backfill.set", {"backfill_id": one, "changes": changes}, requested_by="grace"
     )
-    ground.drain()
-    before = len(ground.store.read(Request))
+    manager.drain()
+    before = len(manager.store.read(Request))
 
     page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "batch": "2"})
     assert "grace changed these settings meanwhile" in page.root.whole_text
@@ -580,31 +582,31 @@ def test_two_who_change_it_at_once_see_both_values_and_overwrite_nothing(
         ["Priority", "0", "3", "9"],
         ["Time window", "empty", "20:00-06:00", "unchanged: the form has the current value"],
     ]
-    assert len(ground.store.read(Request)) == before
-    assert find_backfill(ground.store, one)["priority"] == 3
+    assert len(manager.store.read(Request)) == before
+    assert find_backfill(manager.store, one)["priority"] == 3
 
     # What was typed is still there; sent once more it is decided.
     again = fields_of(page, "settings-form")
     assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
     followed(browser, f"/backfills/{one}/settings", **again)
-    assert queued_request(ground)[1]["changes"] == {"priority": 9, "batch": 2}
+    assert queued_request(manager)[1]["changes"] == {"priority": 9, "batch": 2}
 
 
 def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
-    ground: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+    one = manager.backfill("flights", days("2013-01-01", 4))
     mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
-    plainly = ground.store.append_request
+    plainly = manager.store.append_request
 
     def a_moment_later(request: Request) -> None:
-        monkeypatch.setattr(ground.store, "append_request", plainly)
+        monkeypatch.setattr(manager.store, "append_request", plainly)
         hers = {"backfill_id": one, "changes": {"priority": 3, "batch": 2}, "was": {"priority": 0, "batch": 1}}
-        submit.submit(ground.store, ground.clock, "backfill.set", hers, requested_by="grace")
+        submit.submit(manager.store, manager.clock, "backfill.set", hers, requested_by="grace")
         plainly(request)
-        ground.drain()  # the manager answers both
+        manager.drain()  # the manager answers both
 
-    monkeypatch.setattr(ground.store, "append_request", a_moment_later)
+    monkeypatch.setattr(manager.store, "append_request", a_moment_later)
     page = sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9", "window": "20:00-06:00"})
 
     assert text_of(page, "error-priority").startswith("“Priority” is 3 now, not 0: somebody has changed it")
@@ -614,23 +616,23 @@ def test_of_two_who_save_in_the_same_moment_the_second_sees_both_values(
         ["Batch", "1", "2", "unchanged: the form has the current value"],
         ["Priority", "0", "3", "9"],
     ]
-    found = find_backfill(ground.store, one)
+    found = find_backfill(manager.store, one)
     assert (found["priority"], found["batch"], found["window"]) == (3, 2, None)
 
     # What was typed is still there; sent once more it is decided.
     again = fields_of(page, "settings-form")
     assert (again["priority"], again["batch"], again["window"]) == ("9", "2", "20:00-06:00")
     followed(browser, f"/backfills/{one}/settings", **again)
-    ground.drain()
-    found = find_backfill(ground.store, one)
+    manager.drain()
+    found = find_backfill(manager.store, one)
     assert (found["priority"], found["batch"], found["window"]) == (9, 2, "20:00-06:00")
 
 
-def test_a_change_that_waits_for_the_manager_counts_as_made(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_a_change_that_waits_for_the_manager_counts_as_made(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
     changes = {"backfill_id": one, "changes": {"priority": 3}}
-    submit.submit(ground.store, ground.clock, "backfill.set", changes, requested_by="grace")
+    submit.submit(manager.store, manager.clock, "backfill.set", changes, requested_by="grace")
     page = page_of(browser, f"/backfills/{one}/settings")
     assert fields_of(page, "settings-form")["priority"] == "3"
     assert "Pending change by grace" in page.root.whole_text
@@ -641,13 +643,13 @@ def test_a_change_that_waits_for_the_manager_counts_as_made(ground: InMemoryMana
     assert sent(browser, f"/backfills/{one}/settings", 409, **{**mine, "priority": "9"})
 
 
-def test_a_pause_by_another_is_no_conflict_of_settings(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_a_pause_by_another_is_no_conflict_of_settings(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     mine = fields_of(page_of(browser, f"/backfills/{one}/settings"), "settings-form")
-    ground.ask("backfill.pause", backfill_id=one)
-    ground.drain()
+    manager.ask("backfill.pause", backfill_id=one)
+    manager.drain()
     followed(browser, f"/backfills/{one}/settings", **{**mine, "priority": "9"})
-    assert queued_request(ground)[1]["changes"] == {"priority": 9}
+    assert queued_request(manager)[1]["changes"] == {"priority": 9}
 
 
 def test_every_setting_is_read_back_as_it_is_shown() -> None:
@@ -668,19 +670,19 @@ def test_every_setting_is_read_back_as_it_is_shown() -> None:
 
 
 def test_a_backfill_whose_batches_size_themselves_shows_how_large_they_became(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 40), batch=AUTO_BATCH, batch_target=90.0, max_active_runs=1)
+    one = manager.backfill("flights", days("2013-01-01", 40), batch=AUTO_BATCH, batch_target=90.0, max_active_runs=1)
     assert "auto, 1 min 30 s at most" in page_of(browser, f"/backfills/{one}").root.whole_text
-    ground.script = lambda _: Succeeded()
-    ground.drain()
+    manager.script = lambda _: Succeeded()
+    manager.drain()
     page = page_of(browser, f"/backfills/{one}")
     assert "auto: up to 19 intervals per run so far, 1 min 30 s at most" in page.root.whole_text
-    two = ground.backfill("flights", days("2014-01-01", 3), batch=AUTO_BATCH, is_paused=True, state=s.PAUSED)
+    two = manager.backfill("flights", days("2014-01-01", 3), batch=AUTO_BATCH, is_paused=True, state=s.PAUSED)
     form = fields_of(page_of(browser, f"/backfills/{two}/settings"), "settings-form")
     assert form["batch"] == "auto"
     followed(browser, f"/backfills/{two}/settings", **{**form, "batch": "3", "batch_target": "2 min"})
-    assert queued_request(ground)[1]["changes"] == {"batch": 3, "batch_target": 120.0}
+    assert queued_request(manager)[1]["changes"] == {"batch": 3, "batch_target": 120.0}
 
 
 # -- a new one --------------------------------------------------------------------------------------------------------
@@ -691,20 +693,20 @@ class Hand:
 
     def __init__(
         self,
-        ground: InMemoryManager,
+        manager: InMemoryManager,
         monkeypatch: pytest.MonkeyPatch,
         days_: int = 31,
         refusal: BackfillManagerError | None = None,
     ) -> None:
-        self.ground, self.days, self.refusal = ground, days_, refusal
+        self.manager, self.days, self.refusal = manager, days_, refusal
         self.submitted: list[dict[str, Any]] = []
-        plainly = ground.store.append_request
+        plainly = manager.store.append_request
 
         def ask(request: Request) -> None:
             plainly(request)
             self.answer(request)
 
-        monkeypatch.setattr(ground.store, "append_request", ask)
+        monkeypatch.setattr(manager.store, "append_request", ask)
 
     def answer(self, request: Request) -> None:
         self.submitted.append(json.loads(request.payload_json)["ask"])
@@ -719,7 +721,7 @@ class Hand:
             else {}
         )
         put(
-            self.ground.leader,
+            self.manager.leader,
             Response(request_id=request.request_id, kind=request.kind, outcome=outcome, object_id=None, message=message,
                      payload_json=json.dumps(self.plan()), answered_at=request.requested_at, term=1, **error),
         )  # fmt: skip
@@ -748,20 +750,20 @@ FORM = {"dag": "flights", "sent": "1", "kind": "schedule", "reprocess": "none", 
 
 
 @pytest.fixture
-def led(ground: InMemoryManager) -> TestClient:
+def led(manager: InMemoryManager) -> TestClient:
     """A client by whose clock the manager is running."""
-    row = ground.store.lease()
+    row = manager.store.lease()
     assert row is not None
     clock = FakeClock(row.heartbeat_at + timedelta(milliseconds=5))
-    return browser_of(ground.store, clock)
+    return browser_of(manager.store, clock)
 
 
 @pytest.fixture
-def unled(ground: InMemoryManager) -> TestClient:
+def unled(manager: InMemoryManager) -> TestClient:
     """A client by whose clock the manager is gone."""
-    row = ground.store.lease()
+    row = manager.store.lease()
     assert row is not None
-    return browser_of(ground.store, FakeClock(row.heartbeat_at + timedelta(hours=1)))
+    return browser_of(manager.store, FakeClock(row.heartbeat_at + timedelta(hours=1)))
 
 
 def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient) -> None:
@@ -777,8 +779,8 @@ def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient)
     assert "There is no DAG 'nope'" in page_of(browser, "/backfills/new?dag=nope", 404).root.whole_text
 
 
-def test_the_preview_is_the_dry_run(ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = Hand(ground, monkeypatch)
+def test_the_preview_is_the_dry_run(manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = Hand(manager, monkeypatch)
     found = led.post("/backfills/new/preview", data={**FORM, "batch": "5"}).text
     page = Page(found)
     assert "30 items would run, 1 skipped (already exists)." in page.root.whole_text
@@ -789,13 +791,13 @@ def test_the_preview_is_the_dry_run(ground: InMemoryManager, led: TestClient, mo
     assert json.loads(map_of(page))["cells"][3][5] == 1
     (ask,) = hand.submitted
     assert (ask["start_date"], ask["end_date"], ask["batch"]) == ("2013-01-01T05:00:00Z", "2013-01-31T05:00:00Z", 5)
-    assert queued_request(ground)[0] == "backfill.dry_run"
+    assert queued_request(manager)[0] == "backfill.dry_run"
 
 
 def test_the_preview_says_how_batches_size_themselves(
-    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, why = Hand(ground, monkeypatch), "Batches size themselves: no run of this DAG has succeeded yet, so ..."
+    hand, why = Hand(manager, monkeypatch), "Batches size themselves: no run of this DAG has succeeded yet, so ..."
     document = hand.plan()
     document["summary"]["batching"] = why
     monkeypatch.setattr(hand, "plan", lambda: document)
@@ -804,9 +806,9 @@ def test_the_preview_says_how_batches_size_themselves(
 
 
 def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
-    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand = Hand(ground, monkeypatch)
+    hand = Hand(manager, monkeypatch)
     document = hand.plan()
     for item in document["items"][-2:]:
         item.update(state="skipped", reason="not complete yet")
@@ -819,9 +821,9 @@ def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
 
 
 def test_the_plan_names_what_its_items_would_wait_for(
-    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand = Hand(ground, monkeypatch)
+    hand = Hand(manager, monkeypatch)
     document = hand.plan()
     document["items"][1].update(waits_for=["/in/02/_SUCCESS", "<b>"], may_wait_for=[])
     waits = [("/in/{interval_start:%d}", 1, 0, None), ("a.b", 2, 0, "table not found"), ("condition x", 0, 30, None)]
@@ -843,9 +845,9 @@ def test_the_plan_names_what_its_items_would_wait_for(
 
 
 def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in_place(
-    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand = Hand(ground, monkeypatch)
+    hand = Hand(manager, monkeypatch)
     document = hand.plan()
     for item in document["items"]:
         again = item["ordinal"] == 2
@@ -859,9 +861,9 @@ def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in
 
 
 def test_without_scripts_the_button_brings_the_same_plan(
-    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Hand(ground, monkeypatch)
+    Hand(manager, monkeypatch)
     page = sent(led, "/backfills/new", 200, **FORM, do="preview", conf='{"full": true}')
     assert "30 items would run" in text_of(page, "preview")
     assert fields_of(page, "create-form")["conf"] == '{"full": true}'
@@ -871,45 +873,45 @@ def test_without_scripts_the_button_brings_the_same_plan(
 
 
 def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
-    ground: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill_forms, "PLAN_TIMEOUT_S", 0.0)
     assert "No plan within" in led.post("/backfills/new/preview", data=FORM).text
-    Hand(ground, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
+    Hand(manager, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
     assert "leave “Reprocess” completed out." in led.post("/backfills/new/preview", data=FORM).text
 
 
 def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
-    ground: InMemoryManager, unled: TestClient
+    manager: InMemoryManager, unled: TestClient
 ) -> None:
     result = unled.post("/backfills/new/preview", data=FORM).text
     assert "No manager running" in result
     assert "31 items" in Page(result).root.whole_text
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
     where, page = followed(unled, "/backfills/new", **FORM, do="create")
-    kind, payload = queued_request(ground)
+    kind, payload = queued_request(manager)
     assert (kind, urlsplit(where).path) == ("backfill.create", f"/backfills/{payload['backfill_id']}")
     assert "waiting for a manager" in page.root.whole_text
     assert payload["ask"]["start_date"] == "2013-01-01T05:00:00Z"
 
 
-def test_very_many_items_are_not_planned_at_every_key(led: TestClient, ground: InMemoryManager) -> None:
-    ground.add_dag(dag_spec("minutes", "one", schedule="* * * * *"))
-    ground.commit()
+def test_very_many_items_are_not_planned_at_every_key(led: TestClient, manager: InMemoryManager) -> None:
+    manager.add_dag(dag_spec("minutes", "one", schedule="* * * * *"))
+    manager.commit()
     result = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "end_date": "2014-01-01"}).text
     assert "press Preview" in result
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
 
 
-def test_the_same_form_sent_twice_makes_one_backfill(ground: InMemoryManager, browser: TestClient) -> None:
+def test_the_same_form_sent_twice_makes_one_backfill(manager: InMemoryManager, browser: TestClient) -> None:
     first, _ = followed(browser, "/backfills/new", **FORM, do="create")
     second, _ = followed(browser, "/backfills/new", **FORM, do="create")
     other, _ = followed(browser, "/backfills/new", **{**FORM, "end_date": "2013-01-30"}, do="create")
     assert first == second != other
-    assert len(ground.store.read(Request)) == 2
+    assert len(manager.store.read(Request)) == 2
 
 
-def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestClient) -> None:
+def test_all_options_go_into_the_request(manager: InMemoryManager, browser: TestClient) -> None:
     more = {
         "start_time": "06:30", "run_backwards": "on", "reprocess": "failed", "max_active_runs": "2", "batch": "7",
         "stop_on_failure": "3", "priority": "-1", "window": "20:00-06:00", "tasks": "^clean", "is_polite": "on",
@@ -918,7 +920,7 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
         "notify": "ops",
     }  # fmt: skip
     followed(browser, "/backfills/new", **{**FORM, **more}, do="create")
-    ask = queued_request(ground)[1]["ask"]
+    ask = queued_request(manager)[1]["ask"]
     assert ask == {
         "dag_id": "flights", "kind": "schedule", "by": "runs", "start_date": "2013-01-01T11:30:00Z",
         "end_date": "2013-01-31T05:00:00Z",
@@ -947,42 +949,42 @@ def test_all_options_go_into_the_request(ground: InMemoryManager, browser: TestC
     ],
 )  # fmt: skip
 def test_a_copy_has_every_option_and_setting_of_the_backfill(
-    ground: InMemoryManager, browser: TestClient, typed: dict[str, str]
+    manager: InMemoryManager, browser: TestClient, typed: dict[str, str]
 ) -> None:
     followed(browser, "/backfills/new", **{**FORM, **typed}, do="create")
-    first = queued_request(ground)[1]
+    first = queued_request(manager)[1]
     page = page_of(browser, f"/backfills/new?copy={first['backfill_id']}")
     assert f"A copy of {first['backfill_id']}" in page.root.whole_text
     assert "s3cr3t" not in browser.get(f"/backfills/new?copy={first['backfill_id']}").text
     followed(browser, "/backfills/new", **fields_of(page, "create-form"), do="create")
-    second = queued_request(ground)[1]
+    second = queued_request(manager)[1]
     assert second["backfill_id"] != first["backfill_id"]
     assert second["ask"] == first["ask"]
     assert set(first["ask"]) == {*CreateBackfill.model_fields}, "an option that came later would be in it"
 
 
-def test_a_planned_backfill_is_copied_with_the_range_that_it_had(ground: InMemoryManager, browser: TestClient) -> None:
+def test_a_planned_backfill_is_copied_with_the_range_that_it_had(manager: InMemoryManager, browser: TestClient) -> None:
     config = {"type": "schedule", "start_date": "2013-02-01T05:00:00Z", "end_date": "2013-02-03T05:00:00Z"}
-    made = ground.backfill("flights", days("2013-02-01", 3), priority=4, config_json=json.dumps(config))
-    ground.drain()
-    row = ground.row(made)
+    made = manager.backfill("flights", days("2013-02-01", 3), priority=4, config_json=json.dumps(config))
+    manager.drain()
+    row = manager.row(made)
     link = to_copy(page_of(browser, f"/backfills/{row.backfill_id}"))
     assert link == f"/backfills/new?copy={row.backfill_id}"
     followed(browser, "/backfills/new", **fields_of(page_of(browser, link), "create-form"), do="create")
-    ask = queued_request(ground)[1]["ask"]
+    ask = queued_request(manager)[1]["ask"]
     assert (ask["start_date"], ask["end_date"]) == (config["start_date"], config["end_date"])
     assert (ask["dag_id"], ask["kind"], ask["priority"]) == (row.dag_id, config["type"], row.priority)
 
 
-def test_a_secret_is_copied_to_no_other_dag(ground: InMemoryManager, browser: TestClient) -> None:
+def test_a_secret_is_copied_to_no_other_dag(manager: InMemoryManager, browser: TestClient) -> None:
     conf = {"full": {"password": "s3cr3t"}}
     followed(browser, "/backfills/new", **{**FORM, "conf": json.dumps(conf)}, do="create")
-    copied = {"conf": '{"full": {"password": "***"}}', "copied": queued_request(ground)[1]["backfill_id"], "once": "b"}
+    copied = {"conf": '{"full": {"password": "***"}}', "copied": queued_request(manager)[1]["backfill_id"], "once": "b"}
     followed(browser, "/backfills/new", **{**FORM, **copied}, do="create")
-    assert queued_request(ground)[1]["ask"]["conf"] == conf
+    assert queued_request(manager)[1]["ask"]["conf"] == conf
     page = sent(browser, "/backfills/new", 422, **{**REGION, "sent": "1", **copied}, do="create")
     assert "holds '***', which is how a secret is shown; give the value itself" in page.root.whole_text
-    assert queued_request(ground)[1]["ask"]["dag_id"] == "flights"
+    assert queued_request(manager)[1]["ask"]["dag_id"] == "flights"
 
 
 def to_copy(page: Page) -> str:
@@ -1005,10 +1007,10 @@ def to_copy(page: Page) -> str:
     ],
 )  # fmt: skip
 def test_each_kind_reads_its_own_fields(
-    ground: InMemoryManager, browser: TestClient, typed: dict[str, str], result: dict[str, Any]
+    manager: InMemoryManager, browser: TestClient, typed: dict[str, str], result: dict[str, Any]
 ) -> None:
     followed(browser, "/backfills/new", **{**FORM, **typed}, do="create")
-    ask = queued_request(ground)[1]["ask"]
+    ask = queued_request(manager)[1]["ask"]
     assert {name: ask[name] for name in result} == result
 
 
@@ -1035,7 +1037,7 @@ def test_each_kind_reads_its_own_fields(
     ],
 )
 def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
-    ground: InMemoryManager, browser: TestClient, typed: dict[str, str], field: str, words: str
+    manager: InMemoryManager, browser: TestClient, typed: dict[str, str], field: str, words: str
 ) -> None:
     filled = {**FORM, "window": "20:00-06:00", "overrides": "retries=3", **typed}
     page = sent(browser, "/backfills/new", 422, **filled, do="create")
@@ -1046,7 +1048,7 @@ def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
     }
     fragment = Page(browser.post("/backfills/new/preview", data=filled).text)
     assert words in text_of(fragment, f"error-{field}")
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
 
 
 def test_a_form_without_a_dag_is_told_so(browser: TestClient) -> None:
@@ -1066,8 +1068,8 @@ def test_odd_addresses_get_a_page_that_says_so(browser: TestClient, address: str
     assert "<script>" not in answer.text
 
 
-def test_odd_forms_get_a_page_that_says_so(ground: InMemoryManager, browser: TestClient) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_odd_forms_get_a_page_that_says_so(manager: InMemoryManager, browser: TestClient) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     odd = {
         "conf": "[" * 5000,
         "overrides": "retries=" + "[" * 5000,
@@ -1081,7 +1083,7 @@ def test_odd_forms_get_a_page_that_says_so(ground: InMemoryManager, browser: Tes
     sent(browser, f"/backfills/{one}/cancel", 422, running="perhaps")
     a_file = browser.post("/backfills/new", files={"conf": ("a.json", b"{}")}, data={**FORM, "batch": "x"})
     assert a_file.status_code == 200  # nothing was asked for
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
 
 
 def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
@@ -1092,9 +1094,9 @@ def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
 
 
 def test_what_the_manager_refuses_comes_back_with_the_form(
-    ground: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Hand(ground, monkeypatch, refusal=InvalidInput("there is nothing to run"))
+    Hand(manager, monkeypatch, refusal=InvalidInput("there is nothing to run"))
     page = sent(browser, "/backfills/new", 409, **{**FORM, "window": "20:00-06:00"}, do="create")
     assert "There is nothing to run." in page.root.whole_text
     assert fields_of(page, "create-form")["window"] == "20:00-06:00"
@@ -1104,10 +1106,10 @@ def test_what_the_manager_refuses_comes_back_with_the_form(
 
 
 def test_a_viewer_sees_everything_and_can_change_nothing(
-    ground: InMemoryManager, logged_in: Callable[[str], TestClient]
+    manager: InMemoryManager, logged_in: Callable[[str], TestClient]
 ) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
-    failed = run_some(ground, n=3, failing=1)
+    one = manager.backfill("flights", days("2013-01-01", 4))
+    failed = run_some(manager, n=3, failing=1)
     ben = logged_in("ben")
     for address in ("/backfills", f"/backfills/{one}", f"/backfills/{failed}", f"/backfills/{one}/settings",
                     "/backfills/new?dag=flights"):  # fmt: skip
@@ -1119,7 +1121,7 @@ def test_a_viewer_sees_everything_and_can_change_nothing(
         assert ben.post(f"/backfills/{one}/{verb}", data={"csrf_token": token}).status_code == 403
     for address in ("/backfills/new", "/backfills/new/preview"):
         assert ben.post(address, data={**FORM, "csrf_token": token}).status_code == 403
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
 
 
 def csrf(page: Page) -> str:
@@ -1128,18 +1130,18 @@ def csrf(page: Page) -> str:
     )
 
 
-def test_a_session_needs_its_csrf_token(ground: InMemoryManager, logged_in: Callable[[str], TestClient]) -> None:
-    one = ground.backfill("flights", days("2013-01-01", 4))
+def test_a_session_needs_its_csrf_token(manager: InMemoryManager, logged_in: Callable[[str], TestClient]) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4))
     ada = logged_in("ada")
     assert ada.post(f"/backfills/{one}/pause", data={}).status_code == 403
     assert ada.post("/backfills/new", data={**FORM, "do": "create", "csrf_token": "wrong"}).status_code == 403
-    assert ground.store.read(Request) == []
+    assert manager.store.read(Request) == []
     page = page_of(ada, "/backfills/new?dag=flights")
     where, _ = followed(
         ada, "/backfills/new", **{**fields_of(page, "create-form"), "end_date": "2013-01-31"}, do="create"
     )
     assert "request_id" in parse_qs(urlsplit(where).query)
-    row = ground.store.read(Request)[-1]
+    row = manager.store.read(Request)[-1]
     assert (row.requested_by, row.source) == ("ada", "ui")
     followed(ada, f"/backfills/{one}/pause", csrf_token=csrf(page))
 
@@ -1170,10 +1172,10 @@ def test_messages_name_fields_by_their_labels() -> None:
 
 
 def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
-    ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = run_some(ground, n=6, failing=2)
-    browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
+    one = run_some(manager, n=6, failing=2)
+    browser, readings = browser_of(manager.store, manager.clock), Readings(manager.store, monkeypatch)
     page_of(browser, f"/backfills/{one}")
     page_of(browser, "/backfills")
     assert readings()["backfill_item"] == 4, "numbers, map and reasons in one; a page of them; the failed; the list"
@@ -1182,9 +1184,9 @@ def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
     page_of(browser, "/backfills")
     assert readings() == {}
 
-    [item] = ground.store.read(BackfillItem, [Condition("ordinal", "=", 6)])
+    [item] = manager.store.read(BackfillItem, [Condition("ordinal", "=", 6)])
     readings()
-    put(ground.leader, item.evolve(state="success", reason=None))
+    put(manager.leader, item.evolve(state="success", reason=None))
     page = page_of(browser, f"/backfills/{one}")
     assert "5 success" in page.root.whole_text and "1 failed" in page.root.whole_text
     assert readings() == {"backfill_item": 3, "task_instance": 1}, (
@@ -1194,45 +1196,45 @@ def test_a_page_is_read_once_for_each_change_and_only_what_has_changed(
 
 
 def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_seconds(
-    ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch
+    manager: InMemoryManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, began = ground.backfill("flights", days("2013-01-01", 10)), ground.clock.now()
-    put(ground.leader, ground.row(one).evolve(state="running", started_at=began))
-    browser, readings = browser_of(ground.store, ground.clock), Readings(ground.store, monkeypatch)
+    one, began = manager.backfill("flights", days("2013-01-01", 10)), manager.clock.now()
+    put(manager.leader, manager.row(one).evolve(state="running", started_at=began))
+    browser, readings = browser_of(manager.store, manager.clock), Readings(manager.store, monkeypatch)
 
     def ends(ordinal: int) -> None:
-        item = ground.items(one)[ordinal - 1]
+        item = manager.items(one)[ordinal - 1]
         run = DagRun("flights", f"r{ordinal}", "backfill", "success", 1, item.run_seq, began, backfill_id=one,
-                     started_at=began, ended_at=ground.clock.now())  # fmt: skip
-        put(ground.leader, item.evolve(state="success", run_id=run.run_id), run)
+                     started_at=began, ended_at=manager.clock.now())  # fmt: skip
+        put(manager.leader, item.evolve(state="success", run_id=run.run_id), run)
         readings()
 
     def time_left() -> str:
         facts = page_of(browser, f"/backfills/{one}").root.find("dl")[0].whole_text
         return facts.removeprefix("Time left ").partition(" until")[0]
 
-    ground.clock.advance(seconds=10)
+    manager.clock.advance(seconds=10)
     ends(1)
     reverts = 1  # the first item with a run has them read
     assert (time_left(), readings()["dag_run"] - reverts) == ("1 min 30 s", 1), "nine to come, 10 s each"
     ends(2)
     assert (time_left(), readings()) == ("1 min 20 s", {"backfill_item": 2}), "eight, at the pace that is known"
-    ground.clock.advance(seconds=6)
+    manager.clock.advance(seconds=6)
     assert (time_left(), readings()) == ("1 min 4 s", {"dag_run": 1}), "two in 16 s"
 
 
 # -- previews ---------------------------------------------------------------------------------------------------------
 
 
-def a_preview(ground: InMemoryManager, **changed: Any) -> str:
-    preview_id = ground.backfill("flights", days("2013-01-01", 2))
-    ground.state.put(ground.row(preview_id).evolve(preview_id=preview_id, **changed))
-    ground.commit()
+def a_preview(manager: InMemoryManager, **changed: Any) -> str:
+    preview_id = manager.backfill("flights", days("2013-01-01", 2))
+    manager.state.put(manager.row(preview_id).evolve(preview_id=preview_id, **changed))
+    manager.commit()
     return preview_id
 
 
-def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestClient, ground: InMemoryManager) -> None:
-    preview_id = a_preview(ground, state="success", completed_at=ground.clock.now())
+def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestClient, manager: InMemoryManager) -> None:
+    preview_id = a_preview(manager, state="success", completed_at=manager.clock.now())
     page = page_of(browser, f"/backfills/{preview_id}")
     assert "This is a preview" in page.root.whole_text
     forms = [form.attributes["action"] for form in page.forms]
@@ -1242,13 +1244,13 @@ def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestCl
     assert "Not compared yet" in page.root.whole_text
     browser.post(f"/backfills/{preview_id}/diff", data={"key": "id, region"})
     browser.post(f"/backfills/{preview_id}/promote", data={"rebase": "true"})
-    asked = {one.kind: json.loads(one.payload_json) for one in ground.store.unanswered()}
+    asked = {one.kind: json.loads(one.payload_json) for one in manager.store.unanswered()}
     assert asked == {
         "backfill.diff": {"backfill_id": preview_id, "key": ["id", "region"], "table": None},
         "backfill.promote": {"backfill_id": preview_id, "partial": False, "rebase": True},
     }
 
-    (request,) = (one for one in ground.store.unanswered() if one.kind == "backfill.diff")
+    (request,) = (one for one in manager.store.unanswered() if one.kind == "backfill.diff")
     example = {"key": {"id": 3}, "new": "<b>"}
     table = {
         "table": "silver.t", "key": ["id"], "added": 1, "removed": 0, "changed": 2, "same": 3,
@@ -1257,48 +1259,48 @@ def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestCl
         "intervals": [{"interval": "2013-01-01 – 2013-01-02", "added": 1, "removed": 0, "changed": 2}],
     }  # fmt: skip
     changes, payload = Changes(), json.dumps({"tables": [table]})
-    changes.put(Response(request.request_id, request.kind, "accepted", preview_id, "", payload, ground.clock.now(), 1))
-    ground.leader.commit(changes)
+    changes.put(Response(request.request_id, request.kind, "accepted", preview_id, "", payload, manager.clock.now(), 1))
+    manager.leader.commit(changes)
     page = page_of(browser, f"/backfills/{preview_id}/diff")
     for text in ("silver.t", "2013-01-01 – 2013-01-02", "none in the table, int in the preview", '{"id": 3}'):
         assert text in page.root.whole_text
 
 
-def test_a_preview_is_created_by_the_form_and_marked_in_the_list(browser: TestClient, ground: InMemoryManager) -> None:
+def test_a_preview_is_created_by_the_form_and_marked_in_the_list(browser: TestClient, manager: InMemoryManager) -> None:
     names = [one.attributes.get("name") for one in page_of(browser, "/backfills/new?dag=flights").root.find("input")]
     assert names.count("preview") == 1
     followed(browser, "/backfills/new", **FORM, preview="on", do="create")
-    assert queued_request(ground)[1]["ask"]["preview"] is True
-    a_preview(ground, state="success", preview_outcome="promoted")
+    assert queued_request(manager)[1]["ask"]["preview"] is True
+    a_preview(manager, state="success", preview_outcome="promoted")
     shown = page_of(browser, "/backfills")
     tags = [one.whole_text for one in shown.root.find("span") if one.attributes.get("class") == "tag"]
     assert tags == ["preview", "promoted preview"], "what waits for the manager comes first"
 
 
 def test_the_page_of_a_preview_with_failures_offers_to_leave_them_out(
-    browser: TestClient, ground: InMemoryManager
+    browser: TestClient, manager: InMemoryManager
 ) -> None:
     def offered(preview_id: str) -> list[str | None]:
         forms = page_of(browser, f"/backfills/{preview_id}").forms
         (form,) = (one for one in forms if one.attributes["action"] == f"/backfills/{preview_id}/promote")
         return [one.attributes["name"] for one in form.find("input") if one.attributes.get("type") == "checkbox"]
 
-    whole, failed = (run_some(ground, first, n=3, failing=n) for first, n in (("2013-01-01", 0), ("2013-02-01", 1)))
+    whole, failed = (run_some(manager, first, n=3, failing=n) for first, n in (("2013-01-01", 0), ("2013-02-01", 1)))
     for one in (whole, failed):
-        ground.state.put(ground.row(one).evolve(preview_id=one))
-    ground.commit()
+        manager.state.put(manager.row(one).evolve(preview_id=one))
+    manager.commit()
     assert (offered(whole), offered(failed)) == (["rebase"], ["partial", "rebase"])
     browser.post(f"/backfills/{failed}/promote", data={"partial": "true"})
-    assert queued_request(ground) == (
+    assert queued_request(manager) == (
         "backfill.promote", {"backfill_id": failed, "partial": True, "rebase": False}
     )  # fmt: skip
 
 
-def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient, ground: InMemoryManager) -> None:
-    over = a_preview(ground, state="success", completed_at=ground.clock.now(), preview_outcome="promoted")
+def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient, manager: InMemoryManager) -> None:
+    over = a_preview(manager, state="success", completed_at=manager.clock.now(), preview_outcome="promoted")
     page = page_of(browser, f"/backfills/{over}")
     assert "This preview is promoted." in page.root.whole_text and f"/backfills/{over}/promote" not in str(page.forms)
-    running = a_preview(ground)
+    running = a_preview(manager)
     page = page_of(browser, f"/backfills/{running}")
     assert "This is a preview" in page.root.whole_text and f"/backfills/{running}/promote" not in str(page.forms)
 
@@ -1307,11 +1309,11 @@ def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient,
 
 
 def test_a_run_and_a_backfill_are_reverted_and_a_reverted_run_says_so(
-    browser: TestClient, ground: InMemoryManager
+    browser: TestClient, manager: InMemoryManager
 ) -> None:
-    ground.script = lambda _: Succeeded()
-    backfill_id = ground.backfill("flights", days("2013-01-01", 2))
-    ground.drain()
+    manager.script = lambda _: Succeeded()
+    backfill_id = manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
     first, second = (f"backfill__2013-01-0{n}T00:00:00Z" for n in (1, 2))
     home = f"/dags/flights/runs/{first.replace(':', '%3A')}"
     page = page_of(browser, home)
@@ -1323,32 +1325,32 @@ def test_a_run_and_a_backfill_are_reverted_and_a_reverted_run_says_so(
 
     browser.post(str(of_run).removesuffix("/plan"))
     browser.post(f"/backfills/{backfill_id}/revert")
-    asked = {one.kind: json.loads(one.payload_json) for one in ground.store.unanswered()}
+    asked = {one.kind: json.loads(one.payload_json) for one in manager.store.unanswered()}
     assert asked == {
         "run.revert": {"dag_id": "flights", "run_id": first, "dry_run": False},
         "backfill.revert": {"backfill_id": backfill_id, "dry_run": False},
     }
 
-    row = next(run for run in ground.runs("flights") if run.run_id == first)
-    ground.state.put(row.evolve(reverted_at=ground.clock.now(), reverted_by="r1", restored_run_id=second))
-    ground.commit()
+    row = next(run for run in manager.runs("flights") if run.run_id == first)
+    manager.state.put(row.evolve(reverted_at=manager.clock.now(), reverted_by="r1", restored_run_id=second))
+    manager.commit()
     page = page_of(browser, home)
     assert "reverted" in page.root.whole_text and "those of " + second in " ".join(page.root.whole_text.split())
     actions = [str(form.attributes["action"]) for form in page.forms]
     assert not [one for one in actions if one.endswith(("/revert/plan", "/mark"))]
     assert "reverted" in page_of(browser, "/dags/flights/timeline").root.whole_text
-    browser = browser_of(ground.store, ground.clock)  # no response says that the other's cache is old
+    browser = browser_of(manager.store, manager.clock)  # no response says that the other's cache is old
     rows = [one.whole_text for one in page_of(browser, f"/backfills/{backfill_id}").root.find("tr")]
     assert [one.split()[0] for one in rows if "reverted" in one] == ["1"]
 
 
 @pytest.mark.parametrize("of", ["run", "backfill"])
 def test_the_plan_of_a_revert_is_shown_before_the_question(
-    browser: TestClient, ground: InMemoryManager, of: str
+    browser: TestClient, manager: InMemoryManager, of: str
 ) -> None:
-    ground.script = lambda _: Succeeded()
-    backfill_id = ground.backfill("flights", days("2013-01-01", 2))
-    ground.drain()
+    manager.script = lambda _: Succeeded()
+    backfill_id = manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
     run_id = "backfill__2013-01-01T00:00:00Z"
     home = f"/backfills/{backfill_id}" if of == "backfill" else f"/dags/flights/runs/{run_id.replace(':', '%3A')}"
     object_id = backfill_id if of == "backfill" else run_id
@@ -1358,7 +1360,7 @@ def test_the_plan_of_a_revert_is_shown_before_the_question(
     ]
 
     sent = browser.post(f"{home}/revert/plan", follow_redirects=False).headers["location"]
-    (asked,) = ground.store.unanswered()
+    (asked,) = manager.store.unanswered()
     assert sent.startswith(f"{home}/revert?request_id=".replace("%3A", ":")) and asked.request_id in sent
     assert json.loads(asked.payload_json)["dry_run"] is True
     page = page_of(browser, sent)
@@ -1371,8 +1373,8 @@ def test_the_plan_of_a_revert_is_shown_before_the_question(
     readers = [{"dag_id": "report", "run_id": f"r{n}", "task_id": "a", "table": "gold.x"} for n in range(12)]
     payload = json.dumps({"tables": [table], "read_by": readers, "readers": 12})
     changes = Changes()
-    changes.put(Response(asked.request_id, asked.kind, "accepted", object_id, "", payload, ground.clock.now(), 1))
-    ground.leader.commit(changes)
+    changes.put(Response(asked.request_id, asked.kind, "accepted", object_id, "", payload, manager.clock.now(), 1))
+    manager.leader.commit(changes)
     page = page_of(browser, sent)
     shown = page.root.whole_text
     assert "gold.<x> 2 intervals: 2013-01-01 … 2013-01-02 3, 7 1 1,200 1,100" in shown

@@ -46,12 +46,12 @@ def test_each_language_has_its_keywords() -> None:
 
 
 @pytest.fixture
-def with_code(ground: InMemoryManager, tmp_path: Path) -> InMemoryManager:
+def with_code(manager: InMemoryManager, tmp_path: Path) -> InMemoryManager:
     """The newest version of `shop` has its file."""
-    newest = max((one for one in ground.store.read(DagVersion) if one.dag_id == "shop"), key=lambda one: one.version)
+    newest = max((one for one in manager.store.read(DagVersion) if one.dag_id == "shop"), key=lambda one: one.version)
     (tmp_path / "shop.py").write_text(CODE)
-    put(ground, newest.evolve(snapshot=str(tmp_path), file="shop.py"))
-    return ground
+    put(manager, newest.evolve(snapshot=str(tmp_path), file="shop.py"))
+    return manager
 
 
 def test_the_code_of_a_dag_has_numbers_links_and_colours(with_code: InMemoryManager, browser: TestClient) -> None:

@@ -74,8 +74,8 @@ def test_no_form_has_a_date_that_is_no_such_field(busy: TestClient) -> None:
         ] == []
 
 
-def asked(ground: InMemoryManager, kind: str) -> dict[str, object]:
-    (row,) = [one for one in ground.store.read(Request, order_by=["-requested_at"]) if one.kind == kind][:1]
+def asked(manager: InMemoryManager, kind: str) -> dict[str, object]:
+    (row,) = [one for one in manager.store.read(Request, order_by=["-requested_at"]) if one.kind == kind][:1]
     return dict(json.loads(row.payload_json))
 
 
@@ -93,19 +93,19 @@ def csrf(page: Page) -> str:
     ],
 )  # fmt: skip
 def test_a_trigger_is_for_the_day_of_the_zone_that_the_form_said(
-    ground: InMemoryManager, browser: TestClient, choice: str, sent: str, instant: str
+    manager: InMemoryManager, browser: TestClient, choice: str, sent: str, instant: str
 ) -> None:
     token = csrf(page_of(browser, "/dags/shop/trigger", choice))
     form = {"logical_date": "2024-01-06", "csrf_token": token} | ({"zone": sent} if sent else {})
     assert browser.post("/dags/shop/trigger", data=form).status_code == 303
-    assert asked(ground, "dag.trigger")["logical_date"] == instant
+    assert asked(manager, "dag.trigger")["logical_date"] == instant
 
 
-def test_a_typed_offset_is_kept_whatever_the_zone(ground: InMemoryManager, browser: TestClient) -> None:
+def test_a_typed_offset_is_kept_whatever_the_zone(manager: InMemoryManager, browser: TestClient) -> None:
     token = csrf(page_of(browser, "/dags/shop/trigger", "mine:Asia/Tokyo"))
     form = {"logical_date": "2024-01-06T05:00+02:00", "csrf_token": token, "zone": "Asia/Tokyo"}
     browser.post("/dags/shop/trigger", data=form)
-    assert asked(ground, "dag.trigger")["logical_date"] == "2024-01-06T03:00:00Z"
+    assert asked(manager, "dag.trigger")["logical_date"] == "2024-01-06T03:00:00Z"
 
 
 def test_a_zone_that_is_none_is_told(browser: TestClient) -> None:
@@ -117,7 +117,9 @@ def test_a_zone_that_is_none_is_told(browser: TestClient) -> None:
         assert "no time zone" in browser.get(address).text
 
 
-def test_a_backfill_is_of_the_days_of_the_zone_that_the_form_said(ground: InMemoryManager, browser: TestClient) -> None:
+def test_a_backfill_is_of_the_days_of_the_zone_that_the_form_said(
+    manager: InMemoryManager, browser: TestClient
+) -> None:
     page = page_of(browser, "/backfills/new?dag=shop", "utc")
     form = {
         "dag": "shop", "sent": "1", "csrf_token": csrf(page), "zone": "UTC", "do": "create", "kind": "schedule",
@@ -125,7 +127,7 @@ def test_a_backfill_is_of_the_days_of_the_zone_that_the_form_said(ground: InMemo
         "pool": "backfill",
     }  # fmt: skip
     assert browser.post("/backfills/new", data=form).status_code == 303
-    ask = asked(ground, "backfill.create")["ask"]
+    ask = asked(manager, "backfill.create")["ask"]
     assert isinstance(ask, dict)
     config = ask.get("config", ask)
     assert config["start_date"] == "2024-01-05T00:00:00Z"

@@ -97,8 +97,8 @@ def in_parts(size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause", "/nonsense"])
-def test_a_form_that_is_too_large_is_told_as_a_page(ground: InMemoryManager, address: str) -> None:
-    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
+def test_a_form_that_is_too_large_is_told_as_a_page(manager: InMemoryManager, address: str) -> None:
+    browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
     answer = browser.post(address, data={"token": "x" * 20_000})
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (413, [])
@@ -107,19 +107,21 @@ def test_a_form_that_is_too_large_is_told_as_a_page(ground: InMemoryManager, add
 
 
 @pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause"])
-def test_a_form_that_turns_out_too_large_is_told_as_a_page(ground: InMemoryManager, address: str) -> None:
-    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
+def test_a_form_that_turns_out_too_large_is_told_as_a_page(manager: InMemoryManager, address: str) -> None:
+    browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
     result = {"content-type": "application/x-www-form-urlencoded"}
     answer = browser.post(address, content=in_parts(20_000), headers=result)
     assert (answer.status_code, wrongs(Page(answer.text))) == (413, [])
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(ground: InMemoryManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"requests_per_second": 1}}))
+def test_who_asks_too_often_is_told_when_to_come_back(
+    manager: InMemoryManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"requests_per_second": 1}}))
     while browser.get("/login").status_code != 429:
         continue
-    monkeypatch.setattr(ground.store, "read", None)  # nothing is read for them
-    monkeypatch.setattr(ground.store, "version", None)
+    monkeypatch.setattr(manager.store, "read", None)  # nothing is read for them
+    monkeypatch.setattr(manager.store, "version", None)
     answer = browser.get("/backfills?state=failed")
     page = Page(answer.text)
     assert (answer.status_code, answer.headers["retry-after"], wrongs(page)) == (429, "1", [])
@@ -137,9 +139,9 @@ def test_who_asks_too_often_is_told_when_to_come_back(ground: InMemoryManager, m
     assert for_program.headers["retry-after"] == "1"
 
 
-def test_who_guesses_tokens_at_the_login_is_slowed_down_by_a_page(ground: InMemoryManager) -> None:
+def test_who_guesses_tokens_at_the_login_is_slowed_down_by_a_page(manager: InMemoryManager) -> None:
     token = {"name": "ada", "role": "operator", "sha256": "0" * 64}
-    browser = browser_of(ground.store, ground.clock, Settings.model_validate({"api": {"tokens": [token]}}))
+    browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"tokens": [token]}}))
     answers = [browser.post("/login", data={"token": f"guess {n}"}) for n in range(30)]
     assert {answer.status_code for answer in answers} == {401, 429}
     for answer in answers:

@@ -38,33 +38,33 @@ def ground_with(text: str) -> InMemoryManager:
         "plain", "load", "report", upstream={"report": ["load"]}, schedule=None, description=text, owner=text, tags=(text,),
         params={"shown": text},
     )  # fmt: skip
-    ground = InMemoryManager(spec, script=script, clock=clock)
-    ground.backfill("plain", keys=[text[:900], "b"], conf_json=json.dumps({text[:200]: text}))
-    ground.drain()
-    ground.backfill("plain", days("2013-01-01", 2), conf_json=json.dumps({"a": text}))
-    ground.drain()
-    for dag in list(ground.state.catalog.dags.values()):  # as a scan of the bundle would have written them
-        ground.state.put(dag.evolve(tags_json=json.dumps([text])))
-    ground.ask("dag.trigger", dag_id=text, logical_date=None, conf={text: [text]})
-    ground.ask("dag.trigger", dag_id="plain", logical_date=None, conf={"a": text})
-    ground.tick()
-    [run] = ground.runs("plain")[:1]
+    manager = InMemoryManager(spec, script=script, clock=clock)
+    manager.backfill("plain", keys=[text[:900], "b"], conf_json=json.dumps({text[:200]: text}))
+    manager.drain()
+    manager.backfill("plain", days("2013-01-01", 2), conf_json=json.dumps({"a": text}))
+    manager.drain()
+    for dag in list(manager.state.catalog.dags.values()):  # as a scan of the bundle would have written them
+        manager.state.put(dag.evolve(tags_json=json.dumps([text])))
+    manager.ask("dag.trigger", dag_id=text, logical_date=None, conf={text: [text]})
+    manager.ask("dag.trigger", dag_id="plain", logical_date=None, conf={"a": text})
+    manager.tick()
+    [run] = manager.runs("plain")[:1]
     at = clock.now()
     put(
-        ground,
+        manager,
         ImportProblem(bundle=text, file=text, line=3, message=text, traceback=text, is_current=True, first_seen_at=at,
                       last_seen_at=at),
         *(TaskLog(dag_id="plain", run_id=run.run_id, task_id="load", launch=1, try_number=1, line=n, level=level, at=at,
                   message=text, run_seq=run.run_seq) for n, level in enumerate((text, "ERROR"), 1)),
     )  # fmt: skip
-    ground.store.append_request(
+    manager.store.append_request(
         Request(request_id="forged", kind=text, payload_json=json.dumps({"dag_id": text, text: text}), requested_by=text,
                 requested_at=at, source=text, requested_from=text)
     )  # fmt: skip
-    return ground
+    return manager
 
 
-def addresses(ground: InMemoryManager, browser: TestClient) -> list[str]:
+def addresses(manager: InMemoryManager, browser: TestClient) -> list[str]:
     """Every page, found by following links."""
     known = ["/dags", "/backfills", "/pools", "/import-errors", "/requests", "/requests/forged", "/manager", "/login",
              "/backfills/new?dag=plain", "/dags/plain/clear?preview=true"]  # fmt: skip
@@ -139,7 +139,7 @@ def test_what_an_address_says_is_shown_as_text(busy: TestClient, field: str) -> 
 
 
 def test_code_is_read_from_the_snapshot_and_from_nowhere_else(
-    ground: InMemoryManager, browser: TestClient, tmp_path: Path
+    manager: InMemoryManager, browser: TestClient, tmp_path: Path
 ) -> None:
     snapshot, secret = tmp_path / "snapshots" / "1", tmp_path / "secret.py"
     (snapshot / "daily").mkdir(parents=True)
@@ -147,10 +147,10 @@ def test_code_is_read_from_the_snapshot_and_from_nowhere_else(
     (snapshot / "daily" / "shop.py").write_text("print('<b>' + 'shop')")
     (snapshot / "link.py").symlink_to(secret)
     (snapshot / "folder").symlink_to(tmp_path)
-    version = max(ground.store.read(DagVersion), key=lambda one: (one.dag_id == "shop", one.version))
+    version = max(manager.store.read(DagVersion), key=lambda one: (one.dag_id == "shop", one.version))
 
     def shown(file: str) -> str:
-        put(ground, version.evolve(snapshot=str(snapshot), file=file))
+        put(manager, version.evolve(snapshot=str(snapshot), file=file))
         answer = browser.get("/dags/shop/code")
         assert answer.status_code == 200
         return Page(answer.text).root.whole_text

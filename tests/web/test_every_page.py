@@ -196,9 +196,9 @@ def test_an_address_of_a_run_holds_its_dag_and_older_ones_lead_there(busy: TestC
     assert not [link for text in pages for link in Page(text).links if link.startswith("/runs/")]
 
 
-def test_a_run_id_that_two_dags_have_is_told_with_both(ground: InMemoryManager, browser: TestClient) -> None:
-    [run] = [one for one in ground.runs("regions") if one.partition_key == "north"]
-    put(ground, run.evolve(dag_id="quiet"))
+def test_a_run_id_that_two_dags_have_is_told_with_both(manager: InMemoryManager, browser: TestClient) -> None:
+    [run] = [one for one in manager.runs("regions") if one.partition_key == "north"]
+    put(manager, run.evolve(dag_id="quiet"))
     answer = browser.get(f"/runs/{run.run_id}")
     shown = Page(answer.text).root.whole_text
     assert answer.status_code == 422

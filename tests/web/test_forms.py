@@ -19,8 +19,8 @@ RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 FAILED_RUN = "/dags/shop/runs/backfill__2024-01-19T00:00:00Z"
 
 
-def last_asked(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
-    (row, *_) = ground.store.read(Request, order_by=("-requested_at", "-request_id"), limit=1)
+def last_asked(manager: InMemoryManager) -> tuple[str, dict[str, Any]]:
+    (row, *_) = manager.store.read(Request, order_by=("-requested_at", "-request_id"), limit=1)
     return row.kind, json.loads(row.payload_json)
 
 
@@ -54,52 +54,57 @@ def last_asked(ground: InMemoryManager) -> tuple[str, dict[str, Any]]:
     ],
 )  # fmt: skip
 def test_a_form_asks_the_manager(
-    ground: InMemoryManager, browser: TestClient, address: str, form: dict[str, str], kind: str, payload: dict[str, Any]
+    manager: InMemoryManager,
+    browser: TestClient,
+    address: str,
+    form: dict[str, str],
+    kind: str,
+    payload: dict[str, Any],
 ) -> None:
-    ground.clock.advance(seconds=1)
+    manager.clock.advance(seconds=1)
     answer = browser.post(address, data=form)
     assert answer.status_code == 303
-    assert last_asked(ground) == (kind, payload)
+    assert last_asked(manager) == (kind, payload)
     back = browser.get(answer.headers["location"])
     page = Page(back.text)
     assert (back.status_code, wrongs(page)) == (200, [])
     assert "Submitted, waiting for the manager" in page.root.whole_text
 
 
-def test_who_asked_and_from_where_is_kept(ground: InMemoryManager, browser: TestClient) -> None:
-    ground.clock.advance(seconds=1)
+def test_who_asked_and_from_where_is_kept(manager: InMemoryManager, browser: TestClient) -> None:
+    manager.clock.advance(seconds=1)
     browser.post("/dags/shop/pause")
-    (row, *_) = ground.store.read(Request, order_by=("-requested_at",), limit=1)
+    (row, *_) = manager.store.read(Request, order_by=("-requested_at",), limit=1)
     assert (row.source, row.requested_by, row.requested_from) == ("ui", "local", "127.0.0.1")
 
 
-def test_the_page_says_what_the_manager_answered(ground: InMemoryManager, browser: TestClient) -> None:
+def test_the_page_says_what_the_manager_answered(manager: InMemoryManager, browser: TestClient) -> None:
     answer = browser.post("/dags/shop/pause", data={"back": "/dags?q=shop"})
     there = answer.headers["location"]
     assert there.startswith("/dags?q=shop&request_id=")
-    ground.drain()
+    manager.drain()
     shown = Page(browser.get(there).text).root.whole_text
     assert "Done: DAG shop" in shown
-    (row,) = ground.store.read(DagRow, [Condition("dag_id", "=", "shop")])
+    (row,) = manager.store.read(DagRow, [Condition("dag_id", "=", "shop")])
     assert row.is_paused
 
 
-def test_a_refusal_is_told_on_the_page(ground: InMemoryManager, browser: TestClient) -> None:
-    ground.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
-    (row, *_) = ground.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
-    ground.drain()
+def test_a_refusal_is_told_on_the_page(manager: InMemoryManager, browser: TestClient) -> None:
+    manager.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
+    (row, *_) = manager.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
+    manager.drain()
     shown = Page(browser.get(f"/dags?request_id={row.request_id}").text).root.whole_text
     assert "Refused: There is no run" in shown
 
 
-def test_a_clear_is_shown_before_it_is_asked_for(ground: InMemoryManager, browser: TestClient) -> None:
+def test_a_clear_is_shown_before_it_is_asked_for(manager: InMemoryManager, browser: TestClient) -> None:
     shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={FAILED_RUN.split('/')[-1]}&only=failed").text)
     (form,) = (one for one in shown.forms if one.attributes.get("method") == "post" and "Clear" in one.whole_text)
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
     assert "3 tasks" in form.whole_text
     answer = browser.post(str(form.attributes["action"]), data=fields)
     assert answer.status_code == 303
-    ground.drain()
+    manager.drain()
     assert "3 tasks" in Page(browser.get(answer.headers["location"]).text).root.whole_text
     again = Page(browser.get(f"{FAILED_RUN}/tasks/aggregate").text)
     assert "try 2" in again.root.whole_text
@@ -116,10 +121,10 @@ def record_tick(page: Page, name: str) -> bool:
 
 
 def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its_box_ticked(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
     assert not record_tick(Page(browser.get("/dags/shop/trigger").text), "allow_future")
-    submitted = len(ground.store.read(Request))
+    submitted = len(manager.store.read(Request))
     form = {"logical_date": "2031-05-01", "conf": '{"full": true}'}
     answer = browser.post("/dags/shop/trigger", data=form)
     page = Page(answer.text)
@@ -127,18 +132,18 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
     assert "“Logical date” 2031-05-01 lies in the future" in wrong
     assert "add “Allow future”" in wrong and "--" not in wrong
-    assert len(ground.store.read(Request)) == submitted
+    assert len(manager.store.read(Request)) == submitted
     (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
     assert date.attributes["value"] == "2031-05-01" and not record_tick(page, "allow_future")
 
-    ground.clock.advance(seconds=1)
+    manager.clock.advance(seconds=1)
     taken = browser.post("/dags/shop/trigger", data={**form, "allow_future": "on"})
     assert taken.status_code == 303
-    assert last_asked(ground) == (
+    assert last_asked(manager) == (
         "dag.trigger",
         {"dag_id": "shop", "logical_date": "2031-04-30T22:00:00Z", "conf": {"full": True}, "allow_future": True},
     )
-    ground.drain()
+    manager.drain()
     assert "Done" in Page(browser.get(taken.headers["location"]).text).root.whole_text
     kept = browser.post("/dags/shop/trigger", data={"logical_date": "someday", "allow_future": "on"})
     assert record_tick(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
@@ -159,13 +164,13 @@ def test_a_clear_without_what_comes_after_stays_without_it(browser: TestClient) 
     assert "stay" in shown.root.whole_text and "Select “Downstream”" in shown.root.whole_text
 
 
-def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, browser: TestClient) -> None:
-    whole = ground.backfill("shop", days("2024-02-01", 1))
-    partial = ground.backfill("shop", days("2024-02-02", 1), tasks="^clean$")
-    ground.drain()
+def test_the_page_of_a_run_that_left_tasks_out_says_so(manager: InMemoryManager, browser: TestClient) -> None:
+    whole = manager.backfill("shop", days("2024-02-01", 1))
+    partial = manager.backfill("shop", days("2024-02-02", 1), tasks="^clean$")
+    manager.drain()
     shown = {
         run.backfill_id: Page(browser.get(f"/dags/shop/runs/{run.run_id}").text)
-        for run in ground.runs("shop")
+        for run in manager.runs("shop")
         if run.backfill_id in (whole, partial)
     }
     assert "partial: only selected tasks" in shown[partial].root.whole_text
@@ -190,12 +195,12 @@ def test_the_page_of_a_run_that_left_tasks_out_says_so(ground: InMemoryManager, 
     ],
 )
 def test_a_wrong_value_brings_the_form_back_as_it_was(
-    browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], shown: str
+    browser: TestClient, manager: InMemoryManager, address: str, form: dict[str, str], shown: str
 ) -> None:
     declared = {"full": ParamSpec("boolean", description="all of it")}
-    ground.add_dag(dag_spec("quiet", "only", schedule="@monthly", params={"full": False}, declared_params=declared))
-    ground.tick()
-    submitted = len(ground.store.read(Request))
+    manager.add_dag(dag_spec("quiet", "only", schedule="@monthly", params={"full": False}, declared_params=declared))
+    manager.tick()
+    submitted = len(manager.store.read(Request))
     answer = browser.post(address, data=form)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (422, [])
@@ -206,20 +211,20 @@ def test_a_wrong_value_brings_the_form_back_as_it_was(
     assert set(form.values()) <= set(kept)
     if "quiet" in address:
         assert "all of it" in page.root.whole_text, "the page shows what is declared"
-    assert len(ground.store.read(Request)) == submitted
+    assert len(manager.store.read(Request)) == submitted
 
 
 @pytest.mark.parametrize("address", ["/dags/copy/trigger", "/dags/copy/render", "/backfills/new?dag=copy"])
 def test_forms_list_the_params_of_the_dag_and_show_them_as_the_example(
-    browser: TestClient, ground: InMemoryManager, address: str
+    browser: TestClient, manager: InMemoryManager, address: str
 ) -> None:
     declared = {
         "region": ParamSpec("string", ("eu", "us"), "which one"),
         "days": ParamSpec("integer", is_required=True),
     }
     params = {"region": "eu", "full": False, "db_password": "secret-value"}
-    ground.add_dag(dag_spec("copy", "only", schedule=None, params=params, declared_params=declared))
-    ground.tick()
+    manager.add_dag(dag_spec("copy", "only", schedule=None, params=params, declared_params=declared))
+    manager.tick()
     page = Page(browser.get(address).text)
     [table] = [one for one in page.root.find("div") if one.attributes.get("aria-label") == "Parameters"]
     for shown in ("region", "string", '"eu", "us"', "which one", "days", "integer", "required", "full", "false"):
@@ -250,12 +255,12 @@ def test_a_dag_without_params_has_no_example(browser: TestClient, address: str) 
     ],
 )
 def test_what_can_be_refused_at_once_is(
-    browser: TestClient, ground: InMemoryManager, address: str, form: dict[str, str], status: int
+    browser: TestClient, manager: InMemoryManager, address: str, form: dict[str, str], status: int
 ) -> None:
-    submitted = len(ground.store.read(Request))
+    submitted = len(manager.store.read(Request))
     answer = browser.post(address, data=form)
     assert (answer.status_code, wrongs(Page(answer.text))) == (status, [])
-    assert len(ground.store.read(Request)) == submitted
+    assert len(manager.store.read(Request)) == submitted
 
 
 @pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
@@ -297,17 +302,17 @@ def test_the_login_leads_to_our_pages_only(logged_in: Callable[[str], TestClient
 
 
 def test_a_change_in_a_session_needs_the_token_of_its_forms(
-    ground: InMemoryManager, logged_in: Callable[[str], TestClient]
+    manager: InMemoryManager, logged_in: Callable[[str], TestClient]
 ) -> None:
     browser = logged_in("ada")
-    submitted = len(ground.store.read(Request))
+    submitted = len(manager.store.read(Request))
     refused = browser.post("/dags/shop/pause")
-    assert (refused.status_code, len(ground.store.read(Request))) == (403, submitted)
+    assert (refused.status_code, len(manager.store.read(Request))) == (403, submitted)
     page = Page(browser.get("/dags").text)
     form = next(one for one in page.forms if one.attributes.get("action") == "/dags/shop/pause")
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
     assert browser.post("/dags/shop/pause", data=fields).status_code == 303
-    assert len(ground.store.read(Request)) == submitted + 1
+    assert len(manager.store.read(Request)) == submitted + 1
 
 
 def test_a_viewer_sees_no_button_that_changes_anything(logged_in: Callable[[str], TestClient]) -> None:
@@ -372,8 +377,8 @@ def test_a_program_with_a_wrong_token_is_refused_and_slowed_down_on_pages_too(
     assert logged_in("").get("/dags").status_code == 303
 
 
-def test_a_form_that_was_tampered_with_is_no_failure_of_ours(ground: InMemoryManager, browser: TestClient) -> None:
-    backfill_id = ground.backfill("shop", days("2024-02-01", 2))
+def test_a_form_that_was_tampered_with_is_no_failure_of_ours(manager: InMemoryManager, browser: TestClient) -> None:
+    backfill_id = manager.backfill("shop", days("2024-02-01", 2))
     for drawn in ('{"overrides": 5}', '{"conf": "x", "tasks": {}}', '{"pool": [1]}', "[]", "{", '{"batch": NaN}'):
         answer = browser.post(f"/backfills/{backfill_id}/settings", data={"drawn": drawn, "version": "another"})
         assert answer.status_code in (409, 422)
@@ -381,9 +386,9 @@ def test_a_form_that_was_tampered_with_is_no_failure_of_ours(ground: InMemoryMan
 
 @pytest.mark.parametrize("conf", ['{"a": "\\ud800"}', '{"a": NaN}', '{"a": ' + "[" * 300 + "]" * 300 + "}"])
 def test_parameters_that_no_table_could_hold_are_refused(
-    ground: InMemoryManager, browser: TestClient, conf: str
+    manager: InMemoryManager, browser: TestClient, conf: str
 ) -> None:
-    before = len(ground.store.unanswered())
+    before = len(manager.store.unanswered())
     assert browser.post("/dags/shop/trigger", data={"conf": conf}).status_code == 422
     form = {
         "dag": "shop",
@@ -394,7 +399,7 @@ def test_parameters_that_no_table_could_hold_are_refused(
         "conf": conf,
     }
     assert browser.post("/backfills/new", data=form).status_code == 422
-    assert len(ground.store.unanswered()) == before
+    assert len(manager.store.unanswered()) == before
 
 
 def test_an_address_of_a_date_beyond_the_calendar_is_told(busy: TestClient) -> None:

@@ -26,13 +26,13 @@ RUN = "backfill__2024-01-05T00:00:00Z"
 
 
 def shops() -> TestClient:
-    ground = InMemoryManager(MAPPED, clock=FakeClock())
-    ground.script = lambda launch: (
+    manager = InMemoryManager(MAPPED, clock=FakeClock())
+    manager.script = lambda launch: (
         Failed("boom", retryable=False) if launch.ti.task_id in ("load.it", "load.uk") else Succeeded()
     )
-    ground.backfill("shops", days("2024-01-05", 1))
-    ground.drain()
-    return browser_of(ground.store, ground.clock)
+    manager.backfill("shops", days("2024-01-05", 1))
+    manager.drain()
+    return browser_of(manager.store, manager.clock)
 
 
 def boxes(page: Page) -> dict[str, str]:
@@ -116,10 +116,10 @@ def test_what_is_no_group() -> None:
 
 def test_three_hundred_tasks_are_drawn_as_few_boxes() -> None:
     names = [f"g{n // 25:02d}.t{n}" for n in range(300)]
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("large", *names, upstream={b: [a] for a, b in pairwise(names)}), clock=FakeClock()
     )
-    page = Page(browser_of(ground.store, ground.clock).get("/dags/large/graph").text)
+    page = Page(browser_of(manager.store, manager.clock).get("/dags/large/graph").text)
     assert len(boxes(page)) == 12
     assert len(by_id(page, "graph-tasks").find("tbody")[0].find("tr")) == 300
 
@@ -175,18 +175,18 @@ def test_a_task_that_is_mapped_at_run_time_is_shown_before_and_after() -> None:
         "late", "find", "load", "sum", upstream={"load": ["find"], "sum": ["load"]},
         each={"load": {"over_result_of": "find"}},
     )  # fmt: skip
-    ground = InMemoryManager(spec, clock=FakeClock())
-    ground.script = lambda launch: None if launch.ti.task_id == "find" else Succeeded()
-    ground.backfill("late", days("2024-01-05", 1))
-    ground.drain()
-    browser = browser_of(ground.store, ground.clock)
+    manager = InMemoryManager(spec, clock=FakeClock())
+    manager.script = lambda launch: None if launch.ti.task_id == "find" else Succeeded()
+    manager.backfill("late", days("2024-01-05", 1))
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
     addresses = (f"/dags/late/graph?run={RUN}", "/dags/late/graph", "/dags/late/grid", f"/dags/late/runs/{RUN}")
     before = {address: Page(browser.get(address).text) for address in addresses}
     assert [wrongs(page) for page in before.values()] == [[]] * len(addresses)
     assert set(boxes(before[addresses[0]])) == {"find", "load", "sum"}
-    ((key, _),) = ground.running.items()
-    ground.finish(key, Succeeded('["de", "fr"]'))
-    ground.drain()
+    ((key, _),) = manager.running.items()
+    manager.finish(key, Succeeded('["de", "fr"]'))
+    manager.drain()
     after = {
         address: Page(browser.get(address).text) for address in (*addresses, f"/dags/late/runs/{RUN}/tasks/load.de")
     }
@@ -199,13 +199,13 @@ def test_a_task_that_is_mapped_at_run_time_is_shown_before_and_after() -> None:
 def test_tasks_that_are_mapped_in_a_run_are_one_cell_of_the_grid_and_a_list_on_the_page_of_their_task() -> None:
     after, each = {"load": ["find"], "report": ["load"]}, {"load": {"over_result_of": "find"}}
     spec = dag_spec("files", "find", "load", "report", upstream=after, each=each)
-    ground = InMemoryManager(spec, clock=FakeClock())
-    ground.script = lambda launch: (
+    manager = InMemoryManager(spec, clock=FakeClock())
+    manager.script = lambda launch: (
         Failed("no such file") if launch.ti.task_id == "load.b" else Succeeded('["a", "b", "c"]')
     )
-    ground.backfill("files", days("2024-01-05", 1))
-    ground.drain()
-    browser = browser_of(ground.store, ground.clock)
+    manager.backfill("files", days("2024-01-05", 1))
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
 
     page = Page(browser.get("/dags/files").text)
     assert wrongs(page) == []

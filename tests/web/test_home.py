@@ -23,9 +23,9 @@ def at(day: int, hour: int = 0) -> datetime:
     return datetime(2024, 1, day, hour, tzinfo=timezone.utc)
 
 
-def shown(ground: InMemoryManager, part: str | None = None, address: str = "/") -> str:
+def shown(manager: InMemoryManager, part: str | None = None, address: str = "/") -> str:
     """What a person reads on the page, or in one part of it."""
-    answer = browser_of(ground.store, ground.clock).get(address)
+    answer = browser_of(manager.store, manager.clock).get(address)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (200, [])
     whole = page.root
@@ -46,48 +46,48 @@ def fails_by_day(launch: TaskLaunch) -> Outcome | None:
 
 
 def failing() -> InMemoryManager:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("bad", "load", "clean", upstream={"clean": ["load"]}, schedule="@daily"), dag_spec("good", "only"),
         script=fails_by_day, clock=FakeClock(at(20)),
     )  # fmt: skip
-    ground.backfill("bad", days("2024-01-05", 5))
-    ground.backfill("good", days("2024-01-05", 2))
-    ground.drain()
-    return ground
+    manager.backfill("bad", days("2024-01-05", 5))
+    manager.backfill("good", days("2024-01-05", 2))
+    manager.drain()
+    return manager
 
 
 def test_failures_are_grouped_by_dag_and_error_and_lead_to_a_log() -> None:
-    ground = failing()
-    found = failed_since(ground.store, ground.clock.now() - DAY)
+    manager = failing()
+    found = failed_since(manager.store, manager.clock.now() - DAY)
     assert found.runs == 5
     assert {(one.dag_id, one.task_id, one.error.partition(" ")[0], one.runs) for one in found.groups} == {
         ("bad", "clean", "AnalysisException:", 1), ("bad", "clean", "ValueError:", 4),
     }  # fmt: skip
-    text = shown(ground, "home-failed")
+    text = shown(manager, "home-failed")
     assert "5 runs, by DAG and error" in text and "rows without a key" in text and "in line" not in text
     (group,) = [one for one in found.groups if one.runs == 4]
-    page = browser_of(ground.store, ground.clock).get("/").text
+    page = browser_of(manager.store, manager.clock).get("/").text
     assert f"/dags/bad/runs/{group.run_id}/tasks/clean" in page
 
 
 def test_what_failed_earlier_and_what_was_run_again_since_is_left_out() -> None:
-    ground = failing()
-    (first, *_) = ground.store.read(DagRun, order_by=("run_seq",))
-    accepted(ground, "run.mark", dag_id="bad", run_id=first.run_id, state="success")
-    assert failed_since(ground.store, ground.clock.now() - DAY).runs == 4
-    ground.clock.advance(seconds=90_000)
-    assert failed_since(ground.store, ground.clock.now() - DAY).runs == 0
-    assert "No run has failed since yesterday." in shown(ground, "home-failed")
+    manager = failing()
+    (first, *_) = manager.store.read(DagRun, order_by=("run_seq",))
+    accepted(manager, "run.mark", dag_id="bad", run_id=first.run_id, state="success")
+    assert failed_since(manager.store, manager.clock.now() - DAY).runs == 4
+    manager.clock.advance(seconds=90_000)
+    assert failed_since(manager.store, manager.clock.now() - DAY).runs == 0
+    assert "No run has failed since yesterday." in shown(manager, "home-failed")
 
 
 def test_a_secret_in_an_error_is_masked() -> None:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("bad", "clean"), script=lambda _: Failed("ValueError: password=hunter22", retryable=False),
         clock=FakeClock(at(20)),
     )  # fmt: skip
-    ground.backfill("bad", days("2024-01-05", 1))
-    ground.drain()
-    assert "hunter22" not in shown(ground) and "ValueError" in shown(ground, "home-failed")
+    manager.backfill("bad", days("2024-01-05", 1))
+    manager.drain()
+    assert "hunter22" not in shown(manager) and "ValueError" in shown(manager, "home-failed")
 
 
 # -- late -------------------------------------------------------------------------------------------------------------
@@ -96,42 +96,42 @@ def test_a_secret_in_an_error_is_masked() -> None:
 def expecting(**more: Any) -> InMemoryManager:
     """A daily DAG, expected two hours after its interval's end, whose runs do not end by themselves."""
     spec = dag_spec("flights", "clean", expected_by=7200.0, **more)
-    ground = InMemoryManager(spec, script=lambda _: None, scheduled=True, clock=FakeClock(at(2)))
-    ground.drain()
-    return ground
+    manager = InMemoryManager(spec, script=lambda _: None, scheduled=True, clock=FakeClock(at(2)))
+    manager.drain()
+    return manager
 
 
-def late(ground: InMemoryManager) -> list[dict[str, Any]]:
-    now = ground.clock.now()
-    return late_dags(ground.store, expected_dags(ground.store), now - DAY, now)
+def late(manager: InMemoryManager) -> list[dict[str, Any]]:
+    now = manager.clock.now()
+    return late_dags(manager.store, expected_dags(manager.store), now - DAY, now)
 
 
 def test_a_dag_is_late_from_its_deadline_until_it_has_succeeded() -> None:
-    ground = expecting()
-    ground.clock.advance(seconds=7199)
-    assert late(ground) == [] and "No DAG is late." in shown(ground, "home-late")
-    ground.clock.advance(seconds=1)
-    (one,) = late(ground)
+    manager = expecting()
+    manager.clock.advance(seconds=7199)
+    assert late(manager) == [] and "No DAG is late." in shown(manager, "home-late")
+    manager.clock.advance(seconds=1)
+    (one,) = late(manager)
     assert (one["interval_start"], one["expected_at"], one["intervals"], one["state"]) == (
         "2024-01-01T00:00:00Z", "2024-01-02T02:00:00Z", 1, "running",
     )  # fmt: skip
-    assert "flights 2024-01-01" in shown(ground, "home-late")
-    for key in list(ground.running):
-        ground.finish(key, Succeeded())
-    ground.drain()
-    assert late(ground) == []
+    assert "flights 2024-01-01" in shown(manager, "home-late")
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    manager.drain()
+    assert late(manager) == []
 
 
 def test_an_interval_without_a_run_is_late_unless_nobody_expected_it() -> None:
-    ground = InMemoryManager(dag_spec("flights", "clean", expected_by=7200.0), clock=FakeClock(at(2, 12)))
-    ground.drain()
-    row = ground.state.catalog.dags["flights"]
-    put(ground, row.evolve(is_paused=False, updated_at=at(2, 12)))
-    assert late(ground) == [], "its deadline was before the DAG was there"
-    put(ground, row.evolve(is_paused=False, updated_at=at(1)))
-    assert [(one["interval_start"], one["run_id"]) for one in late(ground)] == [("2024-01-01T00:00:00Z", None)]
-    put(ground, row.evolve(is_paused=True, updated_at=at(1)))
-    assert late(ground) == [] and expected_dags(ground.store) == {}
+    manager = InMemoryManager(dag_spec("flights", "clean", expected_by=7200.0), clock=FakeClock(at(2, 12)))
+    manager.drain()
+    row = manager.state.catalog.dags["flights"]
+    put(manager, row.evolve(is_paused=False, updated_at=at(2, 12)))
+    assert late(manager) == [], "its deadline was before the DAG was there"
+    put(manager, row.evolve(is_paused=False, updated_at=at(1)))
+    assert [(one["interval_start"], one["run_id"]) for one in late(manager)] == [("2024-01-01T00:00:00Z", None)]
+    put(manager, row.evolve(is_paused=True, updated_at=at(1)))
+    assert late(manager) == [] and expected_dags(manager.store) == {}
 
 
 def test_passed_deadlines_are_those_that_follow_one_another() -> None:
@@ -153,13 +153,13 @@ def test_passed_deadlines_are_those_that_follow_one_another() -> None:
 
 
 def test_runs_at_work_come_with_their_time_so_far() -> None:
-    ground = expecting()
-    ground.clock.advance(seconds=95)
-    assert "Running for flights scheduled__2024-01-01T00:00:00Z scheduled 1 min 35 s" in shown(ground, "home-running")
+    manager = expecting()
+    manager.clock.advance(seconds=95)
+    assert "Running for flights scheduled__2024-01-01T00:00:00Z scheduled 1 min 35 s" in shown(manager, "home-running")
 
 
 def test_a_new_project_is_shown_what_to_do_first() -> None:
-    ground = InMemoryManager(dag_spec("flights", "clean"), clock=FakeClock(at(2)))
-    ground.drain()
-    text = shown(ground)
+    manager = InMemoryManager(dag_spec("flights", "clean"), clock=FakeClock(at(2)))
+    manager.drain()
+    text = shown(manager)
     assert "Nothing has run yet" in text and "bfm backfill create" in text and "Failed since yesterday" not in text

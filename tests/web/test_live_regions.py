@@ -80,8 +80,8 @@ def of_flights() -> InMemoryManager:
 
 
 def test_a_page_has_the_same_live_elements_before_and_after_there_is_something_to_show() -> None:
-    ground = of_flights()
-    browser = browser_of(ground.store, ground.clock)
+    manager = of_flights()
+    browser = browser_of(manager.store, manager.clock)
     run = "/dags/flights/runs/backfill__2013-01-01T00:00:00Z"
     tabs = [f"/dags/flights{tab}" for tab in ("", "/graph", "/timeline", "/calendar", "/versions", "/code")]
     pages = ["/dags", "/backfills", "/pools", "/import-errors", "/requests", "/manager", *tabs]
@@ -90,34 +90,34 @@ def test_a_page_has_the_same_live_elements_before_and_after_there_is_something_t
         return {address: live_ids(browser.get(address).text) for address in (*pages, *more)}
 
     before = seen()
-    ground.ask("dag.trigger", dag_id="flights", logical_date=None, conf={})
-    backfill = ground.backfill("flights", days("2013-01-01", 3))
+    manager.ask("dag.trigger", dag_id="flights", logical_date=None, conf={})
+    backfill = manager.backfill("flights", days("2013-01-01", 3))
     assert seen() == before
-    ground.drain()
+    manager.drain()
     began = seen(run, f"{run}/tasks/clean", f"/backfills/{backfill}")
     assert {one: began[one] for one in before} == before
-    for key in list(ground.running):
-        ground.finish(key, Failed("ValueError: no rows", retryable=False))
-    ground.drain()
+    for key in list(manager.running):
+        manager.finish(key, Failed("ValueError: no rows", retryable=False))
+    manager.drain()
     assert seen(run, f"{run}/tasks/clean", f"/backfills/{backfill}") == began
     assert "no rows" in browser.get(f"{run}/tasks/clean").text
 
 
 def test_an_empty_state_and_a_busy_one_have_the_same_live_elements() -> None:
-    ground = busy_ground()
-    busy, empty = browser_of(ground.store, ground.clock), browser_of(empty_store(), FakeClock())
+    manager = busy_ground()
+    busy, empty = browser_of(manager.store, manager.clock), browser_of(empty_store(), FakeClock())
     for address in ("/dags", "/backfills", "/pools", "/import-errors", "/requests", "/manager"):
         assert live_ids(busy.get(address).text) == live_ids(empty.get(address).text), address
 
 
 def test_a_backfill_that_waits_has_the_places_of_its_items_and_reasons() -> None:
-    ground = of_flights()
-    browser = browser_of(ground.store, ground.clock)
+    manager = of_flights()
+    browser = browser_of(manager.store, manager.clock)
     ask = CreateBackfill(dag_id="flights", kind="partitions", partitions=("a",))
-    ground.ask("backfill.create", backfill_id="b1", ask=ask.to_payload())
+    manager.ask("backfill.create", backfill_id="b1", ask=ask.to_payload())
     waiting = browser.get("/backfills/b1").text
     assert "not planned yet" in waiting
-    made = ground.backfill("flights", days("2013-01-01", 3))
-    ground.drain()
+    made = manager.backfill("flights", days("2013-01-01", 3))
+    manager.drain()
     assert live_ids(waiting) == live_ids(browser.get(f"/backfills/{made}").text)
     assert {"backfill-map", "backfill-reasons", "backfill-items"} <= live_ids(waiting)

@@ -27,27 +27,27 @@ def outcome(launch: TaskLaunch) -> Outcome | None:
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def manager() -> InMemoryManager:
     """120 DAGs: every tenth has run, 007 and 107 have failed, 110 to 119 are inactive."""
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         *(dag_spec(name, "load", description=f"what {name} has", schedule=None, owner="ben" if n >= 50 else "ada")
           for n, name in enumerate(NAMES)),
         script=outcome,
     )  # fmt: skip
     for name in (*NAMES[::10], "team_007", "team_107"):
-        ground.backfill(name, days("2024-01-01", 2))
-    ground.drain()
+        manager.backfill(name, days("2024-01-01", 2))
+    manager.drain()
     for n, name in enumerate(NAMES):
         tags = '["odd"]' if n % 2 else "[]"
-        row = ground.state.catalog.dags[name]
-        ground.state.put(row.evolve(is_active=n < 110, is_paused=n == 3, tags_json=tags))
-    ground.drain()
-    return ground
+        row = manager.state.catalog.dags[name]
+        manager.state.put(row.evolve(is_active=n < 110, is_paused=n == 3, tags_json=tags))
+    manager.drain()
+    return manager
 
 
 @pytest.fixture
-def browser(ground: InMemoryManager) -> TestClient:
-    return browser_of(ground.store, ground.clock)
+def browser(manager: InMemoryManager) -> TestClient:
+    return browser_of(manager.store, manager.clock)
 
 
 @pytest.fixture
@@ -153,17 +153,17 @@ def size(browser: TestClient, address: str, **headers: str) -> tuple[int, int, s
 
 
 def test_a_change_elsewhere_sends_nothing_and_one_on_the_page_a_few_kilobytes(
-    ground: InMemoryManager, browser: TestClient
+    manager: InMemoryManager, browser: TestClient
 ) -> None:
     _, whole, etag = size(browser, "/dags")
     assert whole < 20_000
     assert size(browser, "/dags", **{"if-none-match": etag}) == (304, 0, etag)
-    ground.clock.advance(seconds=2)  # what was a moment ago is two seconds more ago: the browser counts on by itself
-    ground.backfill("team_090", days("2024-02-01", 1))
-    ground.drain()
+    manager.clock.advance(seconds=2)  # what was a moment ago is two seconds more ago: the browser counts on by itself
+    manager.backfill("team_090", days("2024-02-01", 1))
+    manager.drain()
     assert size(browser, "/dags", **{"if-none-match": etag})[:2] == (304, 0)
-    ground.backfill("team_020", days("2024-02-01", 1))
-    ground.drain()
+    manager.backfill("team_020", days("2024-02-01", 1))
+    manager.drain()
     status, sent, changed = size(browser, "/dags", **{"if-none-match": etag})
     assert (status, sent < 20_000, changed != etag) == (200, True, True)
 
@@ -233,21 +233,21 @@ def test_the_token_of_forms_is_another_text_on_each_page_and_each_is_taken(
 # -- other long pages ---------------------------------------------------------------------------------------------------
 
 
-def test_import_errors_versions_runs_of_a_day_and_tasks_come_in_pages(ground: InMemoryManager) -> None:
+def test_import_errors_versions_runs_of_a_day_and_tasks_come_in_pages(manager: InMemoryManager) -> None:
     many = dag_spec("many", *(f"task_{n:03d}" for n in range(230)), schedule="@hourly")
-    ground.add_dag(many)
-    put(ground, *(ImportProblem("b", f"f{n:03d}.py", 1, "wrong", None, True, AT, AT) for n in range(120)))
+    manager.add_dag(many)
+    put(manager, *(ImportProblem("b", f"f{n:03d}.py", 1, "wrong", None, True, AT, AT) for n in range(120)))
     put(
-        ground,
+        manager,
         *(
             DagVersion("team_000", n, f"h{n}", dag_spec("team_000", "load").to_json(), "b", "f.py", "", AT)
             for n in range(2, 71)
         ),
     )
-    run = ground.backfill("many", days("2024-01-01", 1))
-    ground.drain()
+    run = manager.backfill("many", days("2024-01-01", 1))
+    manager.drain()
     assert run
-    browser = browser_of(ground.store, ground.clock)
+    browser = browser_of(manager.store, manager.clock)
     for address, what in (
         ("/import-errors", "1–50 of 120 files"),
         ("/dags/team_000/versions", "1–50 of 70 versions"),
@@ -262,10 +262,10 @@ def test_import_errors_versions_runs_of_a_day_and_tasks_come_in_pages(ground: In
         assert (wrongs(more), step(browser, following, "prev")) == ([], address)
 
 
-def test_a_timeline_is_gone_through_page_by_page(ground: InMemoryManager) -> None:
-    ground.backfill("team_001", days("2023-01-01", 130))
-    ground.drain()
-    browser = browser_of(ground.store, ground.clock)
+def test_a_timeline_is_gone_through_page_by_page(manager: InMemoryManager) -> None:
+    manager.backfill("team_001", days("2023-01-01", 130))
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
     address: str | None = "/dags/team_001/timeline"
     seen: list[str] = []
     while address:

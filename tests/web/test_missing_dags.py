@@ -31,28 +31,28 @@ NOTE = "is gone or no longer defines it, since 20"
 
 
 @pytest.fixture
-def ground() -> InMemoryManager:
+def manager() -> InMemoryManager:
     """`etl` ran with two tasks, got a third and lost its first, and then its file was deleted."""
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("etl", "fetch", "clean", upstream={"clean": ["fetch"]}), dag_spec("stays", "only")
     )
-    ground.backfill("etl", days("2024-01-01", 2))
-    ground.drain()
-    ground.add_dag(dag_spec("etl", "read", "clean", "publish", upstream={"clean": ["read"], "publish": ["clean"]}))
-    ground.drain()
-    return ground
+    manager.backfill("etl", days("2024-01-01", 2))
+    manager.drain()
+    manager.add_dag(dag_spec("etl", "read", "clean", "publish", upstream={"clean": ["read"], "publish": ["clean"]}))
+    manager.drain()
+    return manager
 
 
 @pytest.fixture
-def gone(ground: InMemoryManager) -> InMemoryManager:
-    row = ground.state.catalog.dags["etl"]
-    ground.state.put(row.evolve(is_active=False, file="etl.py", updated_at=ground.clock.now()))
-    ground.tick()
-    return ground
+def gone(manager: InMemoryManager) -> InMemoryManager:
+    row = manager.state.catalog.dags["etl"]
+    manager.state.put(row.evolve(is_active=False, file="etl.py", updated_at=manager.clock.now()))
+    manager.tick()
+    return manager
 
 
-def browser(ground: InMemoryManager) -> TestClient:
-    return browser_of(ground.store, ground.clock)
+def browser(manager: InMemoryManager) -> TestClient:
+    return browser_of(manager.store, manager.clock)
 
 
 def boxes(page: Page) -> set[str]:
@@ -64,8 +64,8 @@ def boxes(page: Page) -> set[str]:
     }
 
 
-def test_the_graph_of_a_run_is_of_the_version_that_it_ran_by(ground: InMemoryManager) -> None:
-    here = browser(ground)
+def test_the_graph_of_a_run_is_of_the_version_that_it_ran_by(manager: InMemoryManager) -> None:
+    here = browser(manager)
     [graph] = [link for link in Page(here.get(RUN).text).links if "/graph?" in link]
     page = Page(here.get(graph).text)
     assert {"fetch", "clean"} <= boxes(page)
@@ -77,10 +77,10 @@ def test_the_graph_of_a_run_is_of_the_version_that_it_ran_by(ground: InMemoryMan
     assert {"read", "clean", "publish"} <= boxes(today)
 
 
-def test_the_graph_of_a_run_whose_version_is_gone_shows_its_tasks_and_says_so(ground: InMemoryManager) -> None:
-    [run] = [one for one in ground.runs("etl") if one.run_id == "backfill__2024-01-01T00:00:00Z"]
-    put(ground, run.evolve(dag_version=99))
-    page = Page(browser(ground).get("/dags/etl/graph?run=backfill__2024-01-01T00:00:00Z").text)
+def test_the_graph_of_a_run_whose_version_is_gone_shows_its_tasks_and_says_so(manager: InMemoryManager) -> None:
+    [run] = [one for one in manager.runs("etl") if one.run_id == "backfill__2024-01-01T00:00:00Z"]
+    put(manager, run.evolve(dag_version=99))
+    page = Page(browser(manager).get("/dags/etl/graph?run=backfill__2024-01-01T00:00:00Z").text)
     assert {"fetch", "clean"} <= boxes(page)
     assert "definition not available" in page.root.whole_text
     assert wrongs(page) == []

@@ -25,14 +25,14 @@ def page_of(browser: TestClient, address: str, status: int = 200) -> Page:
 
 
 @pytest.fixture
-def noted(ground: InMemoryManager) -> str:
+def noted(manager: InMemoryManager) -> str:
     """The id of a backfill that has a note, as has a run of it."""
-    (run,) = [row for row in ground.runs("shop") if row.run_id == RUN_ID]
+    (run,) = [row for row in manager.runs("shop") if row.run_id == RUN_ID]
     assert run.backfill_id is not None
-    (backfill,) = [row for row in ground.store.read(Backfill) if row.backfill_id == run.backfill_id]
+    (backfill,) = [row for row in manager.store.read(Backfill) if row.backfill_id == run.backfill_id]
     for row in (run, backfill):
-        ground.state.put(row.evolve(note=TEXT, note_by="ann", note_at=ground.clock.now()))
-    ground.commit()
+        manager.state.put(row.evolve(note=TEXT, note_by="ann", note_at=manager.clock.now()))
+    manager.commit()
     return run.backfill_id
 
 
@@ -63,18 +63,18 @@ def test_lists_and_the_grid_mark_what_has_a_note(noted: str, browser: TestClient
 
 
 def test_the_form_sends_the_text_and_what_its_user_has_seen(
-    noted: str, ground: InMemoryManager, browser: TestClient
+    noted: str, manager: InMemoryManager, browser: TestClient
 ) -> None:
     for address, kind in ((RUN, "run.note"), (f"/backfills/{noted}", "backfill.note")):
         (form,) = [one for one in page_of(browser, address).forms if str(one.attributes["action"]).endswith("/note")]
         (was,) = [one for one in form.find("input") if one.attributes.get("name") == "was"]
         assert was.attributes["value"] == TEXT
-        ground.clock.advance(seconds=1)
+        manager.clock.advance(seconds=1)
         answer = browser.post(
             str(form.attributes["action"]), data={"text": "Fixed.\r\nThanks", "was": TEXT.replace("\n", "\r\n")}
         )
         assert answer.status_code == 303 and answer.headers["location"].startswith(address)
-        (row,) = ground.store.read(Request, order_by=("-requested_at",), limit=1)
+        (row,) = manager.store.read(Request, order_by=("-requested_at",), limit=1)
         payload = json.loads(row.payload_json)
         assert (row.kind, payload["text"], payload["was"]) == (kind, "Fixed.\nThanks", TEXT)
 

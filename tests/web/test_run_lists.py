@@ -93,31 +93,31 @@ def test_runs_are_filtered_by_who_triggered_them(
 
 
 def test_a_person_s_runs_come_page_by_page_from_backfills_and_requests() -> None:
-    ground = InMemoryManager(dag_spec("a", "only"), dag_spec("b", "only", schedule=None))
-    ground.backfill("a", days("2024-01-01", 5))
-    ground.ask("dag.trigger", dag_id="b", logical_date=None, conf={})
-    ground.drain()
-    ground.backfill("a", days("2024-02-01", 5))
-    ground.drain()
-    (name,) = {row.created_by for row in ground.store.read(Backfill)}
+    manager = InMemoryManager(dag_spec("a", "only"), dag_spec("b", "only", schedule=None))
+    manager.backfill("a", days("2024-01-01", 5))
+    manager.ask("dag.trigger", dag_id="b", logical_date=None, conf={})
+    manager.drain()
+    manager.backfill("a", days("2024-02-01", 5))
+    manager.drain()
+    (name,) = {row.created_by for row in manager.store.read(Backfill)}
     order = Order("run_seq", "run_seq", descending=True)
     after, found = None, []
     while True:
-        page = list_runs(ground.store, created_by=name, order=order, limit=3, after=after)
+        page = list_runs(manager.store, created_by=name, order=order, limit=3, after=after)
         found += [one["run_id"] for one in page.items]
         if (after := page.after) is None:
             break
-    assert found == [row.run_id for row in ground.store.read(DagRun, order_by=("-run_seq",))]
+    assert found == [row.run_id for row in manager.store.read(DagRun, order_by=("-run_seq",))]
 
 
 def test_parts_are_put_in_order_with_rows_without_a_value_last() -> None:
-    ground = InMemoryManager(dag_spec("a", "only"), dag_spec("b", "only"), script=lambda _: None)
-    ground.backfill("a", days("2024-01-01", 3))
-    ground.backfill("b", days("2024-01-01", 3))
-    ground.tick()
+    manager = InMemoryManager(dag_spec("a", "only"), dag_spec("b", "only"), script=lambda _: None)
+    manager.backfill("a", days("2024-01-01", 3))
+    manager.backfill("b", days("2024-01-01", 3))
+    manager.tick()
     for order in (Order("started_at", "run_seq"), Order("started_at", "run_seq", descending=True)):
-        one = Slice(order).read(ground.store, DagRun, [])[0]
-        two = Slice(order).read_any(ground.store, DagRun, [matching(dag_id="a"), matching(dag_id="b")])[0]
+        one = Slice(order).read(manager.store, DagRun, [])[0]
+        two = Slice(order).read_any(manager.store, DagRun, [matching(dag_id="a"), matching(dag_id="b")])[0]
         assert one == two and len(one) > 3
 
 
@@ -136,14 +136,14 @@ def test_invalid_filters_are_named(busy: TestClient, address: str, status: int, 
 
 
 def test_days_are_those_of_the_zone_that_the_user_has_chosen() -> None:
-    ground = InMemoryManager(dag_spec("a", "only"))
-    ground.backfill("a", days("2024-01-01", 1))
-    ground.drain()
-    (run,) = ground.store.read(DagRun)
+    manager = InMemoryManager(dag_spec("a", "only"))
+    manager.backfill("a", days("2024-01-01", 1))
+    manager.drain()
+    (run,) = manager.store.read(DagRun)
     late = run.created_at.replace(hour=23, minute=30)
-    ground.state.put(run.evolve(created_at=late))
-    ground.tick()
-    browser = browser_of(ground.store, ground.clock)
+    manager.state.put(run.evolve(created_at=late))
+    manager.tick()
+    browser = browser_of(manager.store, manager.clock)
     next_day = (late + timedelta(days=1)).date().isoformat()
     assert "No matching runs" in browser.get(f"/runs?from={next_day}").text
     browser.cookies.set("bfm-zone", "mine:Asia/Tokyo")

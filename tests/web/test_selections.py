@@ -28,13 +28,13 @@ def some_fail(launch: TaskLaunch) -> Outcome:
 
 @pytest.fixture
 def scene() -> tuple[InMemoryManager, TestClient, str]:
-    ground = InMemoryManager(
+    manager = InMemoryManager(
         dag_spec("flights", "clean", schedule="@daily"), dag_spec("hourly", "a", schedule="@hourly"),
         dag_spec("regions", "load", schedule=None), script=some_fail,
     )  # fmt: skip
-    backfill = ground.backfill("flights", days("2013-01-01", 20))
-    ground.drain()
-    return ground, browser_of(ground.store, ground.clock), backfill
+    backfill = manager.backfill("flights", days("2013-01-01", 20))
+    manager.drain()
+    return manager, browser_of(manager.store, manager.clock), backfill
 
 
 def posts(browser: TestClient, address: str, **fields: str) -> Any:
@@ -56,8 +56,8 @@ def hidden_fields(answer: Any) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in found if name != "csrf_token"}
 
 
-def payload(ground: InMemoryManager, kind: str) -> dict[str, Any]:
-    (row,) = ground.store.read(Request, [Condition("kind", "=", kind)])
+def payload(manager: InMemoryManager, kind: str) -> dict[str, Any]:
+    (row,) = manager.store.read(Request, [Condition("kind", "=", kind)])
     return dict(json.loads(row.payload_json))
 
 
@@ -68,7 +68,7 @@ def value_of(answer: Any, name: str) -> str:
 
 
 def test_a_retry_of_selected_items_is_shown_and_then_submitted(scene: tuple[InMemoryManager, TestClient, str]) -> None:
-    ground, browser, backfill = scene
+    manager, browser, backfill = scene
     shown = posts(browser, f"/backfills/{backfill}/selected", do="retry", selected="1-4")
     assert "Retry 2 failed items" in text_of(shown)
     assert "4 items selected" in text_of(shown)
@@ -76,7 +76,7 @@ def test_a_retry_of_selected_items_is_shown_and_then_submitted(scene: tuple[InMe
     assert fields["items"] == "1-4"
     answer = posts(browser, f"/backfills/{backfill}/retry", **fields)
     assert answer.status_code == 303
-    assert payload(ground, "backfill.retry") == {
+    assert payload(manager, "backfill.retry") == {
         "backfill_id": backfill, "latest_version": False, "downstream": False, "items": ["1-4"],
     }  # fmt: skip
 
@@ -84,19 +84,19 @@ def test_a_retry_of_selected_items_is_shown_and_then_submitted(scene: tuple[InMe
 def test_a_retry_says_when_nothing_of_it_failed_or_the_backfill_still_runs(
     scene: tuple[InMemoryManager, TestClient, str],
 ) -> None:
-    ground, browser, backfill = scene
+    manager, browser, backfill = scene
     shown = posts(browser, f"/backfills/{backfill}/selected", do="retry", selected="1-2")
     assert "None of the selected items has failed" in text_of(shown)
     assert f'action="/backfills/{backfill}/retry"' not in shown.text
-    ground.script = lambda _: None
-    running = ground.backfill("regions", keys=["north"])
-    ground.drain()
+    manager.script = lambda _: None
+    running = manager.backfill("regions", keys=["north"])
+    manager.drain()
     shown = posts(browser, f"/backfills/{running}/selected", do="retry", selected="1")
     assert "can be retried when it has ended" in text_of(shown)
 
 
 def test_a_clear_of_selected_items_is_previewed_and_submitted(scene: tuple[InMemoryManager, TestClient, str]) -> None:
-    ground, browser, backfill = scene
+    manager, browser, backfill = scene
     shown = posts(browser, f"/backfills/{backfill}/selected", do="clear", selected="3,5-6")
     assert "3 tasks of 3 runs" in text_of(shown)
     assert f"3 items of backfill {backfill}: 3, 5 to 6" in text_of(shown)
@@ -106,7 +106,7 @@ def test_a_clear_of_selected_items_is_previewed_and_submitted(scene: tuple[InMem
     answer = posts(browser, "/dags/flights/clear", **fields)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith(f"/backfills/{backfill}?request_id=")
-    ask = payload(ground, "tasks.clear")["ask"]
+    ask = payload(manager, "tasks.clear")["ask"]
     assert (ask["backfill_id"], ask["items"], ask["downstream"]) == (backfill, ["3", "5-6"], True)
 
 
@@ -114,13 +114,13 @@ def test_a_clear_of_selected_items_is_previewed_and_submitted(scene: tuple[InMem
 def test_a_mark_of_selected_items_is_shown_and_submitted(
     scene: tuple[InMemoryManager, TestClient, str], do: str, state: str, marked: int
 ) -> None:
-    ground, browser, backfill = scene
+    manager, browser, backfill = scene
     shown = posts(browser, f"/backfills/{backfill}/selected", do=do, selected="1-4")
     assert f"Mark {marked} runs {state}" in text_of(shown)
     assert "2 selected runs are" in text_of(shown)
     answer = posts(browser, "/dags/flights/mark", **hidden_fields(shown))
     assert answer.status_code == 303
-    sent = payload(ground, "runs.mark")
+    sent = payload(manager, "runs.mark")
     assert (sent["state"], sent["backfill_id"], sent["items"]) == (state, backfill, ["1-4"])
 
 
@@ -136,9 +136,9 @@ def test_selected_items_become_a_range_or_dates(scene: tuple[InMemoryManager, Te
 
 
 def test_selected_partitions_become_partitions(scene: tuple[InMemoryManager, TestClient, str]) -> None:
-    ground, browser, _ = scene
-    backfill = ground.backfill("regions", keys=["north", "south/west", "50% off"])
-    ground.drain()
+    manager, browser, _ = scene
+    backfill = manager.backfill("regions", keys=["north", "south/west", "50% off"])
+    manager.drain()
     shown = posts(browser, f"/backfills/{backfill}/selected", do="create", selected="2-3")
     assert re.search(r'name="kind" value="partitions" checked', shown.text)
     assert "south/west\n50% off" in shown.text
@@ -158,21 +158,21 @@ def test_selected_days_become_dates_of_the_schedule(scene: tuple[InMemoryManager
 
 
 def test_selected_days_and_runs_are_cleared_by_dates_and_ids(scene: tuple[InMemoryManager, TestClient, str]) -> None:
-    ground, browser, _ = scene
+    manager, browser, _ = scene
     first = 734_869
     shown = posts(browser, "/dags/flights/selected", do="retry", of="days", selected=f"{first}-{first + 3},{first + 8}")
     assert "3 tasks of 3 runs" in text_of(shown)  # those that failed
     fields = hidden_fields(shown)
     assert (fields["dates"], fields["only"]) == ("2013-01-01/2013-01-04,2013-01-09", "failed")
     posts(browser, "/dags/flights/clear", **fields)
-    assert payload(ground, "tasks.clear")["ask"]["dates"] == ["2013-01-01/2013-01-04", "2013-01-09"]
+    assert payload(manager, "tasks.clear")["ask"]["dates"] == ["2013-01-01/2013-01-04", "2013-01-09"]
 
-    runs = ground.store.read(DagRun, matching(dag_id="flights"), order_by=["logical_date"])[:2]
+    runs = manager.store.read(DagRun, matching(dag_id="flights"), order_by=["logical_date"])[:2]
     numbers = ",".join(str(run.run_seq) for run in runs)
     shown = posts(browser, "/dags/flights/selected", do="mark_failed", of="runs", selected=numbers)
     assert "Mark 2 runs failed" in text_of(shown)
     posts(browser, "/dags/flights/mark", **hidden_fields(shown))
-    assert payload(ground, "runs.mark")["run_ids"] == [run.run_id for run in runs]
+    assert payload(manager, "runs.mark")["run_ids"] == [run.run_id for run in runs]
 
 
 def test_all_that_match_the_filter_are_ranges(scene: tuple[InMemoryManager, TestClient, str]) -> None:
@@ -221,9 +221,9 @@ def test_a_reload_of_what_was_posted_leads_back(scene: tuple[InMemoryManager, Te
         assert browser.get(address).headers["location"] == back
 
 
-def test_a_viewer_may_select_nothing(ground: InMemoryManager, logged_in: Callable[[str], TestClient]) -> None:
-    backfill = ground.store.read(Backfill)[0].backfill_id
-    assert ground.store.read(BackfillItem, matching(backfill_id=backfill))
+def test_a_viewer_may_select_nothing(manager: InMemoryManager, logged_in: Callable[[str], TestClient]) -> None:
+    backfill = manager.store.read(Backfill)[0].backfill_id
+    assert manager.store.read(BackfillItem, matching(backfill_id=backfill))
     ben, ada = logged_in("ben"), logged_in("ada")
     for address in (f"/backfills/{backfill}", "/dags/shop", "/dags/shop/calendar"):
         assert "selection.js" not in ben.get(address).text

@@ -84,10 +84,10 @@ def test_the_sql_of_a_run_has_its_values_and_no_secrets() -> None:
     spec = dag_spec(
         "d", "load", "after", each={"load": {"kind": "sql", "sql": sql}}, params={"api_token": "hidden-two"}
     )
-    ground = InMemoryManager(spec, clock=FakeClock())
-    ground.backfill("d", days("2013-01-05", 1))
-    ground.drain()
-    browser = browser_of(ground.store, ground.clock)
+    manager = InMemoryManager(spec, clock=FakeClock())
+    manager.backfill("d", days("2013-01-05", 1))
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
     text = browser.get("/dags/d/runs/latest/tasks/load", follow_redirects=True).text
     page = Page(text)
     (card,) = (one for one in page.root.all() if one.attributes.get("id") == "task-sql")

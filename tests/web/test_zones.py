@@ -20,9 +20,9 @@ PAGES = (
 ZONES = {"": "CET", "utc": "UTC", "mine:Asia/Tokyo": "JST"}
 
 
-def texts_of_times(browser: TestClient, ground: InMemoryManager, page: str) -> list[str]:
+def texts_of_times(browser: TestClient, manager: InMemoryManager, page: str) -> list[str]:
     """What the page shows of instants, without how long ago they were."""
-    newest = {row.dag_id: row.backfill_id for row in ground.store.read(Backfill, order_by=["created_at"])}
+    newest = {row.dag_id: row.backfill_id for row in manager.store.read(Backfill, order_by=["created_at"])}
     answer = browser.get(page.format(shop=f"/backfills/{newest['shop']}"))
     assert answer.status_code == 200
     return re.findall(r"<time(?![^>]*class=)[^>]*>([^<]*)</time>", answer.text)

@@ -26,7 +26,7 @@ def open_state(root: Path | str, clock: FakeClock) -> FaultyDeltaStore:
     return FaultyDeltaStore(root, Faults(0, clock, 0.0), clock)
 
 
-def told_state(root: Path | str) -> InMemoryManager:
+def recorded_state(root: Path | str) -> InMemoryManager:
     """One backfill has ended, one waits paused after its first item; requests are answered. The lease is given back."""
     clock = FakeClock(NOON)
     manager = InMemoryManager(SPEC, script=script, clock=clock, store=open_state(root, clock))  # type: ignore[arg-type]
