@@ -38,8 +38,6 @@ FOR_FEW_ROWS = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 SPARK_OPTIONS = " ".join(f"-D{name}={value}" for name, value in FOR_FEW_ROWS.items())
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {SPARK_OPTIONS}")
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
 
 # The time of an example depends on the machine, so there is no deadline. In CI the examples are the same every time.
 hypothesis.settings.register_profile(
@@ -63,6 +61,13 @@ WITH_PROCESSES = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
     parser.addoption("--bench", action="store_true", help="also run the benchmarks and print their figures")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Benches measure Spark and its JVM as users have them."""
+    if not config.getoption("--bench"):
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {SPARK_OPTIONS}")
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -100,7 +105,7 @@ def must_end() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """`local[2]` with Delta and the pools `scheduled` and `backfill`; the one JVM of the test run."""
     from backfill_manager.execution.session import build_session
     from backfill_manager.model.records import Pool
@@ -119,7 +124,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            **FOR_FEW_ROWS,
+            **({} if pytestconfig.getoption("--bench") else FOR_FEW_ROWS),
             "spark.driver.memory": "3g",  # the status store of thousands of jobs; with 1 GB the JVM would only collect garbage
             # A young generation that is collected seldom, and a heap that grows without full collections.
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={root} -Xms2g -Xmn768m -XX:MetaspaceSize=512m",
