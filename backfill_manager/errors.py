@@ -123,6 +123,10 @@ class StateError(InvalidInput):
     """The state can't be used as it is: not made yet, not writable, of a newer version, of another engine, corrupt."""
 
 
+class StateUnavailable(StateError):
+    """Storage did not let a table of the state be read or written: it is away, refuses access, or a file is damaged."""
+
+
 class StateNotInitialised(StateError):
     def __init__(self, root: str) -> None:
         super().__init__(
@@ -213,6 +217,10 @@ class IllegalTransition(BackfillManagerError):
 
 class LostLease(BackfillManagerError):
     """Another manager leads now: the table's own protocol refused this one's commit. Stop at once."""
+
+
+class StateLost(BackfillManagerError):
+    """The state that a manager led can't be read or written any more: its storage is away, or it was damaged."""
 
 
 class SparkGone(BackfillManagerError):

@@ -77,7 +77,14 @@ def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: t
     esac"""
     program(copy / ".venv" / "bin", "python", parts)
     done = run(copy / "tests" / "run")
-    assert (done.returncode, done.stdout) == (int(any(codes)), "with Spark\nprocesses\nothers\n")
+    shown = {"spark": "with Spark\n", "processes": "processes\n", "others": "others\n"}
+    broken_off = {name: code for name, code in zip(shown, codes, strict=True) if code}
+    last_lines = (
+        f"BROKEN OFF: part {name} ended with exit code {broken_off[name]}; its last lines:\n{shown[name]}"
+        for name in ("processes", "others", "spark")
+        if name in broken_off
+    )
+    assert (done.returncode, done.stdout) == (int(any(codes)), "".join([*shown.values(), *last_lines]))
     chosen = run(copy / "tests" / "run", "-k", "one story")
     assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
 

@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from backfill_manager import __version__
 from backfill_manager.clock import Clock
-from backfill_manager.errors import BackfillManagerError, LostLease, StateCopied, StateError
+from backfill_manager.errors import (
+    BackfillManagerError,
+    LostLease,
+    StateCopied,
+    StateError,
+    StateLost,
+    StateUnavailable,
+)
 from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.resources import why_no_commit
@@ -34,6 +41,7 @@ log = get_logger("leader_election")
 
 STANDBY_REPORT_INTERVAL_S: Final = 300.0  # queries.managers lists a standby for a while longer
 POLL_INTERVAL_S: Final = 1.0
+MAX_AWAY_S: Final = 600.0  # storage, from a manager that stands by
 
 
 class LeaderElector:
@@ -83,17 +91,28 @@ class LeaderElector:
         self._compared_root = row.state_root
 
     def wait(self, stop: threading.Event) -> Leader | None:
-        """Stand by until the lease is ours; None when `stop` was set before."""
-        is_logged, last_reason = False, None
+        """Stand by until the lease is ours; None when `stop` was set before. Storage that is away is waited for; after
+        `MAX_AWAY_S` that is `StateLost`, and `StateUnavailable` if it was never there."""
+        is_logged, last_reason, reached_at = False, None, None
         while not stop.is_set():
-            if reason := why_no_commit(self._store.root):
+            reason = why_no_commit(self._store.root)
+            try:
+                if reason is None:
+                    if (leader := self.run_once()) is not None:
+                        return leader
+                    reached_at = self._clock.monotonic()
+            except StateUnavailable as error:
+                if reached_at is None:
+                    raise
+                if self._clock.monotonic() - reached_at >= MAX_AWAY_S:
+                    raise StateLost(str(error)) from error
+                reason = str(error)
+            if reason is not None:
                 if reason != last_reason:
                     log.warning(f"waiting: {reason}")
                 last_reason = reason
                 stop.wait(POLL_INTERVAL_S)
                 continue
-            if (leader := self.run_once()) is not None:
-                return leader
             if not is_logged and (row := self.leader):
                 is_logged = True
                 log.info(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.descriptors import raise_limit
-from backfill_manager.errors import LostLease
+from backfill_manager.errors import LostLease, StateError, StateLost
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
@@ -39,7 +39,7 @@ from backfill_manager.manager.planner import Planner, PlanResult
 from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
 from backfill_manager.manager.preview_work import PreviewWork
 from backfill_manager.manager.recovery import restore_state
-from backfill_manager.manager.shutdown import Shutdown
+from backfill_manager.manager.shutdown import RESTART_HINT, Shutdown
 from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
@@ -76,8 +76,8 @@ def run_manager(
     stop: threading.Event | None = None, spark: SparkSession | None = None, clock: Clock | None = None,
     beside: Callable[[Store], AbstractContextManager[None]] | None = None,
 ) -> int:  # fmt: skip
-    """Lead the state at `state` until stopped (or until nothing is left to do). Returns the exit code; raises `SparkGone` or
-    `ServiceFailed` when it could not go on, with the lease given back.
+    """Lead the state at `state` until stopped (or until nothing is left to do). Returns the exit code; raises `SparkGone`,
+    `StateLost` or `ServiceFailed` when it could not go on, with the lease given back.
 
     `ready` is set when requests are being answered and every bundle has been parsed. `spark` is a session to use and leave
     running; without one, a session is built and stopped again. `beside(store)` is entered for as long as the state is open
@@ -129,7 +129,7 @@ class Term:
         try:
             # Before the state is read and Spark started, which may take longer than a lease.
             with self.heartbeat.holding(self.shutdown.service_failed):
-                Manager(self).run(ready, until_idle=until_idle)
+                self._run(Manager(self), ready, until_idle)
         except LostLease as error:
             log.error("stopping: the lease is lost", reason=str(error))
             return 1
@@ -140,6 +140,16 @@ class Term:
             raise problem from error
         log.info("stopped", term=self.leader.term)
         return 0
+
+    def _run(self, manager: Manager, ready: threading.Event, until_idle: bool) -> None:
+        """A state that could be read is no wrong input, whatever becomes of it: a supervisor does not start a manager again that
+        ended by one."""
+        try:
+            manager.run(ready, until_idle=until_idle)
+        except StateError as error:
+            if not self.heartbeat.is_leader():
+                raise LostLease(f"The lease ran out, and then the state could not be used: {error}") from error
+            raise StateLost(f"{str(error).rstrip('.')}. {RESTART_HINT}", hint=error.hint, **error.params) from error
 
 
 class Manager:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from arro3.core import ChunkedArray
 
-from backfill_manager.errors import InvalidInput, StateError, StateNotInitialised, nearest, shorten
+from backfill_manager.errors import InvalidInput, StateError, StateNotInitialised, StateUnavailable, nearest, shorten
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import (
     NEW_TABLES,
@@ -149,9 +149,9 @@ class DeltaTables(ABC):
             )
         return int(version) < SCHEMA_VERSION
 
-    def unusable(self, table: str, doing: str, error: Exception) -> StateError:
+    def unusable(self, table: str, doing: str, error: Exception) -> StateUnavailable:
         what = f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}"
-        return StateError(what, hint="check_state" if doing in ("read", "opened") else None)
+        return StateUnavailable(what, hint="check_state" if doing in ("read", "opened") else None)
 
     def was_led(self) -> bool:
         """True when a manager has led this state, as far as can be known without its table `manager`."""

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from backfill_manager.errors import LostLease, StateError
-from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.errors import LostLease, StateError, StateLost, StateUnavailable
+from backfill_manager.manager.leader_election import MAX_AWAY_S, Heartbeat, LeaderElector
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import manager_id
@@ -140,3 +140,50 @@ def test_storage_that_is_away_for_a_moment_costs_no_lease_but_for_long_it_does(s
     clock.advance(seconds=11)
     heart.run_once()
     assert not heart.is_leader() and result == [True]
+
+
+class AwayFor:
+    """Sets `stop` after so many waits, and lets time pass in each. `store` can't be reached from the second look on, so many
+    times."""
+
+    def __init__(self, store: MemoryStore, clock: FakeClock, looks: int) -> None:
+        self._clock, self._lease, self.looks, self.left = clock, store.lease, 0, looks
+        store.lease = self._look  # type: ignore[method-assign]
+
+    def _look(self) -> Manager | None:
+        self.looks += 1
+        if self.looks > 1 and self.left:
+            self.left -= 1
+            raise StateUnavailable("Table manager can't be read: connection refused")
+        return self._lease()
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> None:
+        self._clock.advance(seconds=seconds)
+
+
+def test_a_standby_waits_for_storage_that_is_away(store: MemoryStore, capfd: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    led_elsewhere(store, clock)
+    away = AwayFor(store, clock, looks=20)
+    leader = candidate(store, clock).wait(away)  # type: ignore[arg-type]
+    assert leader is not None and leader.term == 2 and away.left == 0
+    assert capfd.readouterr().err.count("waiting: Table manager can't be read: connection refused") == 1
+
+
+def test_a_standby_ends_when_storage_stays_away_and_its_supervisor_starts_it_again(store: MemoryStore) -> None:
+    clock = FakeClock()
+    led_elsewhere(store, clock)
+    with pytest.raises(StateLost, match="connection refused") as ended:
+        candidate(store, clock).wait(AwayFor(store, clock, looks=10_000))  # type: ignore[arg-type]
+    assert ended.value.exit_code == 1 and clock.monotonic() == pytest.approx(MAX_AWAY_S, abs=3)
+
+
+def test_a_state_that_can_not_be_read_at_the_start_is_refused(store: MemoryStore) -> None:
+    clock = FakeClock()
+    away = AwayFor(store, clock, looks=10_000)
+    away.looks = 1
+    with pytest.raises(StateUnavailable):
+        candidate(store, clock).wait(away)  # type: ignore[arg-type]
