@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from backfill_manager.cli.airflow_aliases import AirflowOption
-from backfill_manager.cli.options import options_of, parameter, typed_values
+from backfill_manager.cli.options import options_of, parameter, removals_of, typed_values, without_removed
 
 Function = Callable[..., int | None]  # what it returns is the exit code; None is 0
 
@@ -53,21 +53,23 @@ GLOBAL_OPTIONS: Final = (
 @dataclass(frozen=True)
 class Command:
     """`schema`: a class of `schemas.commands` whose fields (`without` some) become options; the function gets those that
-    were typed as `values`. `aliases` of options are understood, and not listed in the help."""
+    were typed as `values`. `is_update`: an option that may have no value can be removed, `--no-window`, and is None in `values`
+    then; the help shows no defaults. `aliases` of options are understood, and not listed in the help."""
 
     name: str
     function: Function
     schema: str | None = None
     without: Sequence[str] = ()
-    show_defaults: bool = True
+    is_update: bool = False
     aliases: Sequence[AirflowOption] = ()
     hidden: bool = False
 
     def add_to(self, app: typer.Typer) -> None:
         signature = inspect.signature(self.function, eval_str=True)
-        of_schema = options_of(self.schema, self.without, self.show_defaults) if self.schema else []
+        of_schema = options_of(self.schema, self.without, not self.is_update) if self.schema else []
+        removals = removals_of(self.schema) if self.schema and self.is_update else {}
         own = [option for name, option in signature.parameters.items() if name not in ("context", "values")]
-        own = [*of_schema, *own]
+        own = [*of_schema, *removals.values(), *own]
         taken = set().union(*map(_spellings, own))
         parameters = [
             parameter("ctx", typer.Context),
@@ -86,7 +88,8 @@ class Command:
                         values[alias.parameter] = alias.value or value
             if self.schema:
                 typed = {option.name: values.pop(option.name) for option in of_schema}
-                values["values"] = typed_values(self.schema, typed)
+                removed = [field for field, option in removals.items() if values.pop(option.name)]
+                values["values"] = without_removed(self.schema, typed_values(self.schema, typed), removed)
             return self.function(context, **values)
 
         run.__doc__ = self.function.__doc__

@@ -64,6 +64,34 @@ def options_of(model: str, without: Sequence[str] = (), show_defaults: bool = Tr
     return [_parameter(field, show_defaults) for name, field in _fields(model).items() if name not in without]
 
 
+def removals_of(model: str) -> dict[str, inspect.Parameter]:
+    """Field -> the flag `--no-window`, for each field of an update that may have no value."""
+    from backfill_manager.schemas.commands import NEVER_NULL
+
+    return {
+        field.name: parameter(
+            f"no_{field.name}", bool, flag(_no(field), f"Remove {field.spellings[0]}: {field.option.none}.")
+        )
+        for field in _fields(model).values()
+        if field.may_be_none and field.name not in NEVER_NULL
+    }
+
+
+def without_removed(model: str, values: Mapping[str, Any], removed: Sequence[str]) -> dict[str, Any]:
+    """`values`, and None for each field of `removed`; `InvalidInput` for one that was given too."""
+    from backfill_manager.errors import InvalidInput
+
+    for name in removed:
+        if name in values:
+            field = _fields(model)[name]
+            raise InvalidInput(f"{field.spellings[0]} and {_no(field)} contradict each other; use one of them.")
+    return {**values, **dict.fromkeys(removed)}
+
+
+def _no(field: DeclaredField) -> str:
+    return f"--no-{field.spellings[0].removeprefix('--')}"
+
+
 def typed_values(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were typed, by field; JSON and NAME=VALUE are parsed."""
     from backfill_manager.requests.json_input import parse_object, parse_overrides

@@ -1,6 +1,6 @@
 """Plans backfills in a thread of its own: planning is a Spark job, and no decision may wait for a Spark slot.
 
-Its jobs run in the pool `control`, which comes before every other. While nothing is asked after the start it plans a few times
+Its jobs run in the pool `control`, which comes before every other. While nothing is asked after the start it plans some times
 for nobody, so that the first backfill does not pay for Spark's first time; a request waits for one of these plans at most. A plan
 that fails because Spark is gone is not answered: the request waits for the next manager. One that fails because the state can't
 be read is tried again before that is the answer.
@@ -49,7 +49,10 @@ log = get_logger("planner")
 TAG = "bfm/planning"
 ATTEMPTS: Final = 3  # to make a plan, while the state can't be read
 RETRY_INTERVAL_S: Final = 2.0
-WARM_UPS: Final = 8  # the JVM compiles what it has met often: the fourth plan takes less than half of the second
+# The JVM compiles what it has met often: the fourth plan takes less than half of the second, the twelfth half of that again.
+WARM_UPS: Final = 24
+WARM_UPS_AT_ONCE: Final = 8
+WARM_UP_PAUSE_S: Final = 1.0  # before each of the others
 
 
 @dataclass(frozen=True)
@@ -174,4 +177,4 @@ class Planner(Service):
         except Exception as error:  # noqa: BLE001 - logged; the first plan is slower then
             self._refusal(error, "warm-up")
             self._warm_ups = WARM_UPS
-        return 0
+        return 0 if self._warm_ups < WARM_UPS_AT_ONCE else WARM_UP_PAUSE_S

@@ -283,6 +283,10 @@ class BackfillSettings(UpdatableOptions, LargeUpdatableOptions, Command):
 
 
 UPDATABLE_FIELDS: Final = tuple(BackfillSettings.model_fields)
+NEVER_NULL: Final = {
+    "max_active_runs": "a whole number",
+    "batch": "a whole number, or `auto`",
+}  # decided when it was created
 CHECKED_TOGETHER: Final = ("tasks", "with_upstream", "with_downstream", "overrides")  # settings, with those that change
 
 
@@ -539,10 +543,9 @@ def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
         if name not in UPDATABLE_FIELDS:
             near = nearest(name, UPDATABLE_FIELDS) or "."
             raise errors.NOT_UPDATABLE(name=name, nearest=near, fields=", ".join(UPDATABLE_FIELDS))
-    if changes.get("max_active_runs", 1) is None:
-        raise errors.INVALID_VALUE(field="max_active_runs", problem="must be a whole number, not null")
-    if changes.get("batch", 1) is None:
-        raise errors.INVALID_VALUE(field="batch", problem="must be a whole number, or `auto`, not null")
+    for name, kind in NEVER_NULL.items():
+        if changes.get(name, 1) is None:
+            raise errors.INVALID_VALUE(field=name, problem=f"must be {kind}, not null")
     settings = BackfillSettings.parse(changes)
     check_sizes(conf=settings.conf, overrides=settings.overrides)
     return settings

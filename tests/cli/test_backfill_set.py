@@ -128,11 +128,13 @@ def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> N
 def test_what_was_set_can_be_taken_away(bfm: Bfm, filled: FilledState) -> None:
     filled.backfill("b2", {"pending": 1}, window="20:00-06:00", tasks="^cl", with_upstream=False, stop_on_failure=2)
 
-    result = bfm("backfill", "set", "b2", "--no-window", "--no-tasks", "--no-stop-on-failure")
+    removed = ("window", "tasks", "stop-on-failure", "batch-target", "notify")
+    result = bfm("backfill", "set", "b2", *(f"--no-{name}" for name in removed))
 
     assert result.code == 0, result.err
     assert submitted(filled)[1]["changes"] == {
-        "window": None, "tasks": None, "stop_on_failure": None, "with_upstream": True, "with_downstream": False,
+        "window": None, "tasks": None, "stop_on_failure": None, "batch_target": None, "notify": None,
+        "with_upstream": True, "with_downstream": False,
     }  # fmt: skip
 
 

@@ -281,15 +281,8 @@ def note(context: CliContext, id: o.Backfill, text: o.NoteText) -> None:
     _submit(context, kinds.BACKFILL_NOTE, "Write the note on" if text.strip() else "Remove the note on", id, text=text)
 
 
-@group.command("set", schema="BackfillSettings", show_defaults=False)
-def set_(
-    context: CliContext,
-    values: Document,
-    id: o.Backfill,
-    no_window: bool = o.flag("--no-window", "Take its time window away: it works at any hour."),
-    no_tasks: bool = o.flag("--no-tasks", "Take --tasks away: it runs all tasks."),
-    no_stop_on_failure: bool = o.flag("--no-stop-on-failure", "Never pause after failed items."),
-) -> None:
+@group.command("set", schema="BackfillSettings", is_update=True)
+def set_(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Change a running backfill; options that are not named stay. Running tasks are not touched.
 
     Examples:
@@ -300,13 +293,7 @@ def set_(
 
     [cyan]bfm backfill set latest --set retries=3 --set clean.timeout=600[/]
     """
-    taken_away = {"window": no_window, "tasks": no_tasks, "stop_on_failure": no_stop_on_failure}
-    for name in (name for name, is_given in taken_away.items() if is_given):
-        if name in values:
-            option = name.replace("_", "-")
-            raise InvalidInput(f"--{option} and --no-{option} contradict each other; use one of them.")
-        values[name] = None
-    if no_tasks:  # these go with --tasks
+    if values.get("tasks", "given") is None:  # these go with --tasks
         values = {"with_upstream": True, "with_downstream": False, **values}
     if not values:
         raise InvalidInput(
