@@ -27,7 +27,7 @@ from rich.text import Text
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.commands.backfill_watch import Draw, Print, follow, live_view, summary_line
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import COLOURS
+from backfill_manager.cli.render.printer import COLOURS
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.queries.eta import ObservedPace, items_ended
 

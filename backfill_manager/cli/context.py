@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from backfill_manager.cli.render.output import Format, Output
+from backfill_manager.cli.render.printer import Format, Output
 from backfill_manager.cli.render.times import Times, check_choice
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import InvalidInput

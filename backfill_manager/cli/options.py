@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from backfill_manager.cli.render.output import DEFAULT_LIMIT
+from backfill_manager.cli.render.printer import DEFAULT_LIMIT
 from backfill_manager.model import states
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from backfill_manager.execution.task_log import LogLines
 from backfill_manager.execution.task_main import TaskOrder
 from backfill_manager.execution.task_process import RunningTask, TaskProcesses
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.processes.server_process import ForkServers
+from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.service import FailureHandler, ServiceThread
 
 if TYPE_CHECKING:

@@ -53,9 +53,9 @@ from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
 from backfill_manager.processes.channel import Channel, MessageBuffer
 from backfill_manager.processes.fork_server import HEAVY
+from backfill_manager.processes.fork_server_client import ForkedProcess, ForkServers, NoProcess
 from backfill_manager.processes.limits import went_over
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
-from backfill_manager.processes.server_process import ForkedProcess, ForkServers, NoProcess
 from backfill_manager.service import FailureHandler, ServiceThread
 
 if TYPE_CHECKING:

@@ -15,7 +15,16 @@ from datetime import datetime
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.humanise import plural
-from backfill_manager.manager import apply_outcomes, backfills, dispatcher, early_end, notifications, runs, schedule
+from backfill_manager.manager import (
+    apply_outcomes,
+    backfills,
+    dispatcher,
+    early_end,
+    notifications,
+    runs,
+    schedule,
+    task_readiness,
+)
 from backfill_manager.manager.losses import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
@@ -94,7 +103,7 @@ class Decisions:
         wait for tables, the end of the time that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
-        due += [backfills.next_window_opening(self.state), runs.next_wait_end(self.state)]
+        due += [backfills.next_window_opening(self.state), task_readiness.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
             due += [notifications.next_deadline(self.state, now)]

@@ -36,11 +36,12 @@ from backfill_manager.manager.notification_targets import Target, targets_of
 from backfill_manager.manager.notifications import new_notifications
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner, PlanResult
-from backfill_manager.manager.pollers import RequestPoller, SparkMonitor
 from backfill_manager.manager.preview_work import PreviewWork
 from backfill_manager.manager.recovery import restore_state
+from backfill_manager.manager.request_poller import RequestPoller
 from backfill_manager.manager.shutdown import RESTART_HINT, Shutdown
 from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
+from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
@@ -50,8 +51,8 @@ from backfill_manager.manager.wait_lookers import Lookers
 from backfill_manager.model.records import Backfill, DagRun, Pool, Request, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
+from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.processes.memory_cgroup import remove_leftovers
-from backfill_manager.processes.server_process import ForkServers
 from backfill_manager.queries.failures import failures_of
 from backfill_manager.queries.tables import rows_before
 from backfill_manager.service import Service

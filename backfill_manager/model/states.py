@@ -103,5 +103,5 @@ TriggerRule = Literal[
 ]  # fmt: skip
 TRIGGER_RULES: Final[tuple[str, ...]] = get_args(TriggerRule)
 
-# What a write of a task does with the rows that are in the table (execution.output_write).
+# What a write of a task does with the rows that are in the table (execution.delta_write).
 WriteMode = Literal["replace", "append", "overwrite"]

@@ -32,9 +32,9 @@ from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
 from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
 from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.coverage import covered_ranges
-from backfill_manager.planning.intervals import intervals, query
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.planning.schedule_intervals import intervals, query
 from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
@@ -229,7 +229,7 @@ def plan_backfill(
         "wanted": query("covered" if covers.num_rows else "not_covered"),
         "runs": runs if runs.num_rows else query("no_runs"),
     }
-    planned = _one_statement(spark, relations, query("numbered_items", values))
+    planned = _one_statement(spark, relations, query("choose_items", values))
     return BackfillPlan(command, dag, dag_version, _as_items(planned.toArrow()))
 
 

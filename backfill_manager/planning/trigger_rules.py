@@ -1,4 +1,5 @@
-"""Decides whether a task may start: from the states of what it waits for, by its trigger rule (Airflow's meanings).
+"""Trigger rules (Airflow's meanings): what the upstream of a task says to whether it may start. The whole rule is in
+manager/task_readiness.py.
 
 Pure: states in, a verdict out. `cancelled` counts as failed, `removed` as success: neither changes unless its task is cleared.
 """

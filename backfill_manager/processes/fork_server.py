@@ -1,4 +1,4 @@
-"""The fork server: `python -m backfill_manager.processes.fork_server FD MODULE...`, started by `server_process`.
+"""The fork server: `python -m backfill_manager.processes.fork_server FD MODULE...`, started by `fork_server_client`.
 
 It imports the modules named, and what requests name beside them, and forks a process for each request: the process calls
 `module:function` of ours with the request's job and descriptors, and that never returns. The server itself runs no code of DAGs,

@@ -1,5 +1,5 @@
 """Limits that a process of other people's code gives itself before it begins: memory, priority, and who goes first when the
-machine's memory runs out.
+machine's memory runs out. Time-outs are the manager's (execution/executor.py).
 
 The memory of a process *and of what it starts* is limited by the manager, with a cgroup of its own (`processes.memory_cgroup`).
 Where there is none, each process has the limit for itself: RLIMIT_DATA, which counts what is reserved, used or not.

@@ -1,4 +1,4 @@
-"""Dag runs. A run id is unique in_dag its DAG only: `DAG/RUN` names one whatever other DAGs have.
+"""Dag runs. A run id is unique in its DAG only: `DAG/RUN` names one whatever other DAGs have.
 
 Lists tell all of a run but its parameters, which every run of a backfill has alike and which may be large: `run_view`,
 without them, is for lists, `run_details` for one run.

@@ -1,6 +1,7 @@
 """Everything that is shown: what the API answers, what the client gives, and what docs/reference lists.
 
-The fields are those of `queries`. Frozen; a newer server may send more fields, which are kept and can be read as attributes.
+A new field is declared here and filled in `queries/`. Frozen; a newer server may send more fields, which are kept and can be read
+as attributes.
 Instants are aware UTC datetimes, in JSON ISO-8601 with `Z`; `_s` is seconds, `_ms` milliseconds.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backfill_manager.cli.render.diff import print_diff
-from backfill_manager.cli.render.output import Output
+from backfill_manager.cli.render.printer import Output
 
 
 def a_table(**changed: Any) -> dict[str, Any]:

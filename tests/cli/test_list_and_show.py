@@ -15,7 +15,7 @@ from support.bfm import Bfm
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager import file
-from backfill_manager.cli.render.output import cell
+from backfill_manager.cli.render.printer import cell
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY

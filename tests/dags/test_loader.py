@@ -478,7 +478,7 @@ def test_a_file_that_kills_its_parent_costs_one_error_and_the_fork_server_is_rep
     bundle: BundleFolder, monkeypatch: pytest.MonkeyPatch, kill: str
 ) -> None:
     monkeypatch.setattr("backfill_manager.dags.importing.loader._GRACE_S", 0.5)
-    monkeypatch.setattr("backfill_manager.processes.server_process.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("backfill_manager.processes.fork_server_client.STOP_TIMEOUT_S", 0.5)
     bundle.write_dag("a.py", "a")
     bundle.write_dag("b.py", "b", top=f"import os, signal, time\nos.kill(os.getppid(), signal.{kill})\ntime.sleep(600)")
     bundle.write_dag("c.py", "c")

@@ -15,9 +15,9 @@ import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
+from backfill_manager.execution.delta_write import Write
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS, retry_on_conflict
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, TransactionLookup

@@ -12,7 +12,7 @@ from support.executor_fixture import Audience, Stage, a_launch, an_executor, no_
 from support.task_snapshot import with_function
 
 from backfill_manager.execution.messages import Succeeded
-from backfill_manager.processes.server_process import ForkServers
+from backfill_manager.processes.fork_server_client import ForkServers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

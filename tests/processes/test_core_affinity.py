@@ -17,7 +17,7 @@ SCRIPT = """
 import json, os, sys, threading
 from pathlib import Path
 from backfill_manager.processes.core_affinity import CoreAffinity
-from backfill_manager.processes.server_process import ForkServerProcess
+from backfill_manager.processes.fork_server_client import ForkServerProcess
 
 allowed = sorted(os.sched_getaffinity(0))
 if len(allowed) < 2:

@@ -12,8 +12,8 @@ from backfill_manager.model.records import Backfill
 from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of, settings_now
 from backfill_manager.queries.backfills import find_backfill
+from backfill_manager.queries.dry_run import plan_shown
 from backfill_manager.queries.eta import items_per_minute
-from backfill_manager.queries.plan_preview import plan_shown
 from backfill_manager.requests import submit
 
 

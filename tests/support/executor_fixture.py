@@ -30,7 +30,7 @@ from backfill_manager.execution.messages import (
 )
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
-from backfill_manager.processes.server_process import ForkServers
+from backfill_manager.processes.fork_server_client import ForkServers
 from support.file_signals import FileBarrier, FileSignal
 from support.task_snapshot import with_function
 

@@ -202,11 +202,11 @@ class LocalBackend:
         payload = payload_of(self, kind, dict(values), request_id)
         return submit(self.store, self.clock, kind, payload, request_id=request_id)
 
-    def preview(self, kind: str, values: Mapping[str, Any]) -> Document:
+    def dry_run(self, kind: str, values: Mapping[str, Any]) -> Document:
         """What a `backfill.create`, `tasks.clear` or `bundle.parse` would do."""
-        from backfill_manager.cli.backend.local_submit import preview_of
+        from backfill_manager.cli.backend.local_submit import dry_run_of
 
-        return preview_of(self, kind, values)
+        return dry_run_of(self, kind, values)
 
     def wait(self, request: Request, timeout_s: float) -> Response | None:
         """The manager's response, or None when it has not come within so many seconds."""

@@ -1,4 +1,4 @@
-"""Commands with their fields as typed -> payloads of requests, checked against the state; and previews of commands over the
+"""Commands with their fields as typed -> payloads of requests, checked against the state; and dry runs of commands over the
 tables, of which nothing is stored."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             return values
 
 
-def preview_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> Document:
+def dry_run_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> Document:
     if kind == kinds.BACKFILL_CREATE:
         return _plan_backfill(backend, values)
     if kind == kinds.BUNDLE_PARSE:

@@ -133,7 +133,7 @@ class RemoteBackend:
             requested_by=request.requested_by, requested_at=request.requested_at, source=request.source,
         )  # fmt: skip
 
-    def preview(self, kind: str, values: Mapping[str, Any]) -> Document:
+    def dry_run(self, kind: str, values: Mapping[str, Any]) -> Document:
         if kind == kinds.BACKFILL_CREATE:
             return self._client.dry_run(**values).document()
         if kind == kinds.TASKS_CLEAR:

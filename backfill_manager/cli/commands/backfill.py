@@ -11,8 +11,8 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.backfill_gaps import gaps
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import NOTE, Column, first_line, seconds
 from backfill_manager.cli.render.plan import format_config, format_item_counts, item_columns, print_plan, remark
+from backfill_manager.cli.render.printer import NOTE, Column, first_line, seconds
 from backfill_manager.cli.render.response import (
     NO_ACTIVE_MANAGER,
     RESPONSE_TIMEOUT_S,
@@ -70,7 +70,7 @@ def create(
         values["with_upstream"] = False
     values = {"dag_id": dag, **values}
     if dry_run:
-        print_plan(context.out, context.backend.preview(kinds.BACKFILL_CREATE, values))
+        print_plan(context.out, context.backend.dry_run(kinds.BACKFILL_CREATE, values))
         return 0
     from backfill_manager.queries.backfills import requested_view
 

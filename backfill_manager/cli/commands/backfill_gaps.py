@@ -8,7 +8,7 @@ from typing import Final
 from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column
+from backfill_manager.cli.render.printer import Column
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.findings import FINDINGS

@@ -15,8 +15,8 @@ from rich.text import Text
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
-from backfill_manager.cli.render.output import COLOURS, first_line, seconds
 from backfill_manager.cli.render.plan import why
+from backfill_manager.cli.render.printer import COLOURS, first_line, seconds
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.humanise import estimate, plural

@@ -9,7 +9,7 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Bundle, argument
-from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column
+from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, Column
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
@@ -76,7 +76,7 @@ def parse(
     ParseBundle.parse(values)
     dry_run = values["dry_run"]
     if dry_run and not context.backend.has_active_manager():
-        return _print_parsed(context, context.backend.preview(BUNDLE_PARSE, values), dry_run)
+        return _print_parsed(context, context.backend.dry_run(BUNDLE_PARSE, values), dry_run)
     request = context.backend.submit(BUNDLE_PARSE, values)
     response = wait_for_response(context, request, PARSE_TIMEOUT_S)
     if response is not None and response.payload_json is not None:

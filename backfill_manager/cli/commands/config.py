@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, option
-from backfill_manager.cli.render.output import Output
+from backfill_manager.cli.render.printer import Output
 from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, argument, flag, option
 from backfill_manager.cli.render.errors import option_of
-from backfill_manager.cli.render.output import COMMIT, ERROR_COLUMNS, Column, Output, seconds
 from backfill_manager.cli.render.plan import print_mark_plan
+from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import is_confirmed, outcome_of, print_response, submit, wait_for_response
 from backfill_manager.clock import parse_instant
@@ -213,7 +213,7 @@ def mark(
     [cyan]bfm dags mark flights failed --backfill latest --item 3 --item 7-12 --dry-run[/]
     """
     values = {"dag_id": dag, "state": state, **values}
-    plan = context.backend.preview(RUNS_MARK, values)
+    plan = context.backend.dry_run(RUNS_MARK, values)
     if context.out.is_table:
         print_mark_plan(context.out, plan)
     elif dry_run:

@@ -28,7 +28,7 @@ def doctor(
 
     Example: [cyan]bfm doctor --thorough[/]
     """
-    from backfill_manager.cli.render.output import Column
+    from backfill_manager.cli.render.printer import Column
 
     context.refuse_server()
     found = list(_checks(context, thorough))

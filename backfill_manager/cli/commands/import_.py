@@ -81,7 +81,7 @@ def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force:
 
 
 def _report(context: CliContext, found: Sequence[Converted], to: str | None, force: bool, *, show_text: bool) -> int:
-    from backfill_manager.cli.render.output import Column
+    from backfill_manager.cli.render.printer import Column
     from backfill_manager.importers.files import save
 
     written = [str(path) for path in save(found, Path(to).expanduser(), force=force)] if to is not None else []

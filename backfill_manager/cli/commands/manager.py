@@ -10,7 +10,7 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import flag, option
 from backfill_manager.cli.render.errors import HINTS
-from backfill_manager.cli.render.output import moment
+from backfill_manager.cli.render.printer import moment
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.schemas.kinds import MANAGER_STOP
 

@@ -28,7 +28,7 @@ def list_(
 
     Example: [cyan]bfm notify list --state waiting --target ops[/]
     """
-    from backfill_manager.cli.render.output import Column
+    from backfill_manager.cli.render.printer import Column
     from backfill_manager.queries.notifications import EVENTS, STATES
 
     states = o.chosen_states("notify list", "notification", state, STATES)
@@ -61,7 +61,7 @@ def test(
     """
     import socket
 
-    from backfill_manager.cli.render.output import Column
+    from backfill_manager.cli.render.printer import Column
     from backfill_manager.manager.notification_sender import AppriseChannel
     from backfill_manager.manager.notification_targets import targets_of
 

@@ -8,7 +8,7 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, spellings
-from backfill_manager.cli.render.output import Column
+from backfill_manager.cli.render.printer import Column
 from backfill_manager.cli.render.response import submit
 from backfill_manager.errors import InvalidInput
 from backfill_manager.schemas.kinds import POOL_SET

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import LIMIT, argument
-from backfill_manager.cli.render.output import Column
+from backfill_manager.cli.render.printer import Column
 
 group = Group("requests", "Requests: what was submitted, by whom, and what the manager answered.")
 

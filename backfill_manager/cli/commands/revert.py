@@ -7,7 +7,7 @@ from typing import Any
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import Column, Output
+from backfill_manager.cli.render.printer import Column, Output
 from backfill_manager.cli.render.response import (
     RESULT_TIMEOUT_S,
     is_confirmed,

@@ -11,7 +11,7 @@ from rich.text import Text
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.commands.backfill_watch import INTERRUPTED, POLL_INTERVAL_S
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import COLOURS, first_line, seconds
+from backfill_manager.cli.render.printer import COLOURS, first_line, seconds
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 

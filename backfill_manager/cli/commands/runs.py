@@ -11,7 +11,7 @@ from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.output import DEFAULT_LIMIT, NOTE, Column, first_line, seconds, shortened
+from backfill_manager.cli.render.printer import DEFAULT_LIMIT, NOTE, Column, first_line, seconds, shortened
 from backfill_manager.cli.render.response import submit
 from backfill_manager.clock import parse_instant
 from backfill_manager.model import states as s

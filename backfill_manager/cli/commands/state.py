@@ -10,7 +10,7 @@ from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag
-from backfill_manager.cli.render.output import Column, format_value
+from backfill_manager.cli.render.printer import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_values, masked_json, secrets_in

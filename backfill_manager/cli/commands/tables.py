@@ -5,7 +5,7 @@ from __future__ import annotations
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, option
-from backfill_manager.cli.render.output import Column, shortened
+from backfill_manager.cli.render.printer import Column, shortened
 
 group = Group("tables", "Tables that tasks read and write: by which tasks, and which run has written which interval.")
 

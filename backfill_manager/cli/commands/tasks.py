@@ -14,8 +14,8 @@ from backfill_manager.cli.commands.dags import WAITS_FOR
 from backfill_manager.cli.commands.runs import task_columns, with_spark_jobs
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, option
-from backfill_manager.cli.render.output import Column, first_line, seconds
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
+from backfill_manager.cli.render.printer import Column, first_line, seconds
 from backfill_manager.cli.render.response import is_confirmed, print_response, submit, wait_for_response
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.humanise import size, visible
@@ -177,7 +177,7 @@ def clear(
     [cyan]bfm tasks clear flights -s 2013-01-05 -t '^clean$' --downstream --dry-run[/]
     """
     values = {"dag_id": dag, **values}
-    plan = context.backend.preview(TASKS_CLEAR, values)
+    plan = context.backend.dry_run(TASKS_CLEAR, values)
     if context.out.is_table:
         print_clear_plan(context.out, plan)
     elif dry_run:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from backfill_manager.cli.backend.base import Document
-from backfill_manager.cli.render.output import Column, Output
+from backfill_manager.cli.render.printer import Column, Output
 from backfill_manager.humanise import plural
 
 MAX_INTERVALS: Final = 20

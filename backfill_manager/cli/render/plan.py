@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backfill_manager import humanise
-from backfill_manager.cli.render.output import Column, Output, seconds
+from backfill_manager.cli.render.printer import Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.humanise import plural, size
 from backfill_manager.model.states import ITEM_STATES

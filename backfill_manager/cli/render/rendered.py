@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from backfill_manager.cli.render.output import Output
+from backfill_manager.cli.render.printer import Output
 
 
 def print_rendered(out: Output, run: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from backfill_manager.dags.importing.import_failure import (
 )
 from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
-from backfill_manager.processes.server_process import ForkedProcess, ForkServerProcess, ForkServers, NoProcess
+from backfill_manager.processes.fork_server_client import ForkedProcess, ForkServerProcess, ForkServers, NoProcess
 
 if TYPE_CHECKING:
     from backfill_manager.dags.authoring import Dag

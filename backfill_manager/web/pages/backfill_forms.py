@@ -32,8 +32,8 @@ from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
 from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.backfill_settings import SettingsNow, options_to_copy, settings_now
 from backfill_manager.queries.dags import current_dag, current_dags, params_of
+from backfill_manager.queries.dry_run import plan_shown
 from backfill_manager.queries.managers import has_active_manager
-from backfill_manager.queries.plan_preview import plan_shown
 from backfill_manager.requests.submit import id_from
 from backfill_manager.requests.validation import changed_backfill, new_backfill
 from backfill_manager.schemas.commands import CreateBackfill

@@ -1,4 +1,4 @@
-"""Services that look again and again at what reports nothing by itself: the request table, and Spark."""
+"""Looks at the request table again and again, as nothing reports that a client has written into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ REQUESTS_INTERVAL_S: Final = 0.1
 MAX_REQUESTS_INTERVAL_S: Final = 1.0
 PAUSE_PER_LOOK: Final = 4.0  # a look takes a millisecond on a disk, and some dozens over an object store or a metastore
 RETRY_INTERVAL_S: Final = 5.0  # while storage is away
-SPARK_INTERVAL_S: Final = 0.5
 
 log = get_logger("request_poller")
 
@@ -43,22 +42,3 @@ class RequestPoller(Service):
             self._on_requests()
         pause = PAUSE_PER_LOOK * (time.monotonic() - began)
         return min(max(REQUESTS_INTERVAL_S, pause), MAX_REQUESTS_INTERVAL_S)
-
-
-class SparkMonitor(Service):
-    """Notices that Spark is gone while no task runs that would fail of it. A check asks the JVM's process, where PySpark started
-    it, and whether the SparkContext was stopped: some milliseconds."""
-
-    JOINED: ClassVar = False  # a check of a JVM that hangs would hang too
-
-    def __init__(self, spark_gone_reason: Callable[[], str | None], on_spark_gone: Callable[[str], None]) -> None:
-        super().__init__("Spark monitor")
-        self._spark_gone_reason, self._on_spark_gone = spark_gone_reason, on_spark_gone
-
-    def run_once(self) -> float | None:
-        reason = self._spark_gone_reason()
-        if reason is None:
-            return SPARK_INTERVAL_S
-        if not self._stopping.is_set():
-            self._on_spark_gone(reason)
-        return None

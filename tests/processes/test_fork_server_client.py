@@ -10,7 +10,7 @@ from functools import partial
 
 from support import collected_process
 
-from backfill_manager.processes.server_process import ForkServerProcess, NoProcess
+from backfill_manager.processes.fork_server_client import ForkServerProcess, NoProcess
 
 ENDS_AT_ONCE = "backfill_manager.processes.fork_server:_threads"  # it takes no job, so its process ends
 TIMEOUT_S = 60.0

@@ -1,4 +1,6 @@
--- Intervals, dates or partitions -> items: judged against the runs that exist already, numbered in the order of making.
+-- Intervals, dates or partitions -> the items of a backfill: judged against the runs that exist already (`reprocess`, in flight,
+-- not complete yet), numbered in the order of making. manager/backfills.py judges once more when a run is made, as others may
+-- have made one meanwhile.
 --
 -- wanted: place (what the order goes by), logical_date, interval_start, interval_end (epoch micros), partition_key, and
 -- cover_is_live, cover_has_success, cover_is_fresh of a run that began earlier and stands for this date too (covered.sql).

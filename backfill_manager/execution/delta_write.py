@@ -1,4 +1,5 @@
-"""What `ctx.write` does with the rows: it replaces a run's interval or partition, or the whole table, or appends.
+"""What `ctx.write` does with the rows: it replaces a run's interval or partition (Delta's replaceWhere), or the whole table, or
+appends.
 
 - `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows
   outside of them in what is written are an error that changes nothing. A run with neither replaces the whole table.

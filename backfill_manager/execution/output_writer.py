@@ -1,4 +1,5 @@
-"""`ctx.write` and `ctx.merge`: rows are committed to a Delta table exactly once, whatever crashes, is retried, or comes late.
+"""`ctx.write` and `ctx.merge`: idempotent writes. Rows are committed to a Delta table exactly once (txnAppId, txnVersion),
+whatever crashes, is retried, or comes late.
 
 How:
 - Each write carries Delta's application transaction: id `bfm/<state>/<dag>/<task>/<run>/<n>` (n-th write of this task into
@@ -12,7 +13,7 @@ How:
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
 - Checks of the rows (execution/row_checks.py) come after they are staged or kept, and before the commit: what is committed is
   what was checked. Where they fail nothing is committed, and staged files stay as those of a killed writer do.
-- What a commit does with the rows is in output_write.py and output_merge.py.
+- What a commit does with the rows is in delta_write.py and output_merge.py.
 - An interval, a partition or an append is staged as files, which the manager commits with those of others
   (execution/group_commit.py). Every other write is a commit of its own, in its turn at the table (table_turns.py); while
   it waits its rows are computed and cached. Commits that conflict with writers outside of this manager are retried.
@@ -31,10 +32,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
+from backfill_manager.execution.delta_write import Write
 from backfill_manager.execution.group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import Commit, CommitMark, OutputTable, TableState
-from backfill_manager.execution.output_write import Write
 from backfill_manager.execution.row_checks import RowChecks
 from backfill_manager.execution.staged_write import Replaced, StagedWrite
 from backfill_manager.execution.write_context import WriteContext

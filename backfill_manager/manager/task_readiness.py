@@ -1,0 +1,157 @@
+"""When a task may start, the whole rule. Pure decisions over `ManagerState`; of a run that may start (`runs.py`).
+
+A task becomes ready, in this order: its upstream allows it (its trigger rule, planning/trigger_rules.py), the tasks that it is
+mapped over have ended, the run before allows it (`depends_on_past`, `wait_for_downstream`), and the data that it waits for is
+there (`waits_for`, up to its `wait_limit`). Then it is `scheduled`. Which of those get a slot is in dispatcher.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Final
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.errors import shorten
+from backfill_manager.humanise import duration
+from backfill_manager.manager import notifications
+from backfill_manager.manager.map_tasks import map_tasks, over_tasks
+from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate
+from backfill_manager.planning.wait_looks import MAX_OPEN, looks_of, open_looks
+
+MAX_SHOWN: Final = 10  # of what a run waits for
+MAX_SHOWN_LENGTH: Final = 300
+
+
+def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
+    """Schedules the tasks of a run that may start now; returns those that are blocked for ever, with the reason."""
+    blocked: dict[str, str] = {}
+    awaited: dict[str, None] = {}
+    to_be_mapped = {  # again: it was cleared
+        task_id for task_id in run.spec.mapped_over_results
+        if task_id in run.selected and task_id in run.tasks and run.tasks[task_id].state not in s.TASK_FINISHED
+    }  # fmt: skip
+    for task in run.spec.in_order:
+        ti = run.tasks.get(task.task_id)
+        if ti is None:
+            continue
+        if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= tick.now):
+            tick.put(c.scheduled(ti))
+        if ti.state != s.NONE or task.is_callback:
+            continue
+        if any(run.spec.task(up).mapped_from in to_be_mapped for up in task.upstream):
+            continue  # it waits for those that are mapped then
+        upstream = [run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks]
+        verdict = evaluate(task.trigger_rule, upstream)
+        if (
+            verdict == "start" and task.over_result_of is not None
+            and any(over.state not in s.TASK_FINISHED for over in over_tasks(run, task).values())
+        ):  # fmt: skip
+            verdict = "wait"  # whatever its rule says: there are no values yet
+        obstacle = _past_obstacle(tick.state, run, task) if verdict == "start" else None
+        if verdict == "skip":
+            tick.put(c.skipped(ti, tick.now, "skipped by its upstream"))
+        elif verdict == "upstream_failed":
+            tick.put(c.upstream_failed(ti, tick.now))
+        elif obstacle:
+            blocked[task.task_id] = obstacle
+        elif verdict == "start" and obstacle is None:
+            missing = _missing(tick.state, run, task)
+            if not missing:
+                if task.over_result_of is None:
+                    tick.put(c.scheduled(ti))
+                elif map_tasks(tick, run, task):
+                    return schedule_tasks(tick, run)  # what comes after it waits for others now
+                continue
+            ends_at = _wait_ends_at(run, task, tick.now)
+            if ends_at is None or tick.now < ends_at:
+                awaited |= dict.fromkeys(missing)
+                continue
+            why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
+            tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
+    waiting = {task_id for task_id, ti in run.tasks.items() if ti.state == s.NONE}
+    run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
+    now_waits = f"waits for {_listed(awaited)}" if awaited else None
+    if run.row.reason != now_waits:
+        tick.put(run.row.evolve(reason=now_waits))
+    return blocked
+
+
+def next_wait_end(state: ManagerState) -> datetime | None:
+    """When the next task gives up waiting for data."""
+    return min((at for run in state.runs.values() for at in run.wait_ends.values()), default=None)
+
+
+def _missing(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
+    """Those of `waits_for` that are not there for the run; all, as long as nobody has looked."""
+    part = run.row.interval_start, run.row.interval_end, run.row.partition_key
+    missing = []
+    for wait in task.waits_for:
+        if isinstance(wait, str):
+            if not ((known := state.written.get(wait)) and known.covers(*part)):
+                missing.append(wait)
+            continue
+        if wait not in run.looks:
+            run.looks[wait] = looks_of(wait, run.spec, *part)
+        open_ = open_looks(run.looks[wait], state.looks_seen)
+        later = set(open_[MAX_OPEN:])
+        state.looks_wanted |= dict.fromkeys(look for look in run.looks[wait] if look not in later)
+        if open_:
+            seen = state.looks_seen.get(open_[0])
+            missing.append(open_[0].label + (seen.describe() if seen else ""))
+    return missing
+
+
+def _listed(missing: Collection[str]) -> str:
+    """As text of a bounded length: a run shows it."""
+    shown = list(missing)[:MAX_SHOWN]
+    more = f" and {len(missing) - MAX_SHOWN} more" if len(missing) > MAX_SHOWN else ""
+    return ", ".join(shorten(one, MAX_SHOWN_LENGTH) for one in shown) + more
+
+
+def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | None:
+    """Counted from the moment in which nothing else keeps it from starting, as this leader sees it."""
+    if task.wait_limit is None:
+        return None
+    return run.wait_ends.setdefault(task.task_id, now + timedelta(seconds=task.wait_limit))
+
+
+def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
+    """What keeps a task with `depends_on_past` from starting. None: nothing. "": a run that is active, or not read yet. Else: why
+    it can never start."""
+    if not task.depends_on_past or run.row.previous_run_id is None:
+        return None
+    owner = state.owner_of(run.row)
+    if owner is not None and owner.row.ignore_first_depends_on_past:
+        if owner.first is None:
+            return ""  # read by the next prefetch
+        if owner.first == run.row.ordinal:
+            return None
+    previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
+    past = run.past if previous is None else previous.tasks
+    if past is None:
+        return ""
+    downstream = list(run.spec.downstream(task.task_id)) if task.wait_for_downstream else []
+    for mapped in [past[one] for one in downstream if one in past and run.spec.task(one).over_result_of is not None]:
+        if mapped.state == s.SUCCESS and mapped.result_json is not None:  # what was mapped in that run
+            downstream += [f"{mapped.task_id}.{key}" for key in json.loads(mapped.result_json)]
+    # the previous run may not have had a task
+    before = [past[task_id] for task_id in (task.task_id, *downstream) if task_id in past]
+    obstacle = next((ti for ti in before if ti.state not in PAST_IS_DONE), None)
+    if obstacle is None:
+        return None
+    if previous is not None:
+        return ""
+    if obstacle.state == s.UPSTREAM_FAILED and obstacle.error:  # a deadlock itself: what it waited for, this waits for
+        return obstacle.error
+    is_itself = obstacle.task_id == task.task_id
+    what = "depends on the past, and" if is_itself else f"waits for its downstream {obstacle.task_id!r}, which"
+    return (
+        f"{notifications.DEADLOCK}task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run before, "
+        f"{run.row.previous_run_id}"
+    )
