@@ -105,7 +105,9 @@ def test_a_few_failed_tests_run_again_alone(tmp_path: Path, failed: int, passes_
     program(copy / ".venv" / "bin", "python", parts)
     done = run(copy / "tests" / "run")
     unsteady = f"UNSTEADY: {failed} failed above, in part processes beside the others, and passed alone; they are to be mended\n"
-    output = "failed\n" + "again\n" * (failed <= 3) + unsteady * is_green
+    names = "".join(f"    tests/test_a.py::test_{number}\n" for number in range(failed))
+    in_the_end = unsteady if is_green else f"FAILED: {failed} in part processes:\n{names}"
+    output = "failed\n" + "again\n" * (failed <= 3) + in_the_end
     assert (done.returncode, done.stdout) == (int(not is_green), output)
 
 
