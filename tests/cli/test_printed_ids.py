@@ -155,7 +155,7 @@ def test_sql_prints_what_the_tables_hold(bfm: Bfm, state: FilledState) -> None:
 
 
 def test_moments_are_told_from_dates_by_the_names_of_their_columns() -> None:
-    """What `cli.render.output` goes by: a column that ends with `_at` is an instant, and none that names a run does."""
+    """What `cli.render.printer` goes by: a column that ends with `_at` is an instant, and none that names a run does."""
     for record in TABLES.values():
         kinds = typing.get_type_hints(record)
         for name, kind in kinds.items():
