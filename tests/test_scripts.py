@@ -98,7 +98,7 @@ def test_a_few_failed_tests_run_again_alone(tmp_path: Path, failed: int, passes_
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
     lines = "\n".join(f'  "tests/test_a.py::test_{number}": true,' for number in range(failed))
     parts = f"""case "$*" in
-        "-m pytest -o"*" --last-failed "*" -m processes and not spark") echo again; exit {int(not passes_alone)};;
+        "-m pytest -o"*"/cache-processes --last-failed --last-failed-no-failures none") echo again; exit {int(not passes_alone)};;
         "-m pytest -o"*" -m processes and not spark")
             cache=${{4#cache_dir=}}/v/cache; mkdir -p "$cache"; echo '{{\n{lines}\n}}' >"$cache/lastfailed"; echo failed; exit 1;;
     esac"""

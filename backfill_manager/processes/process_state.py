@@ -66,7 +66,14 @@ def process_state(own_threads: Collection[threading.Thread] = ()) -> dict[str, A
 def first_difference(before: dict[str, Any], after: dict[str, Any]) -> str | None:
     """The name of what is different; None if nothing is."""
     allowed = {_MODULES} if before[_MODULES] == after[_MODULES] else {_MODULES, *_WITH_IMPORTS}
-    return next((name for name, value in before.items() if after[name] != value and name not in allowed), None)
+    return next(
+        (name for name, value in before.items() if name not in allowed and _differs(name, value, after[name])), None
+    )
+
+
+def _differs(name: str, before: Any, after: Any) -> bool:
+    """One thread fewer is none: those of libraries end when they have had nothing to do for a while."""
+    return bool(after - before) if name == _THREADS else bool(after != before)
 
 
 def difference_since(before: dict[str, Any], own_threads: Collection[threading.Thread] = ()) -> str | None:
@@ -83,13 +90,13 @@ def _umask() -> int:
     return mask
 
 
-def _threads(own: Collection[threading.Thread]) -> int:
-    """How many there are beside the main one and ours."""
-    others = sum(thread.is_alive() for thread in own) + 1
+def _threads(own: Collection[threading.Thread]) -> frozenset[int]:
+    """The system's numbers of those that are not ours."""
     try:
-        return len(os.listdir("/proc/self/task")) - others
+        every = set(map(int, os.listdir("/proc/self/task")))
     except FileNotFoundError:
-        return threading.active_count() - others
+        every = {thread.native_id or 0 for thread in threading.enumerate()}
+    return frozenset(every - {thread.native_id for thread in own})
 
 
 def _children() -> str:

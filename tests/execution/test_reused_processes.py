@@ -317,3 +317,19 @@ def test_a_state_that_nobody_has_changed_is_equal() -> None:
         assert first_difference(before, process_state()) == "environment variables"
     finally:
         del os.environ["LEFT_BEHIND"]
+
+
+def test_a_thread_that_goes_on_is_a_difference_though_another_one_has_ended() -> None:
+    end_of_first, end = threading.Event(), threading.Event()
+    first, left = (threading.Thread(target=one.wait, args=[PATIENCE]) for one in (end_of_first, end))
+    first.start()
+    before = process_state()
+    left.start()
+    end_of_first.set()
+    first.join()
+    try:
+        assert difference_since(before) == "threads"
+    finally:
+        end.set()
+        left.join()
+    assert difference_since(before) is None
