@@ -64,7 +64,7 @@ class ExpectedSettings(_body_of(commands.BackfillSettings, nullable=True)):  # t
         """The settings that were sent; null is kept where it means none, and else the same as left out."""
         values: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"was"})
         declared = fields_of(commands.BackfillSettings)
-        nullable = {name for name in declared if declared[name].may_be_none} - {"max_active_runs"}
+        nullable = {name for name in declared if declared[name].may_be_none} - commands.NEVER_NULL.keys()
         return {name: value for name, value in values.items() if value is not None or name in nullable}
 
 

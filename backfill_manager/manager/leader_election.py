@@ -28,6 +28,7 @@ from backfill_manager.errors import (
 from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.commit_preconditions import why_no_commit
+from backfill_manager.manager.shutdown import spark_gone_error
 from backfill_manager.manager.state_identity import Adopted, identity_fields, other_place
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
@@ -47,8 +48,13 @@ MAX_AWAY_S: Final = 600.0  # storage, from a manager that stands by
 class LeaderElector:
     """Waits for the lease and takes it."""
 
-    def __init__(self, store: Store, clock: Clock, *, lease_s: int, adopted: Adopted | None = None) -> None:
-        """`adopted`: what a person has declared the state to be, if it is found at a new place (state_identity.py)."""
+    def __init__(
+        self, store: Store, clock: Clock, *, lease_s: int, adopted: Adopted | None = None,
+        spark_gone_reason: Callable[[], str | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`adopted`: what a person has declared the state to be, if it is found at a new place (state_identity.py).
+        `spark_gone_reason`: of the Spark that a state in a catalog is read by."""
+        self._spark_gone_reason = spark_gone_reason
         self._store, self._clock, self._lease_s, self._adopted = store, clock, lease_s, adopted
         self._compared_root: str | None = None  # the place of the state's last manager, known to be no other state
         self._id = manager_id(clock.new_id())
@@ -92,7 +98,7 @@ class LeaderElector:
 
     def wait(self, stop: threading.Event) -> Leader | None:
         """Stand by until the lease is ours; None when `stop` was set before. Storage that is away is waited for; after
-        `MAX_AWAY_S` that is `StateLost`, and `StateUnavailable` if it was never there."""
+        `MAX_AWAY_S` that is `StateLost`, and `StateUnavailable` if it was never there. `SparkGone` as soon as Spark is."""
         is_logged, last_reason, reached_at = False, None, None
         while not stop.is_set():
             reason = why_no_commit(self._store.root)
@@ -102,15 +108,17 @@ class LeaderElector:
                         return leader
                     reached_at = self._clock.monotonic()
             except StateUnavailable as error:
+                if gone := self._spark_gone_reason():  # which does not come back
+                    raise spark_gone_error(gone) from error
                 if reached_at is None:
                     raise
                 if self._clock.monotonic() - reached_at >= MAX_AWAY_S:
                     raise StateLost(str(error)) from error
                 reason = str(error)
+            if reason is not None and reason != last_reason:
+                log.warning(f"waiting: {reason}")
+            last_reason = reason
             if reason is not None:
-                if reason != last_reason:
-                    log.warning(f"waiting: {reason}")
-                last_reason = reason
                 stop.wait(POLL_INTERVAL_S)
                 continue
             if not is_logged and (row := self.leader):

@@ -96,7 +96,9 @@ def run_manager(
             if any(changed := store.init()):
                 log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
             with beside(store) if beside else nullcontext():
-                elector = LeaderElector(store, clock, lease_s=settings.lease.seconds)
+                elector = LeaderElector(
+                    store, clock, lease_s=settings.lease.seconds, spark_gone_reason=session.gone_reason
+                )
                 leader = elector.wait(stop)
                 if leader is None:
                     return 0

@@ -73,7 +73,7 @@ class Shutdown:
         if self.is_requested:  # a signal to the whole process group stops Spark, too
             log.info("Spark is gone while the manager stops", reason=reason)
         else:
-            self._report(_spark_gone(reason))
+            self._report(spark_gone_error(reason))
 
     def service_failed(self, name: str, error: BaseException) -> None:
         """The thread of a service has ended by this exception: a bug, or because it works through Spark."""
@@ -86,7 +86,7 @@ class Shutdown:
     def spark_gone_beneath(self) -> SparkGone | None:
         """The error to raise when something broke because Spark is gone; None while Spark is there."""
         reason = self._spark_gone_reason()
-        return _spark_gone(reason) if reason else None
+        return spark_gone_error(reason) if reason else None
 
     def _report(self, problem: BackfillManagerError) -> None:
         with self._lock:
@@ -94,5 +94,5 @@ class Shutdown:
         self._wake()
 
 
-def _spark_gone(reason: str) -> SparkGone:
+def spark_gone_error(reason: str) -> SparkGone:
     return SparkGone(f"Spark is gone: {reason}. {RESTART_HINT}")

@@ -298,17 +298,6 @@ def test_threads_that_have_been_joined_are_not_left_behind() -> None:
         assert difference_since(before) is None
 
 
-def test_a_thread_that_goes_on_is_a_difference() -> None:
-    before, end = process_state(), threading.Event()
-    left = threading.Thread(target=end.wait, args=[PATIENCE])
-    left.start()
-    try:
-        assert difference_since(before) == "threads"
-    finally:
-        end.set()
-        left.join()
-
-
 def test_a_state_that_nobody_has_changed_is_equal() -> None:
     before = process_state()
     assert json.dumps(sorted(before)) and first_difference(before, process_state()) is None
@@ -319,17 +308,21 @@ def test_a_state_that_nobody_has_changed_is_equal() -> None:
         del os.environ["LEFT_BEHIND"]
 
 
-def test_a_thread_that_goes_on_is_a_difference_though_another_one_has_ended() -> None:
-    end_of_first, end = threading.Event(), threading.Event()
-    first, left = (threading.Thread(target=one.wait, args=[PATIENCE]) for one in (end_of_first, end))
-    first.start()
+@pytest.mark.parametrize("another_ends", [False, True])
+def test_a_thread_that_goes_on_is_a_difference(another_ends: bool) -> None:
+    ends = [threading.Event(), threading.Event()]
+    another, left = (threading.Thread(target=end.wait, args=[PATIENCE]) for end in ends)
+    another.start()
     before = process_state()
     left.start()
-    end_of_first.set()
-    first.join()
     try:
+        if another_ends:
+            ends[0].set()
+            another.join()
         assert difference_since(before) == "threads"
     finally:
-        end.set()
-        left.join()
+        for end in ends:
+            end.set()
+        for thread in (another, left):
+            thread.join()
     assert difference_since(before) is None

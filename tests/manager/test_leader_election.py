@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from backfill_manager.errors import LostLease, StateError, StateLost, StateUnavailable
+from backfill_manager.errors import LostLease, SparkGone, StateError, StateLost, StateUnavailable
 from backfill_manager.manager.leader_election import MAX_AWAY_S, Heartbeat, LeaderElector
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
@@ -187,3 +187,12 @@ def test_a_state_that_can_not_be_read_at_the_start_is_refused(store: MemoryStore
     away.looks = 1
     with pytest.raises(StateUnavailable):
         candidate(store, clock).wait(away)  # type: ignore[arg-type]
+
+
+def test_a_standby_of_a_state_in_a_catalog_does_not_wait_for_spark_that_is_gone(store: MemoryStore) -> None:
+    clock = FakeClock()
+    led_elsewhere(store, clock)
+    standby = LeaderElector(store, clock, lease_s=15, spark_gone_reason=lambda: "its JVM has ended")
+    with pytest.raises(SparkGone, match="its JVM has ended"):
+        standby.wait(AwayFor(store, clock, looks=10_000))  # type: ignore[arg-type]
+    assert clock.monotonic() < 15
