@@ -623,14 +623,14 @@ class TaskProcesses:
         ended_by_itself = process.forked is not None and process.forked.code == 0
         is_at_rest = task is None or (task.outcome is not None and not task.jobs_may_run)
         self._jvm_work.put(partial(self._release_gateway, process, reusable=ended_by_itself and is_at_rest))
-        if task is not None:
+        if task is None:
+            return
+        if not (task.has_begun or task.outcome or task.is_stopped) and task.starts < MAX_STARTS:
+            # none of its code has run, and it holds no turn: as if it were given its first process
+            self._jvm_work.put(partial(self._start, task))
+        else:
             task.turns.release_all()
-            if not (task.has_begun or task.outcome or task.is_stopped) and task.starts < MAX_STARTS:
-                self._jvm_work.put(
-                    partial(self._start, task)
-                )  # none of its code has run: as if it were given its first process
-            else:
-                self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))
+            self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))
 
 
 def _report_end(task: RunningTask, outcome: Outcome) -> None:
