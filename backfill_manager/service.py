@@ -1,7 +1,7 @@
 """Loops in threads of their own, whose failure ends the process that runs them.
 
 A thread that dies leaves a process that looks alive and does only part of its work. So an exception that ends the thread of
-a `Service` is reported to its `FailureHandler`; the manager's is `manager/shutdown.py`.
+a `Service`, or a call of a `ServicePool`, is reported to its `FailureHandler`; the manager's is `manager/shutdown.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
 FailureHandler = Callable[[str, BaseException], None]  # (name of the service, what ended it), called in its thread
@@ -31,6 +32,32 @@ class ServiceThread(threading.Thread):
             if self.on_failure is None:
                 raise
             self.on_failure(service, error)
+
+
+class ServicePool:
+    """Threads for calls whose result nobody waits for. An exception of one goes to `on_failure`: in a plain pool it would stay in
+    its future, unseen, and whoever waits for what the call should have done would wait for ever."""
+
+    def __init__(
+        self, name: str, threads: int, *, on_failure: FailureHandler | None = None, set_up: Callable[[], object] | None = None
+    ) -> None:  # fmt: skip
+        """`set_up` is called in each thread before its first call."""
+        self._name, self._on_failure = name, on_failure
+        self._threads = ThreadPoolExecutor(threads, name, set_up)
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Soon, in one of the threads."""
+        self._threads.submit(function, *args).add_done_callback(self._report)
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Waits for the calls that have begun; the others are made first, or are not made if `cancel`."""
+        self._threads.shutdown(cancel_futures=cancel)
+
+    def _report(self, call: Future[object]) -> None:
+        if not call.cancelled() and (error := call.exception()) is not None:
+            if self._on_failure is None:
+                raise error  # the future logs it
+            self._on_failure(self._name, error)
 
 
 class Service(ABC):

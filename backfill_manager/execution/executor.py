@@ -120,7 +120,7 @@ class Executor:
         self._watching = True
         self._gone: m.Lost | m.PutBack | None = None  # Spark has; what becomes of what ran
         name = f"executor of term {term}"
-        self._commits = GroupCommits(spark, CONTROL_POOL)
+        self._commits = GroupCommits(spark, CONTROL_POOL, on_failure=on_failure)
         self._processes = TaskProcesses(spark, servers, clock, name=name, commits=self._commits, on_failure=on_failure)
         self._watcher = ServiceThread(name, self._watch, on_failure=on_failure)
         self._watcher.start()

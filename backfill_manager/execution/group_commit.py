@@ -20,7 +20,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -30,6 +29,7 @@ from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TableTurns, TurnHolder
+from backfill_manager.service import FailureHandler, ServicePool
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, TransactionLookup, is_available
 
@@ -74,7 +74,9 @@ class _Submitted:
 class GroupCommits:
     """All that the tries of a manager stage. Thread-safe."""
 
-    def __init__(self, spark: SparkSession, pool: str, turns: TableTurns = PROCESS_TURNS) -> None:
+    def __init__(
+        self, spark: SparkSession, pool: str, turns: TableTurns = PROCESS_TURNS, *, on_failure: FailureHandler | None = None
+    ) -> None:  # fmt: skip
         """`pool`: the fair-scheduler pool of what Spark does for commits."""
         self.is_available = is_available(spark)
         self._spark, self._holder = spark.newSession(), TurnHolder(turns)
@@ -82,9 +84,8 @@ class GroupCommits:
         self._lookup = TransactionLookup()
         self._lock = threading.Lock()
         self._ready: dict[str, list[_Submitted]] = {}  # by the table's identity; with a turn asked for
-        self._threads = ThreadPoolExecutor(
-            THREADS, "commits", spark.sparkContext.setLocalProperty, ("spark.scheduler.pool", pool)
-        )
+        set_pool = partial(spark.sparkContext.setLocalProperty, "spark.scheduler.pool", pool)
+        self._threads = ServicePool("commits", THREADS, on_failure=on_failure, set_up=set_pool)
 
     def submit(self, staged: StagedWrite, refusal: Refusal, on_answer: Callable[[Answer], None]) -> None:
         """`refusal()`: why the try must write nothing any more, as ("abandoned" or "unsure", message). `on_answer` is called
@@ -98,11 +99,11 @@ class GroupCommits:
     def close(self) -> None:
         """Once no try runs any more."""
         self._holder.stop_waiting()
-        self._threads.shutdown()
+        self._threads.close()
         self._holder.release_all()
 
     def _begin(self, identity: str) -> None:
-        self._threads.submit(self._commit_ready, identity)
+        self._threads.call(self._commit_ready, identity)
 
     def _commit_ready(self, identity: str) -> None:
         turn = next(turn for turn in self._holder.turns if turn.identity == identity and turn.state == "held")

@@ -22,7 +22,6 @@ import socket
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,7 +55,7 @@ from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.fork_server_client import ForkedProcess, ForkServers, NoProcess
 from backfill_manager.processes.limits import went_over
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
-from backfill_manager.service import FailureHandler, ServiceThread
+from backfill_manager.service import FailureHandler, ServicePool, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,9 +238,8 @@ class TaskProcesses:
             os.set_blocking(end, False)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._wake_lock, self._is_closed = threading.Lock(), False
-        self._reads = ThreadPoolExecutor(
-            1, f"{name}, what tasks ask for"
-        )  # of the state, or secrets: it may take a while
+        # of the state, or secrets: it may take a while
+        self._reads = ServicePool(f"{name}, what tasks ask for", 1, on_failure=on_failure)
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
@@ -276,7 +274,7 @@ class TaskProcesses:
         while not self._jvm_work.empty():  # gateways to close
             if (work := self._jvm_work.get()) is not None:
                 work()
-        self._reads.shutdown(cancel_futures=True)
+        self._reads.close(cancel=True)
         self._gateways.close()
         self._selector.close()
         os.close(self._woken)
@@ -557,10 +555,10 @@ class TaskProcesses:
             self._commit(process, task, number, request["staged"])
             return
         if request["request"] == "rows_before":
-            self._reads.submit(self._answer_rows_before, process, task, number, request)
+            self._reads.call(self._answer_rows_before, process, task, number, request)
             return
         if request["request"] == "secret":
-            self._reads.submit(self._answer_secret, process, task, number, str(request["name"]))
+            self._reads.call(self._answer_secret, process, task, number, str(request["name"]))
             return
         table, shared = str(request["table"]), bool(request["shared"])
         try:

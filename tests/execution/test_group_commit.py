@@ -9,13 +9,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
+from backfill_manager.execution import group_commit
 from backfill_manager.execution.delta_write import Write
+from backfill_manager.execution.group_commit import GroupCommits
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
@@ -216,6 +219,26 @@ def test_a_commit_that_fails_is_made_by_each_alone(stage: Stage, filled: str, mo
     assert [stage.audience.outcome(one) for one in launches] == [Succeeded("3")] * 2
     assert values(stage, filled) == expected(1, 2, 20)
     assert all("a commit of its own, as OSError: No space left on device" in stage.log_of(one) for one in launches)
+
+
+def test_a_bug_beside_a_commit_ends_the_manager_and_nobody_waits_for_ever(
+    stage: Stage, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[tuple[str, BaseException]] = []
+    commits = GroupCommits(stage.spark, "backfill", on_failure=lambda name, error: failures.append((name, error)))
+    bug = AssertionError("a bug")
+
+    def fails(ready: object) -> None:
+        raise bug
+
+    monkeypatch.setattr(group_commit, "_group", fails)
+    identity = OutputTable(stage.spark, filled).identity
+    commits.submit(SimpleNamespace(identity=identity), lambda: None, pytest.fail)  # type: ignore[arg-type]
+    commits.close()
+    assert failures == [("commits", bug)]
+    assert PROCESS_TURNS.waiting(identity) == 0
+    with TurnHolder(PROCESS_TURNS).acquire(identity):
+        pass  # its turn is over
 
 
 def test_columns_that_change_after_the_rows_were_staged_are_seen(stage: Stage, filled: str) -> None:
