@@ -15,9 +15,9 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
 from backfill_manager.manager.state import ActiveRun
 from backfill_manager.manager.tick_context import Tick
+from backfill_manager.manager.trigger_rules import run_outcome
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.planning.trigger_rules import run_outcome
 
 NOTHING_TO_REPORT: Final = "nothing to report"
 

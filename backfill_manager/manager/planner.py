@@ -31,8 +31,9 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.batch_forecast import with_batch_limits
-from backfill_manager.planning.downstream_plan import Dags, plan_with_downstream
+from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.planning.estimates import with_estimates
+from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.planning.plan_waits import with_waits
 from backfill_manager.planning.reruns import with_reruns
 from backfill_manager.queries.data_gaps import wanted_by_data
@@ -131,7 +132,7 @@ class Planner(Service):
         command = request.command
         counting = rows_counter(self._counting_session(command.pool))
         find_wanted = wanted_by_data(self._store, counting)
-        plan = plan_with_downstream(self._session, self._store, command, spec, dag_version, others, now, find_wanted)
+        plan = make_plan(self._session, self._store, command, spec, dag_version, others, now, find_wanted)
         plan = with_batch_limits(plan, self._store, self._batch_target_s)
         if request.kind == BACKFILL_DRY_RUN:  # a backfill is created without waiting for its estimates
             plan = with_waits(plan, self._store, looks_of_plan(self._session))

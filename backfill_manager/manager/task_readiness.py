@@ -1,6 +1,6 @@
 """When a task may start, the whole rule. Pure decisions over `ManagerState`; of a run that may start (`runs.py`).
 
-A task becomes ready, in this order: its upstream allows it (its trigger rule, planning/trigger_rules.py), the tasks that it is
+A task becomes ready, in this order: its upstream allows it (its trigger rule, manager/trigger_rules.py), the tasks that it is
 mapped over have ended, the run before allows it (`depends_on_past`, `wait_for_downstream`), and the data that it waits for is
 there (`waits_for`, up to its `wait_limit`). Then it is `scheduled`. Which of those get a slot is in dispatcher.py.
 """
@@ -19,9 +19,9 @@ from backfill_manager.manager import notifications
 from backfill_manager.manager.map_tasks import map_tasks, over_tasks
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
+from backfill_manager.manager.trigger_rules import PAST_IS_DONE, evaluate
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.planning.trigger_rules import PAST_IS_DONE, evaluate
 from backfill_manager.planning.wait_looks import MAX_OPEN, looks_of, open_looks
 
 MAX_SHOWN: Final = 10  # of what a run waits for

@@ -31,7 +31,6 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.commit_preconditions import why_no_commit
-from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.notification_sender import NotificationsSent
@@ -39,6 +38,7 @@ from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.store_plan import store_plan
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.wait_lookers import Looked
 from backfill_manager.model import states as s
@@ -254,7 +254,7 @@ class TickLoop:
 
     def _create_backfill(self, request: PlanRequest, plan: BackfillPlan, now: datetime) -> str:
         leader, new_id = self.decisions.leader, self._clock.new_id
-        root, *others = create_backfills(self.state, self._store, leader, request, plan, new_id, now)
+        root, *others = store_plan(self.state, self._store, leader, request, plan, new_id, now)
         for live in (root, *others):
             row, pending, skipped = live.row, live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)

@@ -96,7 +96,7 @@ LEGAL: Final[dict[str, frozenset[tuple[str, str]]]] = {
     for table, moves in _MOVES.items()
 }
 
-# When a task may start, by the states of those before it (planning.trigger_rules).
+# When a task may start, by the states of those before it (manager.trigger_rules).
 TriggerRule = Literal[
     "all_success", "all_failed", "all_done", "one_success", "one_failed",
     "none_failed", "none_failed_min_one_success", "none_skipped", "always",

@@ -34,7 +34,8 @@ from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
-from backfill_manager.planning.schedule_intervals import intervals, query
+from backfill_manager.planning.schedule_intervals import intervals
+from backfill_manager.planning.sql_queries import query
 from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching

@@ -9,30 +9,14 @@ epoch micros (BIGINT), which no session time zone can change: `place` (its posit
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import cache
-from importlib import resources
 
 from backfill_manager.clock import micros
 from backfill_manager.dags.schedule.cron import Cron
 from backfill_manager.dags.schedule.timetable import Timetable
-from backfill_manager.store.sql_text import literal
+from backfill_manager.planning.sql_queries import query
 
 _DAY = 86_400
-
-
-@cache
-def _text(name: str) -> str:
-    text = resources.files("backfill_manager.planning").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("--"))
-
-
-def query(name: str, values: Mapping[str, str] | None = None) -> str:
-    """A query of `sql/`, each `:name` in it a literal: Spark's own parameters are a dozen calls into the JVM each, and each of
-    them is slow where others have the cores."""
-    return re.sub(r":([a-z_]+)", lambda found: literal((values or {})[found[1]]), _text(name))
 
 
 def intervals(timetable: Timetable, start: datetime, end: datetime) -> str:

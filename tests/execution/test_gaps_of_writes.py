@@ -15,7 +15,7 @@ from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.manager.apply_outcomes import access_row
 from backfill_manager.model.records import Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.downstream_plan import plan_with_downstream
+from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import find_gaps, wanted_by_data
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Leader
@@ -70,7 +70,7 @@ def test_from_the_writes_of_tasks_to_the_plan_that_mends_them(
     def planned(**kind: Any) -> list[datetime]:
         command = CreateBackfill(dag_id="stage", start_date=day(1), end_date=day(4), **kind)
         find_wanted = wanted_by_data(store, rows_counter(spark))
-        plan = plan_with_downstream(spark, store, command, DAG, 1, {}, LATER, find_wanted)
+        plan = make_plan(spark, store, command, DAG, 1, {}, LATER, find_wanted)
         found: list[datetime] = plan.items["logical_date"].to_pylist()
         return found
 

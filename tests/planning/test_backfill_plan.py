@@ -17,7 +17,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import read_range
 from backfill_manager.planning.coverage import covered_ranges
-from backfill_manager.planning.schedule_intervals import query
+from backfill_manager.planning.sql_queries import query
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema

@@ -16,7 +16,7 @@ from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.by_data import Wanted
-from backfill_manager.planning.downstream_plan import plan_with_downstream
+from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.requests.backfill_checks import check_backfill
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
@@ -63,7 +63,7 @@ def planned(spark: SparkSession, store: MemoryStore, *wanted: int, **kind: Any) 
     command = CreateBackfill(dag_id="flights", start_date=JANUARY, end_date=JANUARY + 5 * DAY, **kind)
     check_backfill(command, DAILY, JANUARY + 30 * DAY)
     others = {"report": (READER, 1)} if kind.get("downstream") else {}
-    return plan_with_downstream(spark, store, command, DAILY, 1, others, JANUARY + 30 * DAY, wanting(*wanted))
+    return make_plan(spark, store, command, DAILY, 1, others, JANUARY + 30 * DAY, wanting(*wanted))
 
 
 def items(plan: BackfillPlan) -> dict[int, tuple[str, str | None]]:

@@ -15,7 +15,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.downstream_plan import plan_with_downstream, tree
+from backfill_manager.planning.downstream_plan import tree
+from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
@@ -124,7 +125,7 @@ def plan(
 ) -> BackfillPlan:
     others = {one.dag_id: (one, version) for version, one in enumerate([root, *below], 7)}
     ask = CreateBackfill(dag_id=root.dag_id, downstream=True, **result)
-    return plan_with_downstream(
+    return make_plan(
         spark, store or state_with(), ask, root, 7, others, at(now), wanted_by_data(store or state_with(), None)
     )
 
@@ -264,5 +265,5 @@ def test_without_downstream_others_are_not_looked_at(spark: SparkSession) -> Non
     ask = CreateBackfill(dag_id="root", start_date=at("2024-01-01"), end_date=at("2024-01-02"))
     store = state_with()
     others = {"reader": (reader, 1)}
-    made = plan_with_downstream(spark, store, ask, root, 1, others, at("2026-01-01"), wanted_by_data(store, None))
+    made = make_plan(spark, store, ask, root, 1, others, at("2026-01-01"), wanted_by_data(store, None))
     assert made.to_json_document()["downstream"] == [] and "left_out" not in made.summary

@@ -15,7 +15,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, DagVersion, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
-from backfill_manager.planning.downstream_plan import plan_with_downstream
+from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.planning.stale import as_stale_sees
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.commands import CreateBackfill
@@ -136,6 +136,6 @@ def test_stale_still_wants_what_a_failed_stale_backfill_left_behind(state: State
     state.run(3, "failed", 2, "another")
     assert state.seen(2) == [("success", 0), ("success", 0), ("failed", 2)]
     find_wanted = wanted_by_data(state.store, None)
-    plan = plan_with_downstream(spark, state.store, ASK, DAILY, 2, {}, datetime(2026, 1, 1, tzinfo=UTC), find_wanted)
+    plan = make_plan(spark, state.store, ASK, DAILY, 2, {}, datetime(2026, 1, 1, tzinfo=UTC), find_wanted)
     assert [at.day for at in plan.items["logical_date"].to_pylist()] == [1, 2]
     assert plan.items["state"].to_pylist() == ["pending"] * 2

@@ -195,7 +195,7 @@ class LocalBackend:
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
         """Submits a command (`kind` as in the request table) with its fields as typed. What can be refused without the
         manager is refused here."""
-        from backfill_manager.cli.backend.local_submit import payload_of
+        from backfill_manager.cli.backend.local_payloads import payload_of
         from backfill_manager.requests.submit import submit
 
         request_id = request_id or self.clock.new_id()
@@ -204,7 +204,7 @@ class LocalBackend:
 
     def dry_run(self, kind: str, values: Mapping[str, Any]) -> Document:
         """What a `backfill.create`, `tasks.clear` or `bundle.parse` would do."""
-        from backfill_manager.cli.backend.local_submit import dry_run_of
+        from backfill_manager.cli.backend.local_payloads import dry_run_of
 
         return dry_run_of(self, kind, values)
 

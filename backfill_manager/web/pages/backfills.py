@@ -37,7 +37,7 @@ from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.failures import group_errors
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.requests.validation import (
+from backfill_manager.requests.payloads import (
     check_not_ended,
     previewed_backfill,
     retried_backfill,

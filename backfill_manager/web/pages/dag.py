@@ -26,8 +26,8 @@ from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tasks import worst_first
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
 from backfill_manager.requests.json_input import parse_conf
+from backfill_manager.requests.payloads import triggered_dag, with_whole_ids
 from backfill_manager.requests.rendering import rendered_run
-from backfill_manager.requests.validation import triggered_dag, with_whole_ids
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.schemas.params import example_conf, list_params

@@ -22,7 +22,7 @@ from backfill_manager.number_ranges import Ranges, range_texts, read_ranges
 from backfill_manager.queries.backfills import check_states
 from backfill_manager.queries.dags import current_dag, known_dag
 from backfill_manager.queries.selected_dates import SelectedDates, dates_of_items, dates_of_runs, ranges_in_states
-from backfill_manager.requests.validation import marked_runs
+from backfill_manager.requests.payloads import marked_runs
 from backfill_manager.schemas.commands import MAX_RANGES, BackfillSettings, MarkRuns
 from backfill_manager.schemas.kinds import RUNS_MARK
 from backfill_manager.store.base import Condition, Store, matching

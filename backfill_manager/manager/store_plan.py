@@ -1,4 +1,4 @@
-"""Creates a backfill from its plan (with `downstream`: a tree of them), in memory and in the tables.
+"""Stores a plan as a backfill (with `downstream`: as a tree of them), in memory and in the tables.
 
 Items are appended first, as Arrow and never as Python rows; then the backfills' rows, all in one commit. A crash before that
 leaves items without a backfill, which the next leader deletes, and the request is planned again.
@@ -24,7 +24,7 @@ from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of
 from backfill_manager.store.base import Leader, Store
 
 
-def create_backfills(
+def store_plan(
     state: ManagerState, store: Store, leader: Leader, request: PlanRequest, plan: BackfillPlan,
     new_id: Callable[[], str], now: datetime,
 ) -> list[ActiveBackfill]:  # fmt: skip

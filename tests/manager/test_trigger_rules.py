@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.manager.trigger_rules import evaluate, run_outcome
 from backfill_manager.model import states as s
 from backfill_manager.model.states import TRIGGER_RULES
-from backfill_manager.planning.trigger_rules import evaluate, run_outcome
 
 STATES = (s.RUNNING, s.SUCCESS, s.FAILED, s.UPSTREAM_FAILED, s.SKIPPED, s.CANCELLED)
 BAD = {s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED}

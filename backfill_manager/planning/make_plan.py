@@ -1,0 +1,43 @@
+"""Makes the plan of a backfill: that of its DAG (`backfill_plan`), and of all downstream of it (`downstream_plan`).
+
+The manager performs what `make_plan` gives, and every dry run prints it, so both are the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.backfill_range import with_defaults
+from backfill_manager.planning.by_data import FindWanted, as_data_see
+from backfill_manager.planning.downstream_plan import Dags, with_downstream
+from backfill_manager.planning.stale import as_stale_sees
+from backfill_manager.schemas.commands import CreateBackfill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backfill_manager.store.base import Store
+
+
+def make_plan(
+    spark: SparkSession, store: Store, command: CreateBackfill, dag: DagSpec, dag_version: int, others: Dags, now: datetime,
+    find_wanted: FindWanted,
+) -> BackfillPlan:  # fmt: skip
+    """The plan of a command with its overrides and, if it says so, all that is downstream of it among the `others`. What has not
+    ended by `now` is not complete, in all of them. `find_wanted` looks at the data of a plan that goes by them."""
+
+    def plan_one(command: CreateBackfill, dag: DagSpec, dag_version: int) -> BackfillPlan:
+        command = with_defaults(command, dag, now)
+        existing = existing_runs(store, command, dag)
+        if command.kind == "stale":
+            existing = as_stale_sees(existing, store, dag, dag_version)
+        if command.goes_by_data:
+            existing = as_data_see(existing, find_wanted(command, dag), command, dag_version)
+        return plan_backfill(spark, command, dag, dag_version, existing, now)
+
+    plan = plan_one(command, with_overrides(dag, command.overrides), dag_version)
+    return with_downstream(plan, others, plan_one) if command.downstream else plan
