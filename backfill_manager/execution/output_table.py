@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -153,7 +154,8 @@ class OutputTable:
     def remove_unfinished_log(self) -> None:
         """Removes what a writer leaves that was killed while it created the table: a log folder without a commit, where Delta
         creates no table. Only if there is nothing else. A checksum without its commit is what is left when one of two such
-        writers removes the log of the other."""
+        writers removes the log of the other. The JVM may still go on with what that writer has begun: a commit that it makes
+        meanwhile stays."""
         folder = self.name if self.is_path else folder_of(self._spark, self.name)
         if folder is None:
             return
@@ -161,8 +163,13 @@ class OutputTable:
         log, _ = hadoop_path(self._spark, f"{folder}/_delta_log")
         if not files.exists(log) or len(files.listStatus(table)) > 1:
             return
-        if all(_WITHOUT_COMMIT.fullmatch(str(status.getPath().getName())) for status in files.listStatus(log)):
-            files.delete(log, True)
+        left = [status.getPath() for status in files.listStatus(log)]
+        if not all(_WITHOUT_COMMIT.fullmatch(str(path.getName())) for path in left):
+            return
+        for path in left:
+            files.delete(path, False)
+        with suppress(Py4JJavaError):  # it is not empty any more
+            files.delete(log, False)
 
     def save(self, writer: DataFrameWriter) -> None:
         writer.save(self.name) if self.is_path else writer.saveAsTable(self.name)

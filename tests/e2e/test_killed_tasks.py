@@ -222,9 +222,13 @@ class RandomKills:
         self.killed: dict[Try, list[str]] = {}  # and what they had come to
 
     def kill_until(self, is_over: Callable[[], bool]) -> None:
+        heard_at = self._clock.monotonic()
         while not is_over():
             now = self._clock.monotonic()
-            self._note(self._moments.hear(within=min(0.5, self._due[0][0] - now) if self._due else 0.5))
+            heard = self._moments.hear(within=min(0.5, self._due[0][0] - now) if self._due else 0.5)
+            heard_at = now if heard else heard_at
+            assert now < heard_at + TIMEOUT_S, f"nothing happens: {self._moments.processes}"
+            self._note(heard)
             while self._due and self._due[0][0] <= self._clock.monotonic():
                 it = heapq.heappop(self._due)[1]
                 process = self._moments.processes[it]
@@ -265,8 +269,9 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
         wait_for(lambda name=name: store.count("dag", [], [Condition("dag_id", "=", name)])[()])
         ask(store, ask_for(name, days), name)
     killer = RandomKills(moments, planned, chance)
-    killer.kill_until(lambda: _are_done(store))
+    killer.kill_until(lambda: _are_done(store) or _failed_by_themselves(store))
     moments.hear(within=0.0)
+    assert _failed_by_themselves(store) == []
 
     for name in ("killed", "left_alone"):
         assert ended(store, name).state == s.SUCCESS, [ti.error for ti in store.read(TaskInstance) if ti.error]
@@ -290,6 +295,23 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
     conflicts = [line.message for line in store.read(TaskLog) if "another writer was first" in line.message]
     assert len(conflicts) <= kills, "writers of one table take turns"
     assert PROCESS_TURNS._queues == {}, "no turn stays taken"
+
+
+def _failed_by_themselves(store: Store) -> list[tuple[TaskTry, list[str]]]:
+    """Tries that nobody killed, with their logs: they would be tried again a thousand times."""
+    failed = store.read(TaskTry, [Condition("error", "!=", KILLED)])
+    lines = store.read(TaskLog) if failed else []
+    return [
+        (
+            it,
+            [
+                line.message
+                for line in lines
+                if (line.run_id, line.task_id, line.try_number) == (it.run_id, it.task_id, it.try_number)
+            ],
+        )
+        for it in failed
+    ]
 
 
 def _are_done(store: Store) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import shutil
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -24,9 +25,11 @@ from support.executor_fixture import (
 )
 from support.manager_process import wait_for
 
-from backfill_manager.execution.catalog import folder_of, register_table, register_tables
+from backfill_manager.execution import output_table
+from backfill_manager.execution.catalog import folder_of, hadoop_path, register_table, register_tables
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
+from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+COMMIT_0 = f"{0:020}.json"
 HOURS = "SELECT timestamp_seconds({start} + 3600 * id) AS at, {value} AS value FROM range({n})"
 
 
@@ -417,8 +421,45 @@ def test_a_table_whose_making_was_killed_half_way_is_made_after_all(
     log.mkdir(parents=True)
     (log / left).write_text("{")
     assert isinstance(stage.play(a_launch(), writes(name)), Succeeded)
-    again_there = folder / "_delta_log" / "00000000000000000000.json"
+    again_there = folder / "_delta_log" / COMMIT_0
     assert again_there.exists()
+
+
+def test_a_commit_that_lands_while_what_came_before_it_is_removed_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a writer that was killed while it created the table: the JVM goes on. Without its commit, what others have staged by
+    then would be files in a folder that is no table, and every later try would fail."""
+    other, table = (OutputTable(spark, str(tmp_path / name)) for name in ("other", "table"))
+    other.create(spark.range(1).schema)
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.1a2b.tmp").write_text("{")
+
+    class WhileItIsListed:
+        def __init__(self, files: Any) -> None:
+            self._files = files
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._files, name)
+
+        def listStatus(self, folder: Any) -> Any:
+            found = self._files.listStatus(folder)
+            if folder.getName() == "_delta_log":
+                shutil.copy(tmp_path / "other" / "_delta_log" / COMMIT_0, log)
+                (tmp_path / "table" / "part-00000.parquet").write_text("staged by another writer")
+            return found
+
+    def meanwhile(spark: SparkSession, path: str) -> tuple[Any, Any]:
+        where, files = hadoop_path(spark, path)
+        return where, WhileItIsListed(files)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(output_table, "hadoop_path", meanwhile)
+        table.remove_unfinished_log()
+    assert [file.name for file in log.iterdir()] == [COMMIT_0]
+    table.create(spark.range(1).schema)
+    assert table.exists() and table.read().schema.names == ["id"]
 
 
 def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(stage: Stage, tmp_path: Path) -> None:
