@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
 PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
 
-_WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc")  # temporary files and checksums
+_WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc|_staged_commits")  # temporary files, checksums, an empty folder
 _CREATIONS: Final = 3
 _LOG_IN_THE_WAY: Final = (
     "DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_CANNOT_CREATE_LOG_PATH",
@@ -166,10 +166,9 @@ class OutputTable:
         left = [status.getPath() for status in files.listStatus(log)]
         if not all(_WITHOUT_COMMIT.fullmatch(str(path.getName())) for path in left):
             return
-        for path in left:
-            files.delete(path, False)
-        with suppress(Py4JJavaError):  # it is not empty any more
-            files.delete(log, False)
+        with suppress(Py4JJavaError):  # a folder that is not empty, or not any more
+            for path in (*left, log):
+                files.delete(path, False)
 
     def save(self, writer: DataFrameWriter) -> None:
         writer.save(self.name) if self.is_path else writer.saveAsTable(self.name)
