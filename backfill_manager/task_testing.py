@@ -30,12 +30,12 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.bash_task import run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
-from backfill_manager.execution.executor_runtime import TaskSkipped
-from backfill_manager.execution.executor_task import run_on_executor
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.run_task import to_result_json
 from backfill_manager.execution.secrets import NoSecret, check_secret_name
 from backfill_manager.execution.session import build_session
+from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.spark_executor_task import run_on_executor
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity, WriteContext

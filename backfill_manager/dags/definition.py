@@ -102,7 +102,7 @@ class TaskSpec:
         """What `max_active_tis` counts: all tasks that are mapped from one are one task there."""
         return self.mapped_from or self.task_id
 
-    def delay_before(self, failures: int) -> float:
+    def retry_delay_after(self, failures: int) -> float:
         """Seconds to wait after the `failures`-th failed try."""
         try:
             delay = self.retry_delay * self.retry_backoff ** (failures - 1)

@@ -24,8 +24,8 @@ from typing import IO, Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, shorten
-from backfill_manager.execution.executor_runtime import TaskSkipped
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.spark_executor_runtime import TaskSkipped
 from backfill_manager.masking import mask_text, secrets_in
 
 LINES_OF_ERROR: Final = 3  # the last ones of standard error

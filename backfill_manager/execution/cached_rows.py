@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark_health import ignore_stopped_context
-from backfill_manager.execution.spark_properties import SESSION_OF
+from backfill_manager.execution.spark_job_group import SESSION_OF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

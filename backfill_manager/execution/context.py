@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.executor_runtime import ExecutorTaskContext, TaskSkipped
+from backfill_manager.execution.exactly_once_writer import OutputWriter
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
-from backfill_manager.execution.output_writer import OutputWriter
+from backfill_manager.execution.spark_executor_runtime import ExecutorTaskContext, TaskSkipped
 from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.model.states import WriteMode
@@ -77,7 +77,7 @@ class TaskContext:
         self, df: DataFrame, table: str, time_column: str | None = None, partition_column: str | None = None,
         mode: WriteMode = "replace", schema: Literal["merge"] | None = None, checks: Sequence[str | Check] = (),
     ) -> int | None:  # fmt: skip
-        """Write `df` into a Delta table (a name, or a path with a `/`), exactly once: see execution/output_writer.py. `replace`
+        """Write `df` into a Delta table (a name, or a path with a `/`), exactly once (exactly_once_writer.py). `replace`
         replaces the rows of the run's interval (by `time_column`) or partition (by `partition_column`), `overwrite` the whole
         table. `schema="merge"` adds columns that the table lacks. `checks` must hold of the rows, as those of the task, or
         nothing is written (`ChecksFailed`). The table, and the schema (database) of its name, are made when missing. Returns the

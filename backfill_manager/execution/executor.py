@@ -39,7 +39,7 @@ from backfill_manager.execution.run_task import run_sql_task
 from backfill_manager.execution.secrets import FindSecret, no_secret
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
-from backfill_manager.execution.spark_properties import SESSION_OF, SparkJobGroup, SparkJobs
+from backfill_manager.execution.spark_job_group import SESSION_OF, SparkJobGroup, SparkJobs
 from backfill_manager.execution.spark_status import SparkStatus
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import AUTH_COMMAND_NAME, RETURN_MESSAGE, STRING_TYPE, SUCCESS, Py4JError, is_error
 
-from backfill_manager.execution.attached_spark import SHARED
 from backfill_manager.execution.spark_health import ignore_stopped_context
+from backfill_manager.execution.task_spark import SHARED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class JvmGateways:
         return JvmGateway(server, inside, given_out, self._new_list(given_out), port, secret, connection)
 
     def job(self, gateway: JvmGateway) -> dict[str, Any]:
-        """What a process needs to come in, see `attached_spark.TaskSpark`."""
+        """What a process needs to come in, see `task_spark.TaskSpark`."""
         return {
             "port": gateway.port, "secret": gateway.secret, "values": self._context_values, "imports": gateway.is_new,
         }  # fmt: skip

@@ -201,7 +201,7 @@ class TaskEnded:
     key: LaunchKey
     outcome: Outcome
     at: datetime
-    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_properties.SparkJobs`
+    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_job_group.SparkJobs`
     tables: tuple[AccessedTable, ...] = ()  # read and written; none that is known of a process that was killed
     checks: tuple[CheckedWrite, ...] = ()  # likewise
     spark_stages: SparkStages | None = None  # of the jobs; None: Spark does not say

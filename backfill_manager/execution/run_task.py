@@ -14,13 +14,13 @@ from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.bash_task import BashFailed, run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
-from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, TaskSkipped
-from backfill_manager.execution.executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.preview import Preview, redirect
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.secrets import no_secret
+from backfill_manager.execution.spark_executor_runtime import MAX_RESULT_CHARS, TaskSkipped
+from backfill_manager.execution.spark_executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.spark_sql import run_sql
 from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns

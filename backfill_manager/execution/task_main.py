@@ -35,7 +35,6 @@ from py4j.protocol import Py4JError
 
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
 from backfill_manager.execution import task_spans
-from backfill_manager.execution.attached_spark import NoSpark, TaskSpark
 from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.row_checks import CheckResults
@@ -44,6 +43,7 @@ from backfill_manager.execution.secrets import NoSecret, check_secret_name
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.task_log import shorten_middle
+from backfill_manager.execution.task_spark import NoSpark, TaskSpark
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.masking import hide, mask_text
 from backfill_manager.processes.channel import Channel

@@ -99,5 +99,5 @@ def _ended(ti: TaskInstance, event: m.TaskEnded, task: TaskSpec) -> TaskInstance
         case m.Failed(error, retryable):
             if not retryable or ti.failures >= task.retries:
                 return c.failed(ti, event.at, error)
-            delay = timedelta(seconds=task.delay_before(ti.failures + 1))
+            delay = timedelta(seconds=task.retry_delay_after(ti.failures + 1))
             return c.up_for_retry(ti, event.at, error, event.at + delay)

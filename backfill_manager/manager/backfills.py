@@ -123,7 +123,7 @@ def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -
 def _start_batch(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], at: int) -> bool:
     """Makes one run of as many of the first items as possible and returns the others to the queue, at its place `at`. False: the
     run whose failed tasks are to run again has to be read first."""
-    verdicts = [_verdict(live, item) for item in items]
+    verdicts = [_reprocess_verdict(live, item) for item in items]
     verdict, existing = verdicts[0]
     if verdict in ("adopt", "rerun"):
         assert existing is not None
@@ -155,7 +155,7 @@ def _items_of_run(live: ActiveBackfill, items: list[BackfillItem], run: DagRun, 
     return items
 
 
-def _verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
+def _reprocess_verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
     """What to do with an item, and the current run of its date (for `rerun` and `adopt`: or the one that covers it)."""
     current = live.timeline.current_at(timeline_key(item.logical_date, item.partition_key))
     existing = current or live.timeline.covering(item.logical_date)
@@ -185,7 +185,7 @@ def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
     runs: dict[str, DagRun] = {}
     if live.reruns_failed_tasks:
         for item in live.pending:
-            verdict, run = _verdict(live, item)
+            verdict, run = _reprocess_verdict(live, item)
             if verdict == "rerun" and run is not None:
                 runs[run.run_id] = run
             if len(runs) >= live.row.max_active_runs:

@@ -27,7 +27,7 @@ from backfill_manager.errors import (
 )
 from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.commit_preconditions import why_no_commit
+from backfill_manager.manager.commit_resources import why_no_commit
 from backfill_manager.manager.shutdown import spark_gone_error
 from backfill_manager.manager.state_identity import Adopted, identity_fields, other_place
 from backfill_manager.model import states as s

@@ -8,7 +8,7 @@ from typing import Any, Final
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.dags.mapping import values_of, with_mapped, without_mapped
 from backfill_manager.errors import InvalidInput, shorten
-from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS
+from backfill_manager.execution.spark_executor_runtime import MAX_RESULT_CHARS
 from backfill_manager.manager.create_run import fit_tasks
 from backfill_manager.manager.state import ActiveRun
 from backfill_manager.manager.tick_context import Tick

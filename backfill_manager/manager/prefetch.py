@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from backfill_manager.manager.backfills import runs_to_rerun
+from backfill_manager.manager.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.manager.reopen import LoadedRows, version_spec
 from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey
-from backfill_manager.planning.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow

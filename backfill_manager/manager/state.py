@@ -19,6 +19,7 @@ from backfill_manager.dags.overrides import known_overrides, with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
+from backfill_manager.manager.dependency_tracker import DependencyTracker
 from backfill_manager.manager.notification_targets import Target
 from backfill_manager.model import records
 from backfill_manager.model import states as s
@@ -37,7 +38,6 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.batch_size import PastRun, growth_limit
-from backfill_manager.planning.dependency_tracker import DependencyTracker
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.planning.wait_looks import Look, Seen, open_looks

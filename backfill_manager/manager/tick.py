@@ -30,8 +30,7 @@ from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
-from backfill_manager.manager.commit_preconditions import why_no_commit
-from backfill_manager.manager.decisions import Decisions
+from backfill_manager.manager.commit_resources import why_no_commit
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
@@ -40,6 +39,7 @@ from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.store_plan import store_plan
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
+from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.manager.wait_lookers import Looked
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request

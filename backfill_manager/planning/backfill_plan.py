@@ -7,7 +7,7 @@ How each kind becomes items is in docs/semantics.md, "Backfill kinds", "Batch" a
 - Dates and partitions named twice are one item.
 - A cancelled run counts like a failed one; a live run is `in flight` whatever `reprocess` says. `missing` and `stale` have
   no item for other dates, but one for a live run, as nobody knows yet how it ends.
-- An item without a run on its own date is judged by the batch that covers it (`coverage`).
+- An item without a run on its own date is judged by the batch that covers it (`batch_coverage`).
 
 A plan is one Spark job of one task, without a shuffle; a million items stay columns all the way. The caller chooses the
 scheduler pool and the session: time zones of session and process don't matter, all instants cross as epoch micros.
@@ -29,9 +29,9 @@ from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
+from backfill_manager.planning.batch_coverage import covered_ranges
 from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
 from backfill_manager.planning.batches import batches, batches_of, stretches
-from backfill_manager.planning.coverage import covered_ranges
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.planning.schedule_intervals import intervals
@@ -220,17 +220,17 @@ def plan_backfill(
     covers, runs = covered_ranges(known, dag_version), _known_runs(known, dag_version)
     values = {
         "kind": command.kind,
-        "redoes": command.effective_reprocess,
+        "reprocess": command.effective_reprocess,
         "run_backwards": str(command.run_backwards).lower(),
         "complete_until": "" if command.allow_future else str(micros(now)),
     }
     relations = {
         "asked": _asked(command, dag),
         **({"covers": covers} if covers.num_rows else {}),
-        "wanted": query("covered" if covers.num_rows else "not_covered"),
+        "wanted": query("batch_coverage" if covers.num_rows else "no_batch_coverage"),
         "runs": runs if runs.num_rows else query("no_runs"),
     }
-    planned = _one_statement(spark, relations, query("choose_items", values))
+    planned = _one_statement(spark, relations, query("run_or_skip", values))
     return BackfillPlan(command, dag, dag_version, _as_items(planned.toArrow()))
 
 

@@ -5,7 +5,7 @@ kind of request to the model of its payload, which is also the layout of `reques
 field may be added with a default, but none may change its name or meaning. Only form is checked here; what depends on the
 DAG or the state is checked by `requests.backfill_checks` and `requests.payloads`.
 
-A new option of a backfill is one field of `UpdatableOptions` (it can be changed while the backfill runs) or of `BackfillPlan` (it
+A new option of a backfill is one field of `UpdatableOptions` (it can be changed while the backfill runs) or of `PlanOptions` (it
 can't). If it is kept with the backfill, it is also a column of `model.records.Backfill`.
 """
 

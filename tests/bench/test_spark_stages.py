@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_manager.execution.spark_properties import SparkJobGroup, SparkJobs
+from backfill_manager.execution.spark_job_group import SparkJobGroup, SparkJobs
 from backfill_manager.execution.spark_status import SparkStatus
 
 if TYPE_CHECKING:

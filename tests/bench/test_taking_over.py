@@ -13,8 +13,8 @@ import pytest
 from deltalake import write_deltalake
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.recovery import restore_state
+from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, Manager, Record, Response, TaskInstance
 from backfill_manager.requests import submit
 from backfill_manager.schemas import kinds

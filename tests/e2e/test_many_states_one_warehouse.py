@@ -11,7 +11,7 @@ import pytest
 from support.manager_process import ended, request, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.manager import single_run
+from backfill_manager.manager import dag_test_run
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, TaskInstance
 from backfill_manager.requests import submit
@@ -80,7 +80,7 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
     start, stop = start_and_stop
     for value in (1, 2):
         edit(tmp_path, value=value)
-        result = single_run.run_dag_once(settings, "totals", FIRST, spark=spark)
+        result = dag_test_run.run_dag_once(settings, "totals", FIRST, spark=spark)
         assert result["run"]["state"] == "success"
         assert written(spark, tmp_path) == ([value], [(value, value)])
 

@@ -17,9 +17,9 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.execution.bash_task import BashFailed, run_bash, variables
-from backfill_manager.execution.executor_runtime import TaskSkipped
 from backfill_manager.execution.messages import Cancelled, Failed, Skipped, Succeeded, TaskEnded, TaskLaunch, TaskLogged
 from backfill_manager.execution.secrets import Secrets, no_secret
+from backfill_manager.execution.spark_executor_runtime import TaskSkipped
 from backfill_manager.settings import SecretSettings
 
 

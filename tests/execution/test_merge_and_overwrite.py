@@ -1,5 +1,5 @@
 """Writes of whole tables and by keys: `mode="overwrite"`, `schema="merge"`, `ctx.merge`. They land once, as the writes of
-tests/execution/test_output_writer.py do, and say in one line what is wrong with a call."""
+tests/execution/test_exactly_once_writer.py do, and say in one line what is wrong with a call."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_views_and_settings_of_a_task_are_its_own(stage: Stage) -> None:
 
 
 def test_its_spark_context_has_all_that_an_ordinary_one_has(stage: Stage, spark: SparkSession) -> None:
-    """`attached_spark` makes the Python half of the SparkContext by itself: a new PySpark may want more in it."""
+    """`task_spark` makes the Python half of the SparkContext by itself: a new PySpark may want more in it."""
 
     def names(ctx: Any) -> list[str]:
         sc = ctx.spark.sparkContext

@@ -80,10 +80,10 @@ def test_killed_between_check_and_commit_or_after_it(stage: Stage, table: str, d
     work = writes(table, bad=0)
 
     def dies(ctx: Any) -> int | None:
-        from backfill_manager.execution import output_writer, row_checks
+        from backfill_manager.execution import exactly_once_writer, row_checks
 
         name, _, method = dies_after.partition(".")
-        owner = getattr(row_checks if name == "RowChecks" else output_writer, name)
+        owner = getattr(row_checks if name == "RowChecks" else exactly_once_writer, name)
         does = getattr(owner, method)
 
         def do_and_die(*args: Any, **options: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from support.executor_fixture import PATIENCE, THIS_STATE, a_launch
 
-from backfill_manager.execution.attached_spark import TaskSpark
 from backfill_manager.execution.task_main import TaskOrder, _Manager
+from backfill_manager.execution.task_spark import TaskSpark
 from backfill_manager.processes.channel import Channel
 
 

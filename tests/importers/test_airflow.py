@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.drafted import Drafted
 
-from backfill_manager.execution.executor_runtime import TaskSkipped
 from backfill_manager.execution.messages import Skipped, Succeeded
+from backfill_manager.execution.spark_executor_runtime import TaskSkipped
 from backfill_manager.importers.airflow.translate import translate
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import InMemoryManager, days, load_file

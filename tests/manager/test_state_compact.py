@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.decisions import Decisions
 from backfill_manager.manager.recovery import restore_state
+from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit

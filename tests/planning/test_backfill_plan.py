@@ -16,7 +16,7 @@ from backfill_manager.model.records import BackfillItem, DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import read_range
-from backfill_manager.planning.coverage import covered_ranges
+from backfill_manager.planning.batch_coverage import covered_ranges
 from backfill_manager.planning.sql_queries import query
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
@@ -365,7 +365,7 @@ def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: Spark
     ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(9))
     covers = covered_ranges(batch_run("success", day(1), day(4), items=3), 1)
     relations = {"asked": backfill_plan._asked(ask, DAILY), "covers": covers}
-    expected = backfill_plan._one_statement(spark, relations, query("covered"))
+    expected = backfill_plan._one_statement(spark, relations, query("batch_coverage"))
     executed = expected._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in executed and "Join" not in executed
 

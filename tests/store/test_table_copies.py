@@ -213,6 +213,37 @@ def test_a_page_fetches_each_object_once_and_asks_one_request_for_each_table_fro
     store.close()
 
 
+def test_the_first_page_of_a_server_that_has_prefetched_asks_one_request_for_each_table(
+    proxy: StoreProxy, root: str, leader: Leader
+) -> None:
+    store = DeltaRsStore(root)
+    store.read_copies()
+    asked(proxy)
+    store.prefetch_copies()
+    fetched = asked(proxy)
+    assert set(fetched.values()) == {1}
+    leader.commit(changes(run("d", 4)))
+    browser = browser_of(store, StandingClock())
+    asked(proxy)
+    assert "run4" in browser.get("/runs").text
+    seen = asked(proxy)
+    fetched_now = [path for path in seen if "list-type" not in path]
+    assert len(seen) - len(fetched_now) == len(TABLES)
+    assert len(fetched_now) == 2 and all("/dag_run/" in path for path in fetched_now), "what has been committed since"
+    store.close()
+
+
+def test_a_prefetch_that_fails_is_met_again_by_who_reads(proxy: StoreProxy, root: str, empty: str) -> None:
+    store = DeltaRsStore(root)
+    store.read_copies()
+    proxy.plan(faults={"fail": 1.0})
+    store.prefetch_copies()
+    proxy.plan()
+    with one_look():
+        assert runs(store) == ["run1", "run2", "run3"]
+    store.close()
+
+
 def test_what_cannot_be_copied_is_read_where_it_is(
     proxy: StoreProxy, command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

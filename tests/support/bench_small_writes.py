@@ -39,11 +39,11 @@ from backfill_manager import dag, task
 def stage():
     @task
     def work(ctx):
-        from backfill_manager.execution import attached_spark
+        from backfill_manager.execution import task_spark
         start, end = (int(at.timestamp()) for at in ctx.interval)
         rows = ctx.spark.range(1000).selectExpr(f"timestamp_seconds({start} + id % ({end} - {start})) AS at", "id AS value")
-        calls, send = [], attached_spark._Connection.send_command
-        attached_spark._Connection.send_command = lambda self, command: calls.append(1) or send(self, command)
+        calls, send = [], task_spark._Connection.send_command
+        task_spark._Connection.send_command = lambda self, command: calls.append(1) or send(self, command)
         began = time.perf_counter()
         ctx.write(rows, ctx.params["table"], time_column="at")
         return {"seconds": time.perf_counter() - began, "py4j_calls": len(calls)}

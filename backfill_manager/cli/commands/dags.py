@@ -246,7 +246,7 @@ def test(
     """
     # Not a command of the backend: nothing is submitted, the run exists in this process alone.
     context.local_backend(f"have the server's manager run it: `bfm dags trigger {dag}`")
-    from backfill_manager.manager.single_run import run_dag_once
+    from backfill_manager.manager.dag_test_run import run_dag_once
     from backfill_manager.requests.json_input import parse_conf
 
     out = context.out

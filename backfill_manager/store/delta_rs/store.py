@@ -128,5 +128,8 @@ class DeltaRsStore(DeltaStore):
     def read_copies(self) -> None:
         self.tables.read_copies()
 
+    def prefetch_copies(self) -> None:
+        self.tables.prefetch_copies()
+
     def close(self) -> None:
         self.tables.close()

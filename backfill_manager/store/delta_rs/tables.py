@@ -118,6 +118,18 @@ class DeltaRsTables(DeltaTables):
             with self._giving_up_copies():
                 self._copies = TableCopies(self._base)
 
+    def prefetch_copies(self) -> None:
+        with self._looking, self._giving_up_copies():
+            if self._copies is not None:
+                self._copies.look(TABLES)
+        for table in TABLES:
+            with (
+                self._looking,
+                self._giving_up_copies(),
+            ):  # a page that is asked for meanwhile waits for one table at most
+                if self._copies is not None and self._copies.has(table):
+                    self._copies.handle(table)
+
     def exists(self) -> bool:
         with self._looking, self._giving_up_copies():
             if self._is_in_copies(Manager.TABLE):

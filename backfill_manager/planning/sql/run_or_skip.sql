@@ -3,7 +3,7 @@
 -- have made one meanwhile.
 --
 -- wanted: place (what the order goes by), logical_date, interval_start, interval_end (epoch micros), partition_key, and
--- cover_is_live, cover_has_success, cover_is_fresh of a run that began earlier and stands for this date too (covered.sql).
+-- cover_is_live, cover_has_success, cover_is_fresh of a run that began earlier and stands for this date too (batch_coverage.sql).
 -- runs: logical_date (epoch micros), partition_key, state, is_older (made by an earlier version than the DAG's current one) of
 -- the DAG's runs that are not overridden.
 -- An item is judged by the run on its own date, else by the one that covers it; one that is live is in flight either way.
@@ -39,7 +39,7 @@ judged AS (
   SELECT *,
     CASE
       WHEN is_live THEN 'in flight'
-      WHEN exists_already AND NOT (:redoes = 'completed' OR (:redoes IN ('failed', 'failed_tasks') AND NOT has_success)) THEN 'already exists'
+      WHEN exists_already AND NOT (:reprocess = 'completed' OR (:reprocess IN ('failed', 'failed_tasks') AND NOT has_success)) THEN 'already exists'
       WHEN interval_end > CAST(nullif(:complete_until, '') AS BIGINT) THEN 'not complete yet'
     END AS reason
   FROM met

@@ -32,7 +32,7 @@ class SparkJobGroup:
         return f"{self.tag}#{self.number}"
 
     def enter(self) -> None:
-        """The current thread works for this try, until it ends. (A task process does the same in `attached_spark`.)"""
+        """The current thread works for this try, until it ends. (A task process does the same in `task_spark`.)"""
         self.sc.setJobGroup(self.group, self.description)
         self.sc.addJobTag(self.tag)
         self.sc.setLocalProperty("spark.scheduler.pool", self.pool)

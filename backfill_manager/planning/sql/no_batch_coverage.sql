@@ -1,4 +1,4 @@
--- Items of a DAG none of whose runs stands for several dates: the columns of covered.sql with nothing in them, which the optimiser
+-- Items of a DAG none of whose runs stands for several dates: the columns of batch_coverage.sql with nothing in them, which the optimiser
 -- folds away.
 SELECT *,
   CAST(NULL AS BOOLEAN) AS cover_is_live,

@@ -11,7 +11,7 @@ import pytest
 
 from backfill_manager.clock import UTC
 from backfill_manager.errors import NotFound
-from backfill_manager.manager import single_run
+from backfill_manager.manager import dag_test_run
 from backfill_manager.settings import BundleSettings, Settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_a_run_is_tried_out_and_leaves_no_state(settings: Settings, spark: SparkSession) -> None:
     """It does not wait for what its DAG waits for."""
-    result = single_run.run_dag_once(settings, "counting", None, spark=spark)
+    result = dag_test_run.run_dag_once(settings, "counting", None, spark=spark)
     assert (result["run"]["state"], result["run"]["run_id"]) == ("success", "manual__2024-01-01T00:00:00Z")
     assert [(ti["task_id"], ti["state"]) for ti in result["tasks"]] == [("count", "success"), ("picky", "success")]
     assert any("counting 2024-01-01" in line for line in result["logs"])
@@ -73,7 +73,7 @@ def test_a_run_is_tried_out_and_leaves_no_state(settings: Settings, spark: Spark
 
 
 def test_a_run_that_fails_says_which_task_and_why(settings: Settings, spark: SparkSession) -> None:
-    result = single_run.run_dag_once(settings, "counting", datetime(2024, 1, 3, tzinfo=UTC), spark=spark)
+    result = dag_test_run.run_dag_once(settings, "counting", datetime(2024, 1, 3, tzinfo=UTC), spark=spark)
     assert result["run"]["state"] == "failed"
     (picky,) = [ti for ti in result["tasks"] if ti["task_id"] == "picky"]
     assert "not on the third" in picky["error"]
@@ -84,7 +84,7 @@ def test_a_date_is_read_in_the_zone_of_the_dag_before_any_manager_knows_it(
 ) -> None:
     zoned = DAG_FILE.replace('start_date="2024-01-01"', 'start_date="2024-01-01", timezone="America/New_York"')
     Path(settings.bundles[0].path, "counting.py").write_text(zoned)
-    result = single_run.run_dag_once(settings, "counting", "2024-01-02", spark=spark)
+    result = dag_test_run.run_dag_once(settings, "counting", "2024-01-02", spark=spark)
     assert (result["run"]["state"], result["run"]["run_id"]) == ("success", "manual__2024-01-02T05:00:00Z")
 
 
@@ -94,7 +94,7 @@ def test_lines_are_shown_as_they_come_and_the_next_try_does_not_wait(settings: S
     )
     Path(settings.bundles[0].path, "counting.py").write_text(flaky)
     shown: list[str] = []
-    result = single_run.run_dag_once(settings, "counting", "2024-01-03", spark=spark, on_line=shown.append)
+    result = dag_test_run.run_dag_once(settings, "counting", "2024-01-03", spark=spark, on_line=shown.append)
     assert result["run"]["state"] == "success"
     assert shown[0] == "count: INFO counting 2024-01-03"
     assert shown[1].startswith("picky: ERROR Traceback")
@@ -102,14 +102,14 @@ def test_lines_are_shown_as_they_come_and_the_next_try_does_not_wait(settings: S
 
 
 def test_a_dag_without_a_start_date_is_run_as_by_hand(settings: Settings, spark: SparkSession) -> None:
-    result = single_run.run_dag_once(settings, "by_region", None, spark=spark)
+    result = dag_test_run.run_dag_once(settings, "by_region", None, spark=spark)
     run = result["run"]
     assert (run["state"], run["interval_start"]) == ("success", run["interval_end"])
 
 
 def test_a_run_of_a_partition_with_params_is_tried_out(settings: Settings, spark: SparkSession) -> None:
     conf = {"region": "us"}
-    result = single_run.run_dag_once(settings, "by_region", None, partition_key="north", conf=conf, spark=spark)
+    result = dag_test_run.run_dag_once(settings, "by_region", None, partition_key="north", conf=conf, spark=spark)
     run = result["run"]
     assert (run["state"], run["run_id"], run["conf"]) == ("success", "manual__north", conf)
     assert (run["partition_key"], run["logical_date"]) == ("north", None)
@@ -120,13 +120,13 @@ def test_an_unknown_dag_is_told_with_the_files_that_could_not_be_loaded(
     settings: Settings, spark: SparkSession
 ) -> None:
     with pytest.raises(NotFound, match=r"no DAG 'count'; did you mean 'counting'"):
-        single_run.run_dag_once(settings, "count", None, spark=spark)
+        dag_test_run.run_dag_once(settings, "count", None, spark=spark)
     with pytest.raises(NotFound, match=r"broken\.py, line 2: NameError"):
-        single_run.run_dag_once(settings, "xyz", None, spark=spark)
+        dag_test_run.run_dag_once(settings, "xyz", None, spark=spark)
     for name in ("b", "c", "d", "xyz"):
         Path(settings.bundles[0].path, f"{name}.py").write_text("# dag of backfill_manager\n1 / 0\n")
     with pytest.raises(NotFound, match=r"loaded: xyz\.py, line 2: ZeroDivisionError.*b\.py, line 2.*; and 2 more$"):
-        single_run.run_dag_once(settings, "xyz", None, spark=spark)
+        dag_test_run.run_dag_once(settings, "xyz", None, spark=spark)
 
 
 MAPPED = """
@@ -159,7 +159,7 @@ def deliveries():
 
 def test_tasks_are_mapped_over_the_result_of_another(settings: Settings, spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "bundle" / "deliveries.py").write_text(MAPPED)
-    result = single_run.run_dag_once(settings, "deliveries", None, spark=spark)
+    result = dag_test_run.run_dag_once(settings, "deliveries", None, spark=spark)
     assert result["run"]["state"] == "success", result["logs"]
     assert {ti["task_id"]: ti["result"] for ti in result["tasks"]} == {
         "find": {"north": 2, "south": 3}, "load": {"north": 2, "south": 3}, "load.north": 2, "load.south": 3, "add": 5,

@@ -14,8 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution import executor_runtime, interval
-from backfill_manager.execution.executor_runtime import MAX_RESULT_CHARS, ExecutorTaskContext, TaskSkipped, run_function
+from backfill_manager.execution import interval, spark_executor_runtime
+from backfill_manager.execution.spark_executor_runtime import (
+    MAX_RESULT_CHARS,
+    ExecutorTaskContext,
+    TaskSkipped,
+    run_function,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -35,7 +40,7 @@ def run_on_executor(
     from pyspark import cloudpickle
 
     try:
-        for module in (interval, executor_runtime, sys.modules.get(getattr(function, "__module__", None) or "")):
+        for module in (interval, spark_executor_runtime, sys.modules.get(getattr(function, "__module__", None) or "")):
             if module is not None and module.__name__ != "__main__":  # what is in __main__ goes by value anyhow
                 cloudpickle.register_pickle_by_value(module)  # as all modules of its bundle are
         payload: bytes = cloudpickle.dumps((run_function, function, context))

@@ -35,7 +35,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput
-from backfill_manager.execution.spark_properties import SESSION_OF
+from backfill_manager.execution.spark_job_group import SESSION_OF
 
 SHARED: Final = ("bfm-jsc", "bfm-session", "bfm-conf", "bfm-context")  # names of Java objects that each gateway has
 _IMPORTED: Final = (  # names that PySpark uses without their package
