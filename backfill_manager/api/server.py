@@ -22,7 +22,6 @@ from backfill_manager.api.connections import KEEP_ALIVE_S, Connection, Connectio
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.middleware import MAX_HEAD_BYTES
 from backfill_manager.errors import InvalidConfig, InvalidInput
-from backfill_manager.service import ServiceThread
 from backfill_manager.settings import Settings
 
 READER_THREADS: Final = max(8, 2 * (os.cpu_count() or 1))
@@ -92,7 +91,6 @@ class _Server(uvicorn.Server):
         connections = Connections(self.config, self.server_state, self.lifespan.state, self._context.settings.api)
         self._tasks = [asyncio.create_task(connections.accept(listener)) for listener in sockets or ()]
         self._tasks.append(asyncio.create_task(connections.watch()))
-        ServiceThread("prefetch", self._context.store.prefetch_copies).start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for task in self._tasks:

@@ -85,6 +85,12 @@ def templates() -> Environment:
     return environment
 
 
+def compile_templates() -> None:
+    """All of them; else each is compiled for the first page that needs it, which takes up to half a second."""
+    for name in templates().list_templates():
+        templates().get_template(name)
+
+
 @dataclass(frozen=True)
 class PageContext:
     """One HTTP request for a page: who asks, and the application that answers."""

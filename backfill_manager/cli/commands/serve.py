@@ -14,6 +14,7 @@ from backfill_manager.cli import GC_THRESHOLD
 from backfill_manager.cli.command import Command
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import option
+from backfill_manager.service import ServiceThread
 
 if TYPE_CHECKING:
     from backfill_manager.api.app import App
@@ -52,6 +53,7 @@ def serve(
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.meta_path.insert(0, _WithoutPandas())
     gc.set_threshold(*GC_THRESHOLD)
+    ServiceThread("pages", _prepare, store).start()
     server.serve(app, bound)
 
 
@@ -73,6 +75,14 @@ def _site(context: CliContext, store: Store) -> App:
     return create_app(context.settings, store, clock=context.clock, extra_routers=[router], error_page=error_page)
 
 
+def _prepare(store: Store) -> None:
+    """What the first page would wait for, in a thread of its own."""
+    from backfill_manager.web.page import compile_templates
+
+    store.prepare_reads()
+    compile_templates()
+
+
 def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractContextManager[None]] | None:
     """For `manager start --with-ui`: the same site over the manager's own store, in a thread. A wrong host is refused
     before Spark is started. None, and a note, where the port is taken: a standby on the same machine must be able to
@@ -90,6 +100,7 @@ def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractCo
     @contextmanager
     def beside(store: Store) -> Iterator[None]:
         store.read_copies()
+        ServiceThread("pages", _prepare, store).start()
         with server.served_beside(_site(context, store), bound) as url:
             context.out.note(f"The web pages are at {url}")
             yield

@@ -20,6 +20,7 @@ from backfill_manager.store.delta_base import DeltaStore, first_line, query_erro
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
 from backfill_manager.store.one_look import looked_at
+from backfill_manager.store.sql_guard import single_query
 from backfill_manager.store.sql_text import arrow_table
 
 if TYPE_CHECKING:
@@ -128,8 +129,9 @@ class DeltaRsStore(DeltaStore):
     def read_copies(self) -> None:
         self.tables.read_copies()
 
-    def prefetch_copies(self) -> None:
+    def prepare_reads(self) -> None:
         self.tables.prefetch_copies()
+        single_query("SELECT 1")  # imports a parser, which takes half a second
 
     def close(self) -> None:
         self.tables.close()

@@ -119,6 +119,7 @@ class DeltaRsTables(DeltaTables):
                 self._copies = TableCopies(self._base)
 
     def prefetch_copies(self) -> None:
+        """Of all tables the log, and the files of those that are small, before anybody reads them."""
         with self._looking, self._giving_up_copies():
             if self._copies is not None:
                 self._copies.look(TABLES)
