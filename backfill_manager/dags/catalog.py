@@ -49,7 +49,7 @@ class SubmissionResult:
 
 
 class DagCatalog:
-    """The rows of DAGs, versions, import errors and bundles. A catalog by itself is for previews: nothing of it is committed.
+    """The rows of DAGs, versions, import errors and bundles. A catalog by itself is for dry runs: nothing of it is committed.
 
     Not thread-safe but for `read`, `bundle`, `files_of` and `has_released_ids`, which parsers may call from their threads."""
 
@@ -107,7 +107,7 @@ class DagCatalog:
             self.put(row)
         return result
 
-    def preview(self, submission: Submission, at: datetime) -> SubmissionResult:
+    def dry_run(self, submission: Submission, at: datetime) -> SubmissionResult:
         """What `submit` would do; nothing is changed."""
         return self._result(submission, at)[1]
 

@@ -273,7 +273,7 @@ class TickLoop:
             self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, now, event.refusal)
             return
         dry_run = request is not None and request.dry_run
-        result = (self._dags.preview if dry_run else self._dags.submit)(event.submission, now)
+        result = (self._dags.dry_run if dry_run else self._dags.submit)(event.submission, now)
         if request is not None:
             message, document = _parse_message(result, dry_run), result.to_json_document()
             self._requests.accept(request.request_id, kinds.BUNDLE_PARSE, now, request.bundle, message, document)

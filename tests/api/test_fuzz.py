@@ -49,7 +49,7 @@ FIELDS = (
 )  # fmt: skip
 QUERY = (
     "limit", "cursor", "order_by", "dag_id", "state", "kind", "run_type", "wait", "order", "before", "after", "try",
-    "n", "q", "tag", "next", "year", "show", "from", "to", "asked", "version", "preview", "tasks", "start", "run",
+    "n", "q", "tag", "next", "year", "show", "from", "to", "asked", "version", "dry_run", "tasks", "start", "run",
     "tie", "drawn", "dag", "bundle",
 )  # fmt: skip
 
@@ -83,7 +83,7 @@ PAGES = (
     "/dags", "/dags/{dag_id}", "/dags/{dag_id}/graph", "/dags/{dag_id}/timeline", "/dags/{dag_id}/calendar",
     "/dags/{dag_id}/day/{day}", "/dags/{dag_id}/code", "/dags/{dag_id}/versions", "/dags/{dag_id}/clear",
     "/dags/{dag_id}/trigger", "/dags/{dag_id}/pause", "/dags/{dag_id}/unpause", "/backfills", "/backfills/new",
-    "/backfills/new/preview", "/backfills/{backfill_id}", "/backfills/{backfill_id}/settings",
+    "/backfills/new/dry-run", "/backfills/{backfill_id}", "/backfills/{backfill_id}/settings",
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}",
     "/backfills/{backfill_id}/pause", "/backfills/{backfill_id}/cancel", "/backfills/{backfill_id}/retry",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/mark", "/runs/{dag_id}/{run_id}/cancel",

@@ -112,9 +112,9 @@ def test_the_whole_story_of_a_backfill_by_clicking(new_user: NewUser, url: str) 
     page.get_by_role("link", name="New backfill").click()
     page.get_by_label("From", exact=True).fill("2024-03-29")
     page.get_by_label("To", exact=True).fill("2024-03-31")
-    preview = page.locator("#preview")
-    expect(preview).to_contain_text("3 items would run", timeout=REAL_MS)
-    expect(preview.locator("tbody tr")).to_have_text([re.compile(f"2024-03-{day}.*would run") for day in (29, 30, 31)])
+    dry_run = page.locator("#dry-run")
+    expect(dry_run).to_contain_text("3 items would run", timeout=REAL_MS)
+    expect(dry_run.locator("tbody tr")).to_have_text([re.compile(f"2024-03-{day}.*would run") for day in (29, 30, 31)])
     assert ada.barriers() == []
     page.screenshot(path=screenshots() / "story-preview.png", full_page=True)
 
@@ -126,11 +126,11 @@ def test_the_whole_story_of_a_backfill_by_clicking(new_user: NewUser, url: str) 
     expect(page.locator("#item-map .cell.s-success")).to_have_count(3)
     assert ada.stayed
 
-    # what has run is left as it is, and the preview says so
+    # what has run is left as it is, and the dry run says so
     page.get_by_role("link", name="New backfill").click()
     page.get_by_label("From", exact=True).fill("2024-03-30")
     page.get_by_label("To", exact=True).fill("2024-03-31")
-    expect(preview).to_contain_text("Nothing would run, 2 skipped", timeout=REAL_MS)
+    expect(dry_run).to_contain_text("Nothing would run, 2 skipped", timeout=REAL_MS)
     page.go_back()
 
     page.locator("#item-map a").nth(1).click()

@@ -171,7 +171,7 @@ def test_a_backfill_is_asked_for_with_the_keyboard_alone(
     press_until(ada, "Tab", "7 days")
     keys.press("Enter")
     expect(page.get_by_label("From", exact=True)).to_have_value("2013-01-25")
-    expect(page.locator("#preview")).to_contain_text("No manager running")
+    expect(page.locator("#dry-run")).to_contain_text("No manager running")
     press_until(ada, "Tab", "Create backfill")
     keys.press("Enter")
     expect(state_of(ada)).to_have_text("waiting for the manager")

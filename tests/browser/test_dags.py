@@ -85,7 +85,7 @@ def test_what_failed_is_cleared_and_runs_again(
     page.get_by_label("Task state").select_option("failed")
     page.get_by_label("To (inclusive)").fill("2013-01-02")
     page.get_by_role("checkbox", name="Downstream").check()
-    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Dry run").click()
     expect(page.get_by_role("heading", name="4 tasks of 2 runs")).to_be_visible()
     page.get_by_role("button", name="Clear 4 tasks").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()

@@ -213,7 +213,7 @@ def test_chosen_items_are_cleared_after_a_preview(
     expect(page.get_by_text(f"2 items of backfill {backfill}: 1 to 2")).to_be_visible()
     assert ada.barriers() == []
     page.get_by_label("Tasks").fill("^delays$")
-    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Dry run").click()
     page.get_by_role("button", name="Clear 2 tasks").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
     (payload,) = payloads(in_memory, "tasks.clear")

@@ -43,7 +43,7 @@ PAGES = {
     "dag-code": "/dags/shop/code",
     "dag-render": "/dags/shop/render",
     "dag-trigger": "/dags/shop/trigger",
-    "dag-clear": "/dags/shop/clear?preview=true&only=failed",
+    "dag-clear": "/dags/shop/clear?dry_run=true&only=failed",
     "backfills": "/backfills",
     "backfill-ended": "/backfills/{shop}",
     "backfill-running": "/backfills/{wide}",
@@ -80,7 +80,7 @@ PARTS = {
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs", "/dags/{dag_id}/panel",
     "/backfills/{backfill_id}/matching", "/backfills/{backfill_id}/selected", "/dags/{dag_id}/selected",
-    "/dags/{dag_id}/clear/preview",
+    "/dags/{dag_id}/clear/dry-run",
 }  # fmt: skip
 
 

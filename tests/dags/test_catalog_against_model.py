@@ -265,7 +265,7 @@ class StoreOfDags(RuleBasedStateMachine):
 
     def _submit(self, bundle: str, **how: object) -> None:
         it = submission(bundle, self.files[bundle], **how)
-        looked = self.store.preview(it, self._later())
+        looked = self.store.dry_run(it, self._later())
         assert self.store.submit(it, self.at) == looked
         self.model.take(it, self.files[bundle])
         written = list(self.catalog.written)

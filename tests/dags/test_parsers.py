@@ -458,7 +458,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(folder: BundleFold
     it.store.submit(it.parser.parse(), it.clock.now())
     folder.write_dag("a.py", "a", "a2")
     folder.write("sub/b.py", "from backfill_manager import dag\n1 / 0")
-    result = it.store.preview(it.parser.parse(), it.clock.now())
+    result = it.store.dry_run(it.parser.parse(), it.clock.now())
     assert [(change.dag_id, change.change, change.version) for change in result.changes] == [
         ("a", "changed", 2),
         ("a2", "new", 1),

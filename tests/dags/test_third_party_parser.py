@@ -21,7 +21,7 @@ from backfill_manager.dags.bundles.files import PYTHON_AND_YAML
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.loader import DagLoader
 from backfill_manager.dags.parsers.bundle_state import BundleState
-from backfill_manager.dags.parsers.local_parse import parse_bundle, preview
+from backfill_manager.dags.parsers.local_parse import parse_bundle, parse_dry_run
 from backfill_manager.dags.parsers.parser import BundleParser, check_submission
 from backfill_manager.dags.parsers.registry import parser_for
 from backfill_manager.errors import InvalidConfig, InvalidDag, InvalidInput
@@ -333,12 +333,12 @@ def test_a_scan_that_fails_is_repeated_whatever_the_parser_says(sheets: BundleFo
 def test_parsing_on_demand_and_its_dry_run_go_through_the_parser(sheets: BundleFolder, sheet_parser: Path) -> None:
     sheets.write("broken.sheet", "dag,task\n")
     bundle = BundleState(sheets.settings(), snapshots=sheets.snapshots)
-    result = preview(bundle, "", [], FakeClock())
+    result = parse_dry_run(bundle, "", [], FakeClock())
     assert [(change.dag_id, change.change) for change in result.changes] == [("totals", "new"), ("other", "new")]
     assert [(error.file, error.line) for error in result.errors] == [("broken.sheet", 1)]
-    assert preview(bundle, "daily", [], FakeClock()).errors == ()
+    assert parse_dry_run(bundle, "daily", [], FakeClock()).errors == ()
     with pytest.raises(InvalidInput, match="has no file or folder 'nope'"):
-        preview(bundle, "nope", [], FakeClock())
+        parse_dry_run(bundle, "nope", [], FakeClock())
 
 
 def test_a_bundle_that_can_not_be_had_for_a_test_of_a_dag_is_an_error_of_it_alone(tmp_path: Path) -> None:

@@ -64,6 +64,30 @@ def test_a_leader_is_killed_the_next_stands_still_and_a_third_ends_the_work(
     assert "lost" in {one.state for one in story.store.read(TaskTry)}, "something was running when the first was killed"
 
 
+def test_a_standby_waits_for_a_bucket_that_is_away_and_takes_over_when_it_is_back(
+    root: Path, bucket: str, managers: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    """Its way to the bucket is a proxy, the leader's is not. Twice, as the second time is waited for like the first."""
+    with store_proxy(os.environ["AWS_ENDPOINT_URL"]) as proxy:
+        story = Steady(root, place=f"{bucket}/steady", lease={"seconds": 10})
+        leader = managers()
+        story.begin(6)
+        story.when_done(1)
+        standby = managers(environ={"AWS_ENDPOINT_URL": proxy.address})
+        wait_for(lambda: "standing by" in story.log(1))
+        for times in (1, 2):
+            proxy.plan(faults={"fail": 1.0})
+            wait_for(lambda times=times: story.log(1).count("waiting: ") == times)
+            if times == 1:
+                proxy.plan()
+                wait_for(lambda: any(what == "" for _, _, what, _ in proxy.seen()))
+        kill(leader)
+        assert standby.poll() is None
+        proxy.plan()
+        story.when_led_by(standby.pid)
+        story.end()
+
+
 FAULTS_OF_A_BACKFILL = {
     "delay": 0.02,
     "repeat": 0.02,

@@ -779,9 +779,11 @@ def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient)
     assert "There is no DAG 'nope'" in page_of(browser, "/backfills/new?dag=nope", 404).root.whole_text
 
 
-def test_the_preview_is_the_dry_run(manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dry_run_is_the_managers(
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hand = Hand(manager, monkeypatch)
-    found = led.post("/backfills/new/preview", data={**FORM, "batch": "5"}).text
+    found = led.post("/backfills/new/dry-run", data={**FORM, "batch": "5"}).text
     page = Page(found)
     assert "30 items would run, 1 skipped (already exists)." in page.root.whole_text
     assert "27,004 rows in 3 files, 1.5 MB" in page.root.whole_text
@@ -794,14 +796,14 @@ def test_the_preview_is_the_dry_run(manager: InMemoryManager, led: TestClient, m
     assert queued_request(manager)[0] == "backfill.dry_run"
 
 
-def test_the_preview_says_how_batches_size_themselves(
+def test_the_dry_run_says_how_batches_size_themselves(
     manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, why = Hand(manager, monkeypatch), "Batches size themselves: no run of this DAG has succeeded yet, so ..."
     document = hand.plan()
     document["summary"]["batching"] = why
     monkeypatch.setattr(hand, "plan", lambda: document)
-    assert why in Page(led.post("/backfills/new/preview", data={**FORM, "batch": ""}).text).root.whole_text
+    assert why in Page(led.post("/backfills/new/dry-run", data={**FORM, "batch": ""}).text).root.whole_text
     assert hand.submitted[0]["batch"] is None  # the planner decides
 
 
@@ -814,7 +816,7 @@ def test_the_plan_says_what_has_not_ended_and_what_would_run_it(
         item.update(state="skipped", reason="not complete yet")
     document["summary"].update(pending=len(document["items"]) - 2, skipped={"not complete yet": 2})
     monkeypatch.setattr(hand, "plan", lambda: document)
-    result = Page(led.post("/backfills/new/preview", data={**FORM, "end_date": ""}).text).root.whole_text
+    result = Page(led.post("/backfills/new/dry-run", data={**FORM, "end_date": ""}).text).root.whole_text
     assert "2 skipped (not complete yet)" in result and "“Allow future” includes them." in result
     form = fields_of(Page(led.get("/backfills/new?dag=flights").text), "create-form")
     assert form["ignore_first_depends_on_past"] == "on" and "allow_future" not in form
@@ -831,14 +833,14 @@ def test_the_plan_names_what_its_items_would_wait_for(
     every = [dict(zip(names, one, strict=True)) for one in waits]
     document["summary"]["waits"] = {"items": 2, "unknown": 28, "for": every}
     monkeypatch.setattr(hand, "plan", lambda: document)
-    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    result = Page(led.post("/backfills/new/dry-run", data=FORM).text).root.whole_text
     assert "1 item would wait for /in/{interval_start:%d}." in result
     assert "2 items would wait for a.b: table not found." in result
-    assert "Not looked for in a preview: condition x (30 items)." in result
+    assert "Not looked for in a dry run: condition x (30 items)." in result
     assert result.count("waits for /in/02/_SUCCESS, <b>") == 1
     summary = {"pending": 2, "runs": 2, "skipped": {}, "waits": {"items": 2, "unknown": 0, "for": every[1:2]}}
     document["downstream"] = [{"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": summary}]
-    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    result = Page(led.post("/backfills/new/dry-run", data=FORM).text).root.whole_text
     assert "report, after flights: 2 items would run.2 items would wait for a.b: table not found." in " ".join(
         result.split()
     )
@@ -854,7 +856,7 @@ def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in
         item.update(run_id="backfill__2013-01-02T05:00:00Z" if again else None, failed_tasks=2 if again else None)
     document["summary"].update(tasks=["clean", "delays"], reruns={"runs": 1, "failed_tasks": 2})
     monkeypatch.setattr(hand, "plan", lambda: document)
-    result = Page(led.post("/backfills/new/preview", data=FORM).text).root.whole_text
+    result = Page(led.post("/backfills/new/dry-run", data=FORM).text).root.whole_text
     assert "Tasks: clean, delays." in result
     assert "30 items would run (1 run in place, to re-run 2 failed tasks), 1 skipped" in result
     assert result.count("re-runs 2 failed tasks") == 1
@@ -864,8 +866,8 @@ def test_without_scripts_the_button_brings_the_same_plan(
     manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Hand(manager, monkeypatch)
-    page = sent(led, "/backfills/new", 200, **FORM, do="preview", conf='{"full": true}')
-    assert "30 items would run" in text_of(page, "preview")
+    page = sent(led, "/backfills/new", 200, **FORM, do="dry_run", conf='{"full": true}')
+    assert "30 items would run" in text_of(page, "dry-run")
     assert fields_of(page, "create-form")["conf"] == '{"full": true}'
     quick = sent(led, "/backfills/new", 200, **FORM, quick="2013-03-01/2013-03-31")
     form = fields_of(quick, "create-form")
@@ -876,15 +878,15 @@ def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
     manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill_forms, "PLAN_TIMEOUT_S", 0.0)
-    assert "No plan within" in led.post("/backfills/new/preview", data=FORM).text
+    assert "No plan within" in led.post("/backfills/new/dry-run", data=FORM).text
     Hand(manager, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
-    assert "leave “Reprocess” completed out." in led.post("/backfills/new/preview", data=FORM).text
+    assert "leave “Reprocess” completed out." in led.post("/backfills/new/dry-run", data=FORM).text
 
 
 def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
     manager: InMemoryManager, unled: TestClient
 ) -> None:
-    result = unled.post("/backfills/new/preview", data=FORM).text
+    result = unled.post("/backfills/new/dry-run", data=FORM).text
     assert "No manager running" in result
     assert "31 items" in Page(result).root.whole_text
     assert manager.store.read(Request) == []
@@ -898,8 +900,8 @@ def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(
 def test_very_many_items_are_not_planned_at_every_key(led: TestClient, manager: InMemoryManager) -> None:
     manager.add_dag(dag_spec("minutes", "one", schedule="* * * * *"))
     manager.commit()
-    result = led.post("/backfills/new/preview", data={**FORM, "dag": "minutes", "end_date": "2014-01-01"}).text
-    assert "press Preview" in result
+    result = led.post("/backfills/new/dry-run", data={**FORM, "dag": "minutes", "end_date": "2014-01-01"}).text
+    assert "press Dry run" in result
     assert manager.store.read(Request) == []
 
 
@@ -1046,7 +1048,7 @@ def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
     assert {name: kept.get(name, "") for name in filled if name != "once"} == {
         name: text for name, text in filled.items() if name != "once"
     }
-    fragment = Page(browser.post("/backfills/new/preview", data=filled).text)
+    fragment = Page(browser.post("/backfills/new/dry-run", data=filled).text)
     assert words in text_of(fragment, f"error-{field}")
     assert manager.store.read(Request) == []
 
@@ -1119,7 +1121,7 @@ def test_a_viewer_sees_everything_and_can_change_nothing(
     token = csrf(page_of(ben, "/backfills"))
     for verb in ("pause", "unpause", "cancel", "retry", "settings"):
         assert ben.post(f"/backfills/{one}/{verb}", data={"csrf_token": token}).status_code == 403
-    for address in ("/backfills/new", "/backfills/new/preview"):
+    for address in ("/backfills/new", "/backfills/new/dry-run"):
         assert ben.post(address, data={**FORM, "csrf_token": token}).status_code == 403
     assert manager.store.read(Request) == []
 

@@ -142,7 +142,7 @@ def test_a_clear_finds_the_runs_of_the_days_of_the_zone(browser: TestClient) -> 
         ("mine:America/New_York", "2024-01-05", 1),
     ):
         browser.cookies.clear()
-        page = page_of(browser, f"/dags/shop/clear?preview=true&start=2024-01-05&end={last}&tasks=^extract$", choice)
+        page = page_of(browser, f"/dags/shop/clear?dry_run=true&start=2024-01-05&end={last}&tasks=^extract$", choice)
         heading = next(one.whole_text for one in page.root.find("h2") if " of " in one.whole_text)
         assert heading.endswith(f"of {runs} run" + ("s" if runs > 1 else "")), choice
 

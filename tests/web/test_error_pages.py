@@ -51,7 +51,7 @@ def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, statu
     ],
 )
 def test_a_preview_says_why_there_is_nothing_to_clear(busy: TestClient, query: str, shown: str) -> None:
-    answer = busy.get(f"/dags/shop/clear?preview=true&{query}")
+    answer = busy.get(f"/dags/shop/clear?dry_run=true&{query}")
     page = Page(answer.text)
     (result,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
     assert (answer.status_code, wrongs(page)) == (200, [])

@@ -67,7 +67,7 @@ def ground_with(text: str) -> InMemoryManager:
 def addresses(manager: InMemoryManager, browser: TestClient) -> list[str]:
     """Every page, found by following links."""
     known = ["/dags", "/backfills", "/pools", "/import-errors", "/requests", "/requests/forged", "/manager", "/login",
-             "/backfills/new?dag=plain", "/dags/plain/clear?preview=true"]  # fmt: skip
+             "/backfills/new?dag=plain", "/dags/plain/clear?dry_run=true"]  # fmt: skip
     for one in known:
         for link in Page(browser.get(one).text).links:
             there = link.partition("#")[0]
@@ -127,7 +127,7 @@ def test_no_text_from_outside_becomes_markup() -> None:
     ],
 )
 def test_what_an_address_says_is_shown_as_text(busy: TestClient, field: str) -> None:
-    for path in ("/dags", "/dags/shop", "/dags/shop/clear?preview=true", "/backfills", "/backfills/new?dag=shop", "/requests",
+    for path in ("/dags", "/dags/shop", "/dags/shop/clear?dry_run=true", "/backfills", "/backfills/new?dag=shop", "/requests",
                  "/dags/shop/graph", "/login"):  # fmt: skip
         path, _, query = path.partition("?")
         params = {**dict(part.split("=") for part in query.split("&") if part), field: HOSTILE}

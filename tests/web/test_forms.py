@@ -98,7 +98,7 @@ def test_a_refusal_is_told_on_the_page(manager: InMemoryManager, browser: TestCl
 
 
 def test_a_clear_is_shown_before_it_is_asked_for(manager: InMemoryManager, browser: TestClient) -> None:
-    shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={FAILED_RUN.split('/')[-1]}&only=failed").text)
+    shown = Page(browser.get(f"/dags/shop/clear?dry_run=true&run={FAILED_RUN.split('/')[-1]}&only=failed").text)
     (form,) = (one for one in shown.forms if one.attributes.get("method") == "post" and "Clear" in one.whole_text)
     fields = {str(one.attributes["name"]): str(one.attributes["value"]) for one in form.find("input")}
     assert "3 tasks" in form.whole_text
@@ -159,7 +159,7 @@ def test_a_clear_begins_with_what_comes_after_the_tasks(browser: TestClient, pag
 
 def test_a_clear_without_what_comes_after_stays_without_it(browser: TestClient) -> None:
     run = FAILED_RUN.split("/")[-1]
-    shown = Page(browser.get(f"/dags/shop/clear?preview=true&run={run}&tasks=^aggregate$").text)
+    shown = Page(browser.get(f"/dags/shop/clear?dry_run=true&run={run}&tasks=^aggregate$").text)
     assert not record_tick(shown, "downstream"), "a browser sends nothing of a box that is not ticked"
     assert "stay" in shown.root.whole_text and "Select “Downstream”" in shown.root.whole_text
 

@@ -101,7 +101,7 @@ def test_a_clear_of_selected_items_is_previewed_and_submitted(scene: tuple[InMem
     assert "3 tasks of 3 runs" in text_of(shown)
     assert f"3 items of backfill {backfill}: 3, 5 to 6" in text_of(shown)
     fields = hidden_fields(shown)
-    again = posts(browser, "/dags/flights/clear/preview", **{**fields, "tasks": "^clean$"})
+    again = posts(browser, "/dags/flights/clear/dry-run", **{**fields, "tasks": "^clean$"})
     assert "3 tasks of 3 runs" in text_of(again)
     answer = posts(browser, "/dags/flights/clear", **fields)
     assert answer.status_code == 303
@@ -216,7 +216,7 @@ def test_a_reload_of_what_was_posted_leads_back(scene: tuple[InMemoryManager, Te
     for address, back in (
         (f"/backfills/{backfill}/selected", f"/backfills/{backfill}"),
         ("/dags/flights/selected", "/dags/flights"),
-        ("/dags/flights/clear/preview", "/dags/flights/clear"),
+        ("/dags/flights/clear/dry-run", "/dags/flights/clear"),
     ):
         assert browser.get(address).headers["location"] == back
 
@@ -231,6 +231,6 @@ def test_a_viewer_may_select_nothing(manager: InMemoryManager, logged_in: Callab
         assert 'id="selection"' in ada.get(address).text
     for address, fields in (
         (f"/backfills/{backfill}/selected", {}), ("/dags/shop/selected", {"of": "days"}),
-        ("/dags/shop/mark", {"state": "failed", "dates": "2024-01-05"}), ("/dags/shop/clear/preview", {}),
+        ("/dags/shop/mark", {"state": "failed", "dates": "2024-01-05"}), ("/dags/shop/clear/dry-run", {}),
     ):  # fmt: skip
         assert posts(ben, address, do="clear", selected="1", **fields).status_code == 403

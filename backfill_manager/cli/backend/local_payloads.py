@@ -146,7 +146,7 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
 def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     """Read by this process, compared with the state as it is (also one that does not exist yet)."""
     from backfill_manager.dags.parsers.bundle_state import BundleState
-    from backfill_manager.dags.parsers.local_parse import preview
+    from backfill_manager.dags.parsers.local_parse import parse_dry_run
 
     settings, store = backend.context.settings, backend.any_store
     bundles = {bundle.name: bundle for bundle in settings.bundles}
@@ -159,4 +159,6 @@ def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
         bundle = BundleState(bundles[values["bundle"]], snapshots=Path(scratch), limits=settings.limits)
         removed = values["deactivate_removed"]
-        return preview(bundle, values["subpath"], before, backend.clock, deactivate_removed=removed).to_json_document()
+        return parse_dry_run(
+            bundle, values["subpath"], before, backend.clock, deactivate_removed=removed
+        ).to_json_document()

@@ -32,7 +32,7 @@ def parse_bundle(
         return replace(submission, on_request=False, deactivates=True)
 
 
-def preview(
+def parse_dry_run(
     bundle: BundleState, subpath: str, rows: Iterable[Record], clock: Clock, *, deactivate_removed: bool = False
 ) -> SubmissionResult:
     """What parsing `subpath` would change, given the `rows` of DAGs, their versions and errors."""
@@ -46,7 +46,7 @@ def preview(
             raise
         except Exception as error:
             raise InvalidInput(f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}") from error
-        return catalog.preview(submission, clock.now())
+        return catalog.dry_run(submission, clock.now())
 
 
 def _parse(

@@ -1,8 +1,8 @@
-"""*New backfill*: the form, its preview and the submission; and *Settings* of a backfill: what can be changed while it runs, and
+"""*New backfill*: the form, its dry run and the submission; and *Settings* of a backfill: what can be changed while it runs, and
 conflicting edits.
 
-The preview is the manager's dry run, as of `bfm backfill create --dry-run`. The browser sends the form a moment after the last
-change and drops outdated previews; without scripts there is a button.
+The dry run is that of `bfm backfill create --dry-run`. The browser sends the form a moment after the last
+change and drops outdated ones; without scripts there is a button.
 
 The settings form carries the version it was drawn from (`SettingsNow.version`) and the values of then. If someone has changed a
 setting since, nothing is submitted: the page shows the typed text and both values side by side; submitting that page decides.
@@ -49,7 +49,7 @@ from backfill_manager.web.pages.backfills import find, map_json
 router: Final = page_router()
 
 PLAN_TIMEOUT_S: Final = 20.0
-MAX_LIVE_ITEMS: Final = 50_000  # larger plans are previewed only when the button is pressed
+MAX_LIVE_ITEMS: Final = 50_000  # larger plans are made only when the button is pressed
 
 
 @dataclass
@@ -94,7 +94,7 @@ async def submit_form(context: OperatorContext) -> Response:
     plan = None
     if form.get("do") != "create" and submitted.payload and not form.get("quick"):
         plan = await _plan(context, submitted)
-    status = 422 if submitted.errors and form.get("do") in ("create", "preview") else 200
+    status = 422 if submitted.errors and form.get("do") in ("create", "dry_run") else 200
     return await run_in_threadpool(
         new_backfill_page,
         context,
@@ -107,14 +107,14 @@ async def submit_form(context: OperatorContext) -> Response:
     )  # fmt: skip
 
 
-@router.post("/backfills/new/preview")
-async def preview(context: OperatorContext) -> Response:
+@router.post("/backfills/new/dry-run")
+async def dry_run(context: OperatorContext) -> Response:
     """The fragment beside the form."""
     form = await f.form_of(context.request)
     submitted = await run_in_threadpool(_read, context, form)
-    plan = await _plan(context, submitted, is_live=form.get("do") != "preview") if submitted.payload else None
+    plan = await _plan(context, submitted, is_live=form.get("do") != "dry_run") if submitted.payload else None
     return await run_in_threadpool(
-        context.page, "backfills/preview.html", errors=submitted.errors, plan=plan, zone=submitted.dag.timezone,
+        context.page, "backfills/dry_run.html", errors=submitted.errors, plan=plan, zone=submitted.dag.timezone,
         inputs=f.INPUTS,
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ async def _create(
 
 
 async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool = False) -> dict[str, Any]:
-    """What the preview shows. `is`: plan, no_manager, slow, large or refused."""
+    """What the dry run shows. `is`: plan, no_manager, slow, large or refused."""
     assert submitted.command is not None and submitted.payload is not None
     now, dag = context.app.clock.now(), submitted.dag
     config = with_defaults(submitted.command, dag, now).config()

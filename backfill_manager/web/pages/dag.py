@@ -1,5 +1,5 @@
 """*One DAG*, with a tab per view: grid, graph, timeline, calendar, versions, code; and the forms that trigger a run and clear
-tasks. A clear is previewed first: the preview is an address with the form's values, and shows the plan that the manager will
+tasks. A clear begins with a dry run: it is an address with the form's values, and shows the plan that the manager will
 make."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TABS: Final = ("grid", "graph", "timeline", "calendar", "gaps", "versions", "cod
 DAY_RUNS_PER_PAGE: Final = 100
 GRID_TASKS_PER_PAGE: Final = 100
 VERSIONS_PER_PAGE: Final = 50
-RUNS_SHOWN: Final = 100  # of a preview
+RUNS_SHOWN: Final = 100  # of a dry run
 Line = Annotated[str, Field(max_length=500)]
 VersionNumber = Annotated[int | None, Query(ge=1, le=2**31)]
 
@@ -265,7 +265,7 @@ class ClearForm(Chosen):
 
 
 class ClearQuery(ClearForm):
-    preview: bool = False
+    dry_run: bool = False
 
 
 @router.get("/dags/{dag_id}/render")
@@ -326,9 +326,9 @@ def _shown_again(context: PageContext, dag_id: str, form: TriggerForm) -> Trigge
 
 @router.get("/dags/{dag_id}/clear")
 def clear_form(context: ViewerContext, dag_id: PathId, query: Annotated[ClearQuery, Query()]) -> Response:
-    if "downstream" not in query.model_fields_set and not query.preview:  # checked when the form is opened
+    if "downstream" not in query.model_fields_set and not query.dry_run:  # checked when the form is opened
         query.downstream = True
-    return clear_page(context, dag_id, query, preview=query.preview)
+    return clear_page(context, dag_id, query, dry_run=query.dry_run)
 
 
 @router.post("/dags/{dag_id}/clear")
@@ -344,20 +344,20 @@ async def clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearF
         return await run_in_threadpool(clear_page, context, dag_id, form, error=message_of(error), status=422)
 
 
-@router.post("/dags/{dag_id}/clear/preview")
-def preview_clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearForm, Form()]) -> Response:
-    """The preview of a clear of selected runs, which may be too many for an address."""
-    return clear_page(context, dag_id, form, preview=True)
+@router.post("/dags/{dag_id}/clear/dry-run")
+def clear_dry_run(context: OperatorContext, dag_id: PathId, form: Annotated[ClearForm, Form()]) -> Response:
+    """The dry run of a clear of selected runs, which may be too many for an address."""
+    return clear_page(context, dag_id, form, dry_run=True)
 
 
-@router.get("/dags/{dag_id}/clear/preview")
+@router.get("/dags/{dag_id}/clear/dry-run")
 def clear_again(context: ViewerContext, dag_id: PathId) -> Response:
     """A reload of what was posted."""
     return redirect(to("dags", dag_id, "clear"))
 
 
 def clear_page(
-    context: PageContext, dag_id: str, form: ClearForm, *, preview: bool = False, error: str | None = None,
+    context: PageContext, dag_id: str, form: ClearForm, *, dry_run: bool = False, error: str | None = None,
     status: int = 200,
 ) -> Response:  # fmt: skip
     plan, chosen = None, ""
@@ -365,11 +365,11 @@ def clear_page(
         form = form.shown_in(context, dag_id)
     except InvalidInput as refusal:  # of the zone
         error = message_of(refusal)
-    if preview and error is None:
+    if dry_run and error is None:
         try:
             chosen = form.described() if form.is_chosen else ""
             plan = form.plan(context.store, dag_id)[1].to_json_document()
-        except (InvalidInput, NotFound) as refusal:  # of the preview: nothing was submitted, so the status is 200
+        except (InvalidInput, NotFound) as refusal:  # of the dry run: nothing was submitted, so the status is 200
             error = message_of(refusal)
     return dag_page(
         context, dag_id, "clear", status=status, form=form, plan=plan, runs_shown=RUNS_SHOWN, error=error, chosen=chosen

@@ -174,7 +174,7 @@ def _clear_or_mark(context: PageContext, dag_id: str, do: str, chosen: dict[str,
     """A retry of runs clears what failed, and what is downstream of it."""
     if do in ("retry", "clear"):
         form = ClearForm.model_validate({**chosen, "downstream": True, "only": "failed" if do == "retry" else ""})
-        return clear_page(context, dag_id, form, preview=True)
+        return clear_page(context, dag_id, form, dry_run=True)
     state: Literal["success", "failed"] = "success" if do == "mark_success" else "failed"
     return _mark_page(context, dag_id, MarkForm(**chosen, state=state))
 

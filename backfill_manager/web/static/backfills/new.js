@@ -1,4 +1,4 @@
-// New backfill: quick ranges without a round trip, and `aria-invalid` on fields with an error. The preview is htmx's: see the form.
+// New backfill: quick ranges without a round trip, and `aria-invalid` on fields with an error. The dry run is htmx's: see the form.
 
 const form = document.getElementById("create-form");
 
