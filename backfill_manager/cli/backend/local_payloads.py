@@ -120,15 +120,11 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
 
 def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.cli.backend.local_spark import local_spark
-    from backfill_manager.execution.input_statistics import input_files
     from backfill_manager.execution.interval_rows import rows_counter
-    from backfill_manager.execution.wait_looks import looks_of_plan
     from backfill_manager.planning.batch_forecast import with_batch_limits
-    from backfill_manager.planning.estimates import with_estimates
     from backfill_manager.planning.make_plan import make_plan
-    from backfill_manager.planning.plan_waits import with_waits
-    from backfill_manager.planning.reruns import with_reruns
     from backfill_manager.queries.data_gaps import wanted_by_data
+    from backfill_manager.queries.dry_run import dry_run_of
 
     context, store, now = backend.context, backend.store, backend.clock.now()
     if context.out.is_table:
@@ -138,9 +134,8 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     with local_spark(context) as spark:
         find_wanted = wanted_by_data(store, rows_counter(spark))
         plan = make_plan(spark, store, backfill, dag, row.current_version, others, now, find_wanted)
-        plan = with_waits(with_reruns(plan, store), store, looks_of_plan(spark))
         plan = with_batch_limits(plan, store, context.settings.limits.batch_target)
-        return with_estimates(plan, store, input_files(spark), now).to_json_document()
+        return dry_run_of(plan, spark, store, now).to_json_document()
 
 
 def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
