@@ -20,9 +20,11 @@ import pyarrow as pa
 from backfill_manager.clock import EPOCH, UTC, Clock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import BackfillManagerError, StateError
+from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.interval_rows import rows_counter
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
+from backfill_manager.execution.wait_looks import looks_of_plan
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
@@ -30,9 +32,9 @@ from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.batch_forecast import with_batch_limits
 from backfill_manager.planning.downstream_plan import Dags
+from backfill_manager.planning.dry_run import with_dry_run
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
-from backfill_manager.queries.dry_run import dry_run_of
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
 from backfill_manager.service import Service
@@ -130,7 +132,10 @@ class Planner(Service):
         find_wanted = wanted_by_data(self._store, counting)
         plan = make_plan(self._session, self._store, command, spec, dag_version, others, now, find_wanted)
         plan = with_batch_limits(plan, self._store, self._batch_target_s)
-        return dry_run_of(plan, self._session, self._store, now) if request.kind == BACKFILL_DRY_RUN else plan
+        if request.kind != BACKFILL_DRY_RUN:
+            return plan
+        look_for, files_of = looks_of_plan(self._session), input_files(self._session)
+        return with_dry_run(plan, self._store, now, look_for=look_for, files_of=files_of)
 
     def _counting_session(self, pool: str) -> SparkSession:
         """Rows are counted in the backfill's own pool: it may take long, and only a decision goes before everything else."""

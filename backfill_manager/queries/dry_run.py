@@ -1,5 +1,4 @@
-"""What a dry run adds to a plan, and the part of it that a page shows: the first and last items, why others are skipped, the
-figures.
+"""The part of a dry run's plan that a page shows: the first and last items, why others are skipped, the figures.
 
 The document is the one that the manager answers with (`BackfillPlan.to_json_document`); there may be a million items in it.
 """
@@ -7,35 +6,15 @@ The document is the one that the manager answers with (`BackfillPlan.to_json_doc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backfill_manager.model import states
 from backfill_manager.queries.item_map import ItemMap, Label, item_map
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backfill_manager.planning.backfill_plan import BackfillPlan
-    from backfill_manager.store.base import Store
-
 SHOWN_FIRST: Final = 12
 SHOWN_LAST: Final = 3
 SHOWN_SKIPPED: Final = 8  # of each reason
-
-
-def dry_run_of(plan: BackfillPlan, spark: SparkSession, store: Store, now: datetime) -> BackfillPlan:
-    """The plan with what nobody waits for when a backfill is created: the data that its items would wait for, the failed tasks
-    that would run again, and what it would cost. `spark` looks at the data."""
-    from backfill_manager.execution.input_statistics import input_files
-    from backfill_manager.execution.wait_looks import looks_of_plan
-    from backfill_manager.planning.estimates import with_estimates
-    from backfill_manager.planning.plan_waits import with_waits
-    from backfill_manager.planning.reruns import with_reruns
-
-    plan = with_reruns(with_waits(plan, store, looks_of_plan(spark)), store)
-    return with_estimates(plan, store, input_files(spark), now)
 
 
 def plan_shown(document: Mapping[str, Any]) -> dict[str, Any]:

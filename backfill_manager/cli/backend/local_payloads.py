@@ -120,11 +120,13 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
 
 def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.cli.backend.local_spark import local_spark
+    from backfill_manager.execution.input_statistics import input_files
     from backfill_manager.execution.interval_rows import rows_counter
+    from backfill_manager.execution.wait_looks import looks_of_plan
     from backfill_manager.planning.batch_forecast import with_batch_limits
+    from backfill_manager.planning.dry_run import with_dry_run
     from backfill_manager.planning.make_plan import make_plan
     from backfill_manager.queries.data_gaps import wanted_by_data
-    from backfill_manager.queries.dry_run import dry_run_of
 
     context, store, now = backend.context, backend.store, backend.clock.now()
     if context.out.is_table:
@@ -135,7 +137,8 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
         find_wanted = wanted_by_data(store, rows_counter(spark))
         plan = make_plan(spark, store, backfill, dag, row.current_version, others, now, find_wanted)
         plan = with_batch_limits(plan, store, context.settings.limits.batch_target)
-        return dry_run_of(plan, spark, store, now).to_json_document()
+        found = with_dry_run(plan, store, now, look_for=looks_of_plan(spark), files_of=input_files(spark))
+        return found.to_json_document()
 
 
 def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:

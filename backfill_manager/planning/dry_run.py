@@ -1,0 +1,21 @@
+"""What a dry run adds to a plan (`make_plan`): a backfill is created without waiting for it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.estimates import FilesOf, with_estimates
+from backfill_manager.planning.plan_waits import LookFor, with_waits
+from backfill_manager.planning.reruns import with_reruns
+
+if TYPE_CHECKING:
+    from backfill_manager.store.base import Store
+
+
+def with_dry_run(
+    plan: BackfillPlan, store: Store, now: datetime, *, look_for: LookFor, files_of: FilesOf
+) -> BackfillPlan:
+    """The data that its items would wait for, the failed tasks that would run again, and what it would cost."""
+    return with_estimates(with_reruns(with_waits(plan, store, look_for), store), store, files_of, now)
