@@ -2,6 +2,6 @@
 
     request_handler ─► planner ─► backfills, schedule ─► runs ─► dispatcher ─► (commit) ─► executor ─► apply_outcomes ─► ...
 
-May import everything but `api`, `web` and `cli`. Decisions (`runs`, `backfills`, `dispatcher`, `apply_outcomes`, ...) are
+May import everything but `api`, `web` and `cli`. Decisions (`runs`, `backfill_runs`, `dispatcher`, `apply_outcomes`, ...) are
 functions over `ManagerState`: no Spark, no Delta, no clock, no thread. What they decide is committed before it is done.
 """

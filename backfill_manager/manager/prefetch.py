@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 
-from backfill_manager.manager.backfills import runs_to_rerun
+from backfill_manager.manager.backfill_runs import runs_to_rerun
 from backfill_manager.manager.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.manager.reopen import LoadedRows, version_spec
 from backfill_manager.manager.schedule import lookback_depth

@@ -12,7 +12,7 @@ counted.
     a cleared task or run and what it belongs to          reopening run, item and backfill (`_reopen_cleared`)
     failed tasks of a run that a backfill runs again,
     and the run that becomes the backfill's               taking the run over (`_taken_over`)
-    items and their backfill                              `backfills`
+    items and their backfill                              `backfill_runs`
     anything and its response                             `request_handler`, which answers again
 
 Rows whose parents were never committed were deleted when the lease was taken (`Store.lead`).

@@ -17,7 +17,7 @@ from backfill_manager.execution.messages import Event
 from backfill_manager.humanise import plural
 from backfill_manager.manager import (
     apply_outcomes,
-    backfills,
+    backfill_runs,
     dispatcher,
     early_end,
     notifications,
@@ -61,7 +61,7 @@ class Decisions:
         runs.advance_runs(tick)
         early_end.end_batches_early(tick)
         before = set(self.state.runs)
-        backfills.advance_backfills(tick)
+        backfill_runs.advance_backfills(tick)
         if set(self.state.runs) - before:
             runs.advance_runs(tick)  # new runs may start in this tick
         self.state.forget_looks()
@@ -103,7 +103,7 @@ class Decisions:
         wait for tables, the end of the time that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
-        due += [backfills.next_window_opening(self.state), task_readiness.next_wait_end(self.state)]
+        due += [backfill_runs.next_window_opening(self.state), task_readiness.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
             due += [notifications.next_deadline(self.state, now)]
