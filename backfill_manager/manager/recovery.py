@@ -7,7 +7,7 @@ counted.
     crash between ...                                     is repaired by
     task instances and their tries                        deriving the missing tries from the task instances
     task instances and their run                          `runs`, which derives a run from its tasks
-    a new run and its item                                adopting the run (`backfills._adopt`)
+    a new run and its item                                adopting the run (`backfill_runs._adopt`)
     a finished run and its items                          ending the items as the run ended
     a cleared task or run and what it belongs to          reopening run, item and backfill (`_reopen_cleared`)
     failed tasks of a run that a backfill runs again,
