@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
 
 _WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc|_staged_commits")  # temporary files, checksums, an empty folder
+_HADOOP_CHECKSUM: Final = re.compile(r"\..*\.crc")
 _CREATIONS: Final = 3
 _LOG_IN_THE_WAY: Final = (
     "DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_CANNOT_CREATE_LOG_PATH",
@@ -155,11 +157,15 @@ class OutputTable:
         """Removes what a writer leaves that was killed while it created the table: a log folder without a commit, where Delta
         creates no table. Only if there is nothing else. A checksum without its commit is what is left when one of two such
         writers removes the log of the other. The JVM may still go on with what that writer has begun: a commit that it makes
-        meanwhile stays."""
+        meanwhile stays, as nothing is deleted that is not named before, and no folder that is not empty."""
         folder = self.name if self.is_path else folder_of(self._spark, self.name)
         if folder is None:
             return
         table, files = hadoop_path(self._spark, folder)
+        place = files.makeQualified(table).toUri()
+        if place.getScheme() == "file":
+            _remove_unfinished_local_log(Path(place.getPath()))
+            return
         log, _ = hadoop_path(self._spark, f"{folder}/_delta_log")
         if not files.exists(log) or len(files.listStatus(table)) > 1:
             return
@@ -204,6 +210,22 @@ class OutputTable:
             json.loads(delta._jdt.toDF().schema().json())
         )  # not by PySpark: the task reads nothing
         return TableState(self.name, schema, log, snapshot, self._spark._jvm)
+
+
+def _remove_unfinished_local_log(table: Path) -> None:
+    """Not by Hadoop's local file system: it hides its checksum files, and does not delete an empty folder in one step."""
+    log = table / "_delta_log"
+    try:
+        left = [*log.iterdir()]
+        beside = [file for file in table.iterdir() if file != log and not _HADOOP_CHECKSUM.fullmatch(file.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if beside or not all(_WITHOUT_COMMIT.fullmatch(file.name) for file in left):
+        return
+    with suppress(OSError):  # likewise
+        for file in left:
+            file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
+        log.rmdir()
 
 
 class TableState:

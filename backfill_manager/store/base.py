@@ -176,9 +176,9 @@ class Store(ABC):
     def read_copies(self) -> None:  # noqa: B027 - where reading costs no round trips, there is nothing to be gained
         """For commands, which begin anew each time, and pages: may copy what is read inside of `one_look` to this machine."""
 
-    def prepare_reads(self) -> None:  # noqa: B027 - most engines have nothing to prepare
-        """What the first reads would wait for. For a thread of a server that has just started; what goes wrong is met again by
-        who reads."""
+    def prepare_reads(self, is_over: Callable[[], bool]) -> None:  # noqa: B027 - most engines have nothing to prepare
+        """What the first reads would wait for, until `is_over`. For a thread of a server that has just started; what goes wrong
+        is met again by who reads."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Releases whatever is held."""

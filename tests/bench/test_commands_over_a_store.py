@@ -74,15 +74,19 @@ def test_first_pages_of_a_server(
                     command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": tree}, stderr=subprocess.PIPE, text=True
                 ) as server:
                     assert server.stderr is not None
-                    address = next(word for line in server.stderr for word in line.split() if word.startswith("http"))
-                    threading.Event().wait(SECONDS_BEFORE + 40 * latency)
-                    times = []
-                    for _ in range(2):
-                        began = clock.monotonic()
-                        httpx.get(f"{address}{first}", timeout=60).raise_for_status()
-                        times.append(clock.monotonic() - began)
-                    took[name].append((times[0], times[1]))
-                    server.terminate()
+                    try:
+                        address = next(
+                            word for line in server.stderr for word in line.split() if word.startswith("http")
+                        )
+                        threading.Event().wait(SECONDS_BEFORE + 40 * latency)
+                        times = []
+                        for _ in range(2):
+                            began = clock.monotonic()
+                            httpx.get(f"{address}{first}", timeout=60).raise_for_status()
+                            times.append(clock.monotonic() - began)
+                        took[name].append((times[0], times[1]))
+                    finally:
+                        server.terminate()
         medians = {name: [statistics.median(of) for of in zip(*pairs, strict=True)] for name, pairs in took.items()}
         figures = (f"{name} {one:.2f} s, then {two:.2f} s" for name, (one, two) in medians.items())
         print(f"\n{latency * 1000:g} ms a request, {first}: {'; '.join(figures)}", end="")

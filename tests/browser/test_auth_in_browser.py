@@ -115,7 +115,7 @@ def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_w
     )
 
     ada.context.clear_cookies()
-    ada.page.locator("[name=start_date]").fill("2024-01-05")  # soon after that the page asks for a preview
+    ada.page.locator("[name=start_date]").fill("2024-01-05")  # soon after that the page asks for a dry run
 
     expect(ada.page).to_have_url(f"{url}/login?next=%2Fbackfills%2Fnew%3Fdag%3Dshop")
     assert ada.page.evaluate("sessionStorage.getItem('within')") is None

@@ -202,7 +202,7 @@ def test_chosen_failed_items_are_retried(
     assert days_in(in_memory, "failed")[-2:] == [9, 21]
 
 
-def test_chosen_items_are_cleared_after_a_preview(
+def test_chosen_items_are_cleared_after_a_dry_run(
     new_user: NewUser, url: str, in_memory: InMemoryManager, backfill: str, manager: Living
 ) -> None:
     ada = new_user(url)

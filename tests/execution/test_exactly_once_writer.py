@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 from support.executor_fixture import (
     PATIENCE,
     THIS_STATE,
@@ -408,6 +409,7 @@ def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: 
         ("half_made_table", ".00000000000000000000.json.1a2b.tmp"),
         ("a path", "00000000000000000000.crc"),  # another writer has removed the log, and the killed one went on
         ("a path", "_staged_commits/"),
+        ("a path", "..00000000000000000000.json.1a2b.tmp.crc"),  # which Hadoop hides
         ("another_half_made_table", "_staged_commits/"),
     ],
 )
@@ -427,41 +429,87 @@ def test_a_table_whose_making_was_killed_half_way_is_made_after_all(
     assert again_there.exists()
 
 
+@pytest.fixture
+def half_made(spark: SparkSession, tmp_path: Path) -> tuple[OutputTable, Callable[[], None]]:
+    """A table that a killed writer has begun to make, and a function by which its commit lands and somebody stages a file."""
+    other = OutputTable(spark, str(tmp_path / "other"))
+    other.create(spark.range(1).schema)
+    folder = tmp_path / "table"
+    (folder / "_delta_log").mkdir(parents=True)
+    (folder / "_delta_log" / ".00000000000000000000.json.1a2b.tmp").write_text("{")
+
+    def land() -> None:
+        shutil.copy(tmp_path / "other" / "_delta_log" / COMMIT_0, folder / "_delta_log")
+        (folder / "part-00000.parquet").write_text("staged by another writer")
+
+    return OutputTable(spark, str(folder)), land
+
+
+def is_whole(table: OutputTable) -> bool:
+    table.create(StructType([StructField("id", LongType())]))
+    return table.exists() and table.read().schema.names == ["id"]
+
+
 def test_a_commit_that_lands_while_what_came_before_it_is_removed_stays(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    half_made: tuple[OutputTable, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a writer that was killed while it created the table: the JVM goes on. Without its commit, what others have staged by
     then would be files in a folder that is no table, and every later try would fail."""
-    other, table = (OutputTable(spark, str(tmp_path / name)) for name in ("other", "table"))
-    other.create(spark.range(1).schema)
-    log = tmp_path / "table" / "_delta_log"
-    log.mkdir(parents=True)
-    (log / ".00000000000000000000.json.1a2b.tmp").write_text("{")
+    table, land = half_made
+    unlink, removed = Path.unlink, list[str]()
 
-    class WhileItIsListed:
+    def unlinked(self: Path, missing_ok: bool = False) -> None:
+        unlink(self, missing_ok)
+        removed.append(self.name)
+        land()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlinked)
+        table.remove_unfinished_log()
+    assert len(removed) == 1, "what was there before"
+    assert [file.name for file in Path(table.name, "_delta_log").iterdir()] == [COMMIT_0]
+    assert is_whole(table)
+
+
+def test_so_does_one_on_a_file_system_that_only_hadoop_knows(
+    half_made: tuple[OutputTable, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, land = half_made
+
+    class Foreign:
+        """The local one under another scheme; the commit lands once its log is listed."""
+
         def __init__(self, files: Any) -> None:
             self._files = files
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._files, name)
 
+        def makeQualified(self, path: Any) -> Any:
+            class Uri:
+                def toUri(self) -> Any:
+                    return self
+
+                def getScheme(self) -> str:
+                    return "abfss"
+
+            return Uri()
+
         def listStatus(self, folder: Any) -> Any:
             found = self._files.listStatus(folder)
             if folder.getName() == "_delta_log":
-                shutil.copy(tmp_path / "other" / "_delta_log" / COMMIT_0, log)
-                (tmp_path / "table" / "part-00000.parquet").write_text("staged by another writer")
+                land()
             return found
 
-    def meanwhile(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    def foreign(spark: SparkSession, path: str) -> tuple[Any, Any]:
         where, files = hadoop_path(spark, path)
-        return where, WhileItIsListed(files)
+        return where, Foreign(files)
 
     with monkeypatch.context() as patched:
-        patched.setattr(output_table, "hadoop_path", meanwhile)
+        patched.setattr(output_table, "hadoop_path", foreign)
         table.remove_unfinished_log()
-    assert [file.name for file in log.iterdir()] == [COMMIT_0]
-    table.create(spark.range(1).schema)
-    assert table.exists() and table.read().schema.names == ["id"]
+    assert [file.name for file in Path(table.name, "_delta_log").iterdir() if file.suffix != ".crc"] == [COMMIT_0]
+    assert is_whole(table)
 
 
 def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(stage: Stage, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_the_first_page_of_a_server_that_has_prefetched_asks_one_request_for_eac
     store = DeltaRsStore(root)
     store.read_copies()
     asked(proxy)
-    store.prepare_reads()
+    store.prepare_reads(lambda: False)
     fetched = asked(proxy)
     assert set(fetched.values()) == {1}
     leader.commit(changes(run("d", 4)))
@@ -237,7 +237,7 @@ def test_a_prefetch_that_fails_is_met_again_by_who_reads(proxy: StoreProxy, root
     store = DeltaRsStore(root)
     store.read_copies()
     proxy.plan(faults={"fail": 1.0})
-    store.prepare_reads()
+    store.prepare_reads(lambda: False)
     proxy.plan()
     with one_look():
         assert runs(store) == ["run1", "run2", "run3"]

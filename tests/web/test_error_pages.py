@@ -50,7 +50,7 @@ def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, statu
         ("only=failed&start=2024-01-20&end=2024-01-21", "Nothing"),
     ],
 )
-def test_a_preview_says_why_there_is_nothing_to_clear(busy: TestClient, query: str, shown: str) -> None:
+def test_a_dry_run_says_why_there_is_nothing_to_clear(busy: TestClient, query: str, shown: str) -> None:
     answer = busy.get(f"/dags/shop/clear?dry_run=true&{query}")
     page = Page(answer.text)
     (result,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")

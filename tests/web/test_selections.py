@@ -95,7 +95,9 @@ def test_a_retry_says_when_nothing_of_it_failed_or_the_backfill_still_runs(
     assert "can be retried when it has ended" in text_of(shown)
 
 
-def test_a_clear_of_selected_items_is_previewed_and_submitted(scene: tuple[InMemoryManager, TestClient, str]) -> None:
+def test_a_clear_of_selected_items_is_a_dry_run_first_and_then_submitted(
+    scene: tuple[InMemoryManager, TestClient, str],
+) -> None:
     manager, browser, backfill = scene
     shown = posts(browser, f"/backfills/{backfill}/selected", do="clear", selected="3,5-6")
     assert "3 tasks of 3 runs" in text_of(shown)

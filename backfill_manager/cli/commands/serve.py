@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import MetaPathFinder
@@ -53,8 +54,8 @@ def serve(
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.meta_path.insert(0, _WithoutPandas())
     gc.set_threshold(*GC_THRESHOLD)
-    ServiceThread("pages", _prepare, store).start()
-    server.serve(app, bound)
+    with _preparing(store):
+        server.serve(app, bound)
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -75,12 +76,25 @@ def _site(context: CliContext, store: Store) -> App:
     return create_app(context.settings, store, clock=context.clock, extra_routers=[router], error_page=error_page)
 
 
-def _prepare(store: Store) -> None:
-    """What the first page would wait for, in a thread of its own."""
+@contextmanager
+def _preparing(store: Store) -> Iterator[None]:
+    """Does in a thread what the first page would wait for; it has ended at the end of the block. Not beside a manager, whose own
+    reads it would hold up."""
     from backfill_manager.web.page import compile_templates
 
-    store.prepare_reads()
-    compile_templates()
+    is_over = threading.Event()
+
+    def prepare() -> None:
+        store.prepare_reads(is_over.is_set)
+        compile_templates()
+
+    thread = ServiceThread("preparing pages", prepare)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractContextManager[None]] | None:
@@ -100,7 +114,6 @@ def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractCo
     @contextmanager
     def beside(store: Store) -> Iterator[None]:
         store.read_copies()
-        ServiceThread("pages", _prepare, store).start()
         with server.served_beside(_site(context, store), bound) as url:
             context.out.note(f"The web pages are at {url}")
             yield

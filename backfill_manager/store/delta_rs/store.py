@@ -129,8 +129,8 @@ class DeltaRsStore(DeltaStore):
     def read_copies(self) -> None:
         self.tables.read_copies()
 
-    def prepare_reads(self) -> None:
-        self.tables.prefetch_copies()
+    def prepare_reads(self, is_over: Callable[[], bool]) -> None:
+        self.tables.prefetch_copies(is_over)
         single_query("SELECT 1")  # imports a parser, which takes half a second
 
     def close(self) -> None:

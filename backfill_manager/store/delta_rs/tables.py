@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -118,12 +118,14 @@ class DeltaRsTables(DeltaTables):
             with self._giving_up_copies():
                 self._copies = TableCopies(self._base)
 
-    def prefetch_copies(self) -> None:
-        """Of all tables the log, and the files of those that are small, before anybody reads them."""
+    def prefetch_copies(self, is_over: Callable[[], bool]) -> None:
+        """Of all tables the log, and the files of those that are small, before anybody reads them. Ends soon after `is_over`."""
         with self._looking, self._giving_up_copies():
             if self._copies is not None:
                 self._copies.look(TABLES)
         for table in TABLES:
+            if is_over():
+                return
             with (
                 self._looking,
                 self._giving_up_copies(),
@@ -312,9 +314,10 @@ class DeltaRsTables(DeltaTables):
 
     def close(self) -> None:
         self.forget()
-        if self._copies is not None:
-            self._copies.close()
-            self._copies = None
+        with self._looking:
+            copies, self._copies = self._copies, None
+        if copies is not None:
+            copies.close()
 
     def expect_changes(self) -> None:
         """What was looked at is to be looked at again."""
