@@ -116,6 +116,7 @@ class Executor:
         self._waiting: dict[str, list[tuple[int, bool, int, int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
+        self._load = Counter[str]()  # how many these are, by pool: the tick looks at each event
         self._closing = self._closed = False
         self._watching = True
         self._gone: m.Lost | m.PutBack | None = None  # Spark has; what becomes of what ran
@@ -140,6 +141,7 @@ class Executor:
         refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it
+            self._load[launch.pool] += 1
             if self._closing:
                 refusal = m.PutBack("the manager is stopping")
             elif launch.pool not in self._slots:
@@ -172,7 +174,7 @@ class Executor:
     def load(self) -> Counter[str]:
         """By pool: how many are running or wait for a slot."""
         with self._changed:
-            return Counter(it.launch.pool for it in self._tries.values())
+            return +self._load
 
     def free(self, pool: str) -> int:
         """Slots of the pool that are neither used nor promised to what waits here; below 0 when more waits."""
@@ -401,6 +403,7 @@ class Executor:
                 with self._changed:
                     it.deadlines.clear()
                     self._tries.pop(it.launch.key, None)
+                    self._load[it.launch.pool] -= 1
                     self._used[it.launch.pool] -= it.weight
                     self._changed.notify_all()
         self._admit(it.launch.pool)

@@ -92,13 +92,13 @@ def test_a_pool_runs_as_many_as_its_slots_and_a_free_slot_takes_the_next_at_once
     stage.audience.wait_until(lambda: len(gate.begun()) == 2)
     assert set(gate.begun()) == {"a", "b"}
     assert stage.executor.free("narrow") == -2
-    assert len(stage.executor.running()) == 4
+    assert len(stage.executor.running()) == 4 and stage.executor.load() == {"narrow": 4}
     gate.let("b")
     stage.audience.wait_until(lambda: len(gate.begun()) == 3)
     assert gate.begun()[2] == "c"
     gate.let_all()
     stage.audience.wait_until(lambda: not stage.executor.running())
-    assert stage.executor.free("narrow") == 2
+    assert stage.executor.free("narrow") == 2 and not stage.executor.load()
 
 
 def test_higher_priority_goes_first_and_among_equals_the_older_run(stage: Stage, gate: Gate) -> None:
