@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from support.executor_fixture import THIS_STATE, Audience, Stage, an_executor
+from support.executor_fixture import THIS_STATE, EventRecorder, TaskRunner, an_executor
 
 from backfill_manager.execution.write_context import StateIdentity
 
@@ -21,22 +21,22 @@ _seq = itertools.count(1)
 
 
 @pytest.fixture
-def stage_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Stage]]:
-    """Opens a stage for a state of this identity; all are closed at the end."""
+def runner_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., TaskRunner]]:
+    """Opens a runner for a state of this identity; all are closed at the end."""
     with ExitStack() as opened:
 
-        def open_one(state: StateIdentity = THIS_STATE, *, grace_s: float = 2.0) -> Stage:
-            audience, leading = Audience(), [True]
-            executor = an_executor(spark, audience, is_leader=lambda: leading[0], state=state, grace_s=grace_s)
-            folder = tmp_path_factory.mktemp("stage")
-            return Stage(spark, opened.enter_context(executor), audience, leading, folder)
+        def open_one(state: StateIdentity = THIS_STATE, *, grace_s: float = 2.0) -> TaskRunner:
+            recorder, leading = EventRecorder(), [True]
+            executor = an_executor(spark, recorder, is_leader=lambda: leading[0], state=state, grace_s=grace_s)
+            folder = tmp_path_factory.mktemp("work_dag")
+            return TaskRunner(spark, opened.enter_context(executor), recorder, leading, folder)
 
         yield open_one
 
 
 @pytest.fixture
-def stage(stage_of: Callable[..., Stage]) -> Stage:
-    return stage_of()
+def runner(runner_of: Callable[..., TaskRunner]) -> TaskRunner:
+    return runner_of()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.executor_fixture import Audience, Stage, a_launch, an_executor
+from support.executor_fixture import EventRecorder, TaskRunner, a_launch, an_executor
 from support.task_snapshot import of_snapshot
 
 from backfill_manager import bash_task, dag
@@ -44,7 +44,7 @@ def test_values_come_by_the_environment_and_are_no_code(tmp_path: Path) -> None:
     )  # fmt: skip
     ran = Ran(launch, tmp_path)
     printed = "\n".join(line for _, line in ran.lines)
-    assert printed == f'{evil}|stage|2013-01-01T00:00:00Z|2013-01-02T00:00:00Z|7|["a", 1]||eu|Europe/Berlin|none|'
+    assert printed == f'{evil}|work_dag|2013-01-01T00:00:00Z|2013-01-02T00:00:00Z|7|["a", 1]||eu|Europe/Berlin|none|'
     assert launch.task.bash is not None and evil not in launch.task.bash
     assert not list(tmp_path.iterdir()), "nor was anything written where its bundle lies"
 
@@ -164,15 +164,15 @@ def test_what_is_wrong_is_an_error_of_its_line(task: str, message: str, tmp_path
 
 
 @pytest.fixture
-def stage(spark: Any, tmp_path: Path) -> Any:
+def runner(spark: Any, tmp_path: Path) -> Any:
     (tmp_path / "db-password").write_text("Qw8!zz quoted")
-    audience = Audience()
+    recorder = EventRecorder()
     find = Secrets(SecretSettings(files=str(tmp_path)), lambda: spark, {}).find
-    with an_executor(spark, audience, find_secret=find, grace_s=30.0) as executor:
-        yield Stage(spark, executor, audience, [True], tmp_path)
+    with an_executor(spark, recorder, find_secret=find, grace_s=30.0) as executor:
+        yield TaskRunner(spark, executor, recorder, [True], tmp_path)
 
 
-def test_it_runs_in_a_process_of_its_own_with_its_secrets_masked(stage: Stage, tmp_path: Path) -> None:
+def test_it_runs_in_a_process_of_its_own_with_its_secrets_masked(runner: TaskRunner, tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     command = 'echo "with $PASSWORD"; echo "and $PASSWORD" >&2; echo "$BFM_BUNDLE"; exit $BFM_PARAM_CODE'
     launches = {
@@ -182,17 +182,17 @@ def test_it_runs_in_a_process_of_its_own_with_its_secrets_masked(stage: Stage, t
         )
         for code in (0, 5, 99)
     }  # fmt: skip
-    assert stage.play(launches[0]) == Succeeded(f'"{tmp_path}/bundle"')
-    assert stage.play(launches[5]) == Failed("ended with exit code 5: and ***")
-    assert stage.play(launches[99]) == Skipped("ended with exit code 99")
-    first, *others = stage.audience.lines(launches[0])
+    assert runner.run(launches[0]) == Succeeded(f'"{tmp_path}/bundle"')
+    assert runner.run(launches[5]) == Failed("ended with exit code 5: and ***")
+    assert runner.run(launches[99]) == Skipped("ended with exit code 99")
+    first, *others = runner.recorder.lines(launches[0])
     assert first == f"ctx.secret reads db-password from files in {tmp_path}"
     assert sorted(others) == sorted(["with ***", "and ***", f"{tmp_path}/bundle"])
-    said = repr([event for event in stage.audience.events if isinstance(event, TaskEnded | TaskLogged)])
+    said = repr([event for event in runner.recorder.events if isinstance(event, TaskEnded | TaskLogged)])
     assert "Qw8" not in said
 
 
-def test_what_is_cancelled_may_end_well_and_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:
+def test_what_is_cancelled_may_end_well_and_leaves_nothing_behind(runner: TaskRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     os.mkfifo(tmp_path / "begun")
     command = """
@@ -203,11 +203,11 @@ def test_what_is_cancelled_may_end_well_and_leaves_nothing_behind(stage: Stage, 
         wait
     """
     launch = dataclasses.replace(a_command(command, env=(("FOLDER", str(tmp_path)),)))
-    stage.start(launch)
+    runner.start(launch)
     assert (tmp_path / "begun").read_text() == "begun\n"
-    stage.executor.cancel(launch.key, "by a test")
-    assert stage.audience.outcome(launch) == Cancelled("by a test")
-    assert "cleaned up" in stage.audience.lines(launch)
+    runner.executor.cancel(launch.key, "by a test")
+    assert runner.recorder.outcome(launch) == Cancelled("by a test")
+    assert "cleaned up" in runner.recorder.lines(launch)
     left = [pid for pid in pids.read_text().split() if _is_running(int(pid))]
     assert left == []
 

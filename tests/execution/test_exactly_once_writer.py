@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from support.executor_fixture import (
     PATIENCE,
     THIS_STATE,
-    Stage,
+    TaskRunner,
     a_launch,
     day,
     outlive_the_stop,
@@ -72,55 +72,57 @@ def again(launch: TaskLaunch, **changes: Any) -> TaskLaunch:
 
 
 @pytest.mark.parametrize("mode", ["replace", "append"])
-def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(stage: Stage, table: str, mode: str) -> None:
+def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(
+    runner: TaskRunner, table: str, mode: str
+) -> None:
     first = a_launch()
-    assert stage.play(first, writes(table, 1, mode=mode)) == Succeeded("3")
-    assert stage.audience.rows_of(first) == 3
-    landed = version_of(stage.spark, table)
+    assert runner.run(first, writes(table, 1, mode=mode)) == Succeeded("3")
+    assert runner.recorder.rows_of(first) == 3
+    landed = version_of(runner.spark, table)
 
     # the manager died before it could commit that outcome: the same task instance is started anew
     second = again(first, try_number=2)
-    assert stage.play(second, writes(table, 2, mode=mode)) == Succeeded(None)
-    assert stage.audience.rows_of(second) is None
-    assert values(stage.spark, table) == [1, 1, 1]
-    assert version_of(stage.spark, table) == landed
-    assert "nothing is written again" in stage.log_of(second)
+    assert runner.run(second, writes(table, 2, mode=mode)) == Succeeded(None)
+    assert runner.recorder.rows_of(second) is None
+    assert values(runner.spark, table) == [1, 1, 1]
+    assert version_of(runner.spark, table) == landed
+    assert "nothing is written again" in runner.log_of(second)
 
 
-def test_a_cleared_run_replaces_its_rows_and_no_others(stage: Stage, table: str) -> None:
+def test_a_cleared_run_replaces_its_rows_and_no_others(runner: TaskRunner, table: str) -> None:
     first, other = a_launch(), a_launch(interval=(day(2), day(3)))
-    assert stage.play(first, writes(table, 1)) == Succeeded("3")
-    assert stage.play(other, writes(table, 5)) == Succeeded("3")
-    assert stage.play(again(first, generation=1), writes(table, 2)) == Succeeded("3")
-    assert values(stage.spark, table) == [2, 2, 2, 5, 5, 5]
+    assert runner.run(first, writes(table, 1)) == Succeeded("3")
+    assert runner.run(other, writes(table, 5)) == Succeeded("3")
+    assert runner.run(again(first, generation=1), writes(table, 2)) == Succeeded("3")
+    assert values(runner.spark, table) == [2, 2, 2, 5, 5, 5]
 
 
-def test_a_cleared_run_appends_once_more_in_append_mode(stage: Stage, table: str) -> None:
+def test_a_cleared_run_appends_once_more_in_append_mode(runner: TaskRunner, table: str) -> None:
     first = a_launch()
-    assert stage.play(first, writes(table, 1, mode="append")) == Succeeded("3")
+    assert runner.run(first, writes(table, 1, mode="append")) == Succeeded("3")
     cleared = again(first, generation=1)
-    assert stage.play(cleared, writes(table, 2, mode="append")) == Succeeded("3")
-    assert stage.play(again(cleared), writes(table, 3, mode="append")) == Succeeded(None)
-    assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
+    assert runner.run(cleared, writes(table, 2, mode="append")) == Succeeded("3")
+    assert runner.run(again(cleared), writes(table, 3, mode="append")) == Succeeded(None)
+    assert values(runner.spark, table) == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_run_that_redoes_a_date_replaces_what_the_old_run_wrote(stage: Stage, table: str) -> None:
-    assert stage.play(a_launch(run_id="backfill__2013-01-01"), writes(table, 1)) == Succeeded("3")
-    assert stage.play(a_launch(run_id="backfill__2013-01-01__2"), writes(table, 2)) == Succeeded("3")
-    assert values(stage.spark, table) == [2, 2, 2]
+def test_a_run_that_redoes_a_date_replaces_what_the_old_run_wrote(runner: TaskRunner, table: str) -> None:
+    assert runner.run(a_launch(run_id="backfill__2013-01-01"), writes(table, 1)) == Succeeded("3")
+    assert runner.run(a_launch(run_id="backfill__2013-01-01__2"), writes(table, 2)) == Succeeded("3")
+    assert values(runner.spark, table) == [2, 2, 2]
 
 
-def test_each_write_of_a_task_has_a_transaction_of_its_own(stage: Stage, table: str) -> None:
+def test_each_write_of_a_task_has_a_transaction_of_its_own(runner: TaskRunner, table: str) -> None:
     def twice(ctx: Any) -> list[Any]:
         return [ctx.write(hours(ctx, value), table, mode="append") for value in (1, 2)]
 
     first = a_launch()
-    assert stage.play(first, twice) == Succeeded("[3, 3]")
-    assert stage.play(again(first), twice) == Succeeded("[null, null]")
-    assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
+    assert runner.run(first, twice) == Succeeded("[3, 3]")
+    assert runner.run(again(first), twice) == Succeeded("[null, null]")
+    assert values(runner.spark, table) == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(stage: Stage, table: str) -> None:
+def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(runner: TaskRunner, table: str) -> None:
     def breaks_off(ctx: Any) -> None:
         ctx.write(hours(ctx, 1), table, mode="append")
         raise RuntimeError("the power went")
@@ -130,14 +132,14 @@ def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(stage:
         ctx.write(hours(ctx, 2), table, mode="append")
 
     first = a_launch()
-    assert stage.play(first, breaks_off) == Failed("RuntimeError: the power went")
-    assert stage.play(again(first, try_number=2), goes_through) == Succeeded(None)
-    assert values(stage.spark, table) == [1, 1, 1, 2, 2, 2]
+    assert runner.run(first, breaks_off) == Failed("RuntimeError: the power went")
+    assert runner.run(again(first, try_number=2), goes_through) == Succeeded(None)
+    assert values(runner.spark, table) == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_late_write_of_an_abandoned_try_is_refused(stage_of: Callable[..., Stage], table: str) -> None:
-    stage = stage_of(grace_s=PATIENCE)  # it is not killed
-    begun, refused = stage.signal(), stage.signal()
+def test_a_late_write_of_an_abandoned_try_is_refused(runner_of: Callable[..., TaskRunner], table: str) -> None:
+    runner = runner_of(grace_s=PATIENCE)  # it is not killed
+    begun, refused = runner.signal(), runner.signal()
 
     def writes_too_late(ctx: Any) -> None:
         outlive_the_stop(begun)
@@ -147,64 +149,66 @@ def test_a_late_write_of_an_abandoned_try_is_refused(stage_of: Callable[..., Sta
             refused.set(f"{type(error).__name__}: {error}")
             raise
 
-    late = stage.start(a_launch(), writes_too_late)
+    late = runner.start(a_launch(), writes_too_late)
     assert begun.wait(PATIENCE)
-    assert stage.executor.cancel(late.key, "cancelled by hand")
+    assert runner.executor.cancel(late.key, "cancelled by hand")
     assert refused.wait(PATIENCE)
     assert refused.text() == "AbandonedTry: this try is over (cancelled by hand); it writes no more"
-    assert stage.audience.outcome(late) == Cancelled("cancelled by hand")
-    assert stage.play(again(late), writes(table, 2)) == Succeeded("3")
-    assert values(stage.spark, table) == [2, 2, 2]
+    assert runner.recorder.outcome(late) == Cancelled("cancelled by hand")
+    assert runner.run(again(late), writes(table, 2)) == Succeeded("3")
+    assert values(runner.spark, table) == [2, 2, 2]
 
 
-def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(stage: Stage, table: str) -> None:
+def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(runner: TaskRunner, table: str) -> None:
     from backfill_manager.execution.output_table import OutputTable
 
-    assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    with TurnHolder(PROCESS_TURNS).acquire(OutputTable(stage.spark, table).identity) as turn:
-        waiting = stage.start(a_launch(interval=(day(2), day(3))), writes(table, 2))
+    assert runner.run(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
+    with TurnHolder(PROCESS_TURNS).acquire(OutputTable(runner.spark, table).identity) as turn:
+        waiting = runner.start(a_launch(interval=(day(2), day(3))), writes(table, 2))
         wait_for(lambda: PROCESS_TURNS.waiting(turn.identity))
-        assert stage.executor.cancel(waiting.key, "cancelled by hand")
-        assert stage.audience.outcome(waiting) == Cancelled("cancelled by hand")
-    assert values(stage.spark, table) == [1, 1, 1]
+        assert runner.executor.cancel(waiting.key, "cancelled by hand")
+        assert runner.recorder.outcome(waiting) == Cancelled("cancelled by hand")
+    assert values(runner.spark, table) == [1, 1, 1]
 
 
-def test_a_manager_that_does_not_lead_any_more_writes_nothing(stage: Stage, table: str) -> None:
+def test_a_manager_that_does_not_lead_any_more_writes_nothing(runner: TaskRunner, table: str) -> None:
     launch = a_launch()
-    stage.leading[0] = False
-    outcome = stage.play(launch, writes(table))
+    runner.leading[0] = False
+    outcome = runner.run(launch, writes(table))
     assert outcome == Postponed("this manager is not sure that it still leads; its tasks write no more"), (
         "it costs no try"
     )
-    assert not stage.spark.catalog.tableExists(table)
+    assert not runner.spark.catalog.tableExists(table)
 
 
-def test_an_older_generation_that_comes_last_is_refused(stage: Stage, table: str) -> None:
+def test_an_older_generation_that_comes_last_is_refused(runner: TaskRunner, table: str) -> None:
     old = a_launch()
-    assert stage.play(again(old, generation=1), writes(table, 2)) == Succeeded("3")
-    outcome = stage.play(old, writes(table, 1))
+    assert runner.run(again(old, generation=1), writes(table, 2)) == Succeeded("3")
+    outcome = runner.run(old, writes(table, 1))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert "was cleared and has written anew" in outcome.error
-    assert values(stage.spark, table) == [2, 2, 2]
+    assert values(runner.spark, table) == [2, 2, 2]
 
 
-def test_eight_parallel_intervals_of_one_unpartitioned_table_all_land(stage: Stage, table: str) -> None:
+def test_eight_parallel_intervals_of_one_unpartitioned_table_all_land(runner: TaskRunner, table: str) -> None:
     launches = [a_launch(interval=(day(n), day(n + 1))) for n in range(1, 9)]
-    together = stage.barrier(8)
+    together = runner.barrier(8)
 
     def all_at_once(ctx: Any) -> None:
         assert together.wait(PATIENCE)
         ctx.write(hours(ctx, ctx.interval.start.day), table, time_column="at")
 
     for launch in launches:
-        stage.start(launch, all_at_once)
-    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 8
-    assert values(stage.spark, table) == [n for n in range(1, 9) for _ in range(3)]
+        runner.start(launch, all_at_once)
+    assert [runner.recorder.outcome(launch) for launch in launches] == [Succeeded(None)] * 8
+    assert values(runner.spark, table) == [n for n in range(1, 9) for _ in range(3)]
 
 
-def test_a_conflict_with_a_writer_outside_is_tried_again(stage: Stage, table: str, tmp_path: Path) -> None:
-    assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    stage.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")  # a commit of its own
+def test_a_conflict_with_a_writer_outside_is_tried_again(runner: TaskRunner, table: str, tmp_path: Path) -> None:
+    assert runner.run(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
+    runner.spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )  # a commit of its own
     reached, go_on = tmp_path / "reached", tmp_path / "go on"
     for pipe in (reached, go_on):
         os.mkfifo(pipe)
@@ -224,26 +228,26 @@ def test_a_conflict_with_a_writer_outside_is_tried_again(stage: Stage, table: st
 
     def meddle() -> None:
         with open(reached), open(go_on, "w"):  # both ends are open: the writer is in the middle of it
-            stage.spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP '2013-01-01T20:00:00Z', 7)")
+            runner.spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP '2013-01-01T20:00:00Z', 7)")
 
     threading.Thread(target=meddle, daemon=True).start()
-    launch = stage.start(a_launch(), stops_in_the_middle)
-    assert stage.audience.outcome(launch) == Succeeded("1")
-    assert values(stage.spark, table) == [2]
-    assert "another writer was first" in stage.log_of(launch)
+    launch = runner.start(a_launch(), stops_in_the_middle)
+    assert runner.recorder.outcome(launch) == Succeeded("1")
+    assert values(runner.spark, table) == [2]
+    assert "another writer was first" in runner.log_of(launch)
 
 
-def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(stage: Stage, table: str) -> None:
-    assert stage.play(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    landed = version_of(stage.spark, table)
-    outcome = stage.play(a_launch(), lambda ctx: ctx.write(hours(ctx, 2, shift=-1), table, time_column="at"))
+def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(runner: TaskRunner, table: str) -> None:
+    assert runner.run(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
+    landed = version_of(runner.spark, table)
+    outcome = runner.run(a_launch(), lambda ctx: ctx.write(hours(ctx, 2, shift=-1), table, time_column="at"))
     assert isinstance(outcome, Failed)
     assert "there are rows outside of this run's interval [2013-01-01T00:00:00Z, 2013-01-02T00:00:00Z)" in outcome.error
     assert "nothing was written" in outcome.error and "at = 2012-12-31T23:00:00Z" in outcome.error
-    assert version_of(stage.spark, table) == landed and values(stage.spark, table) == [1, 1, 1]
+    assert version_of(runner.spark, table) == landed and values(runner.spark, table) == [1, 1, 1]
 
 
-def test_a_partition_run_replaces_the_rows_of_its_key_only(stage: Stage, table: str) -> None:
+def test_a_partition_run_replaces_the_rows_of_its_key_only(runner: TaskRunner, table: str) -> None:
     def regional(value: int) -> Callable[[Any], Any]:
         def write(ctx: Any) -> Any:
             from pyspark.sql import functions as F
@@ -255,23 +259,23 @@ def test_a_partition_run_replaces_the_rows_of_its_key_only(stage: Stage, table: 
 
     awkward = "O'Brien \\ `x` -- ü😀"
     north, odd = (a_launch(interval=None, partition=key) for key in ("north", awkward))
-    assert stage.play(north, regional(1)) == Succeeded("2")
-    assert stage.play(odd, regional(2)) == Succeeded("2")
-    assert stage.play(again(odd, generation=1), regional(3)) == Succeeded("2")
-    assert rows_of(stage.spark, table) == [(awkward, 3)] * 2 + [("north", 1)] * 2
+    assert runner.run(north, regional(1)) == Succeeded("2")
+    assert runner.run(odd, regional(2)) == Succeeded("2")
+    assert runner.run(again(odd, generation=1), regional(3)) == Succeeded("2")
+    assert rows_of(runner.spark, table) == [(awkward, 3)] * 2 + [("north", 1)] * 2
 
 
-def test_a_run_without_interval_or_partition_replaces_the_whole_table(stage: Stage, table: str) -> None:
+def test_a_run_without_interval_or_partition_replaces_the_whole_table(runner: TaskRunner, table: str) -> None:
     def whole(value: int) -> Callable[[Any], Any]:
         return lambda ctx: ctx.write(ctx.spark.sql(f"SELECT {value} AS value"), table)
 
-    assert stage.play(a_launch(interval=None), whole(1)) == Succeeded("1")
-    assert stage.play(a_launch(interval=None), whole(2)) == Succeeded("1")
-    assert values(stage.spark, table) == [2]
+    assert runner.run(a_launch(interval=None), whole(1)) == Succeeded("1")
+    assert runner.run(a_launch(interval=None), whole(2)) == Succeeded("1")
+    assert values(runner.spark, table) == [2]
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp_ntz"])
-def test_dates_and_wall_clock_readings_are_those_of_the_dags_zone(stage: Stage, table: str, kind: str) -> None:
+def test_dates_and_wall_clock_readings_are_those_of_the_dags_zone(runner: TaskRunner, table: str, kind: str) -> None:
     local_day = (day(1) + timedelta(hours=5), day(2) + timedelta(hours=5))  # 1 January in New York
 
     def write(ctx: Any) -> Any:
@@ -279,96 +283,96 @@ def test_dates_and_wall_clock_readings_are_those_of_the_dags_zone(stage: Stage, 
         return ctx.write(frame, table, time_column="at")
 
     launch = a_launch(interval=local_day, timezone="America/New_York")
-    assert stage.play(launch, write) == Succeeded("1")
-    assert stage.play(again(launch, generation=1), write) == Succeeded("1")
-    assert values(stage.spark, table) == [1]
+    assert runner.run(launch, write) == Succeeded("1")
+    assert runner.run(again(launch, generation=1), write) == Succeeded("1")
+    assert values(runner.spark, table) == [1]
 
 
-def test_a_path_is_written_like_a_table(stage: Stage, tmp_path: Path) -> None:
+def test_a_path_is_written_like_a_table(runner: TaskRunner, tmp_path: Path) -> None:
     path = str(tmp_path / "out put")
     first = a_launch()
-    assert stage.play(first, writes(path, 1)) == Succeeded("3")
-    assert stage.play(again(first), writes(path, 2)) == Succeeded(None)
-    assert [row["value"] for row in stage.spark.read.format("delta").load(path).collect()] == [1, 1, 1]
+    assert runner.run(first, writes(path, 1)) == Succeeded("3")
+    assert runner.run(again(first), writes(path, 2)) == Succeeded(None)
+    assert [row["value"] for row in runner.spark.read.format("delta").load(path).collect()] == [1, 1, 1]
 
 
-def test_the_commit_says_who_wrote_it(stage: Stage, table: str) -> None:
+def test_the_commit_says_who_wrote_it(runner: TaskRunner, table: str) -> None:
     launch = a_launch(run_id="backfill__2013-01-01")
-    stage.play(launch, writes(table))
-    result = stage.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
+    runner.run(launch, writes(table))
+    result = runner.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["userMetadata"]
     about = json.loads(result)
     replaced = about.pop("replaced")
     assert (replaced["lower"][:10], replaced["upper"][:10]) == ("2013-01-01", "2013-01-02"), "what a revert needs"
     assert about == {
-        "state": "0123456789ab", "dag": "stage", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1,
+        "state": "0123456789ab", "dag": "work_dag", "run": "backfill__2013-01-01", "task": "work", "version": 1, "try": 1,
         "launch": 1, "generation": 0,
         "interval": ["2013-01-01T00:00:00Z", "2013-01-02T00:00:00Z"],
     }  # fmt: skip
-    properties = {row["key"]: row["value"] for row in stage.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+    properties = {row["key"]: row["value"] for row in runner.spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     assert (properties["delta.minReaderVersion"], properties["delta.minWriterVersion"]) == ("1", "2")
     this = WriteContext(
-        launch, lambda: stage.spark, logging.getLogger("test"), lambda: None, THIS_STATE, TurnHolder(PROCESS_TURNS)
+        launch, lambda: runner.spark, logging.getLogger("test"), lambda: None, THIS_STATE, TurnHolder(PROCESS_TURNS)
     )
-    assert this.transaction_id(1) == "bfm/0123456789ab/stage/work/backfill__2013-01-01/1"
+    assert this.transaction_id(1) == "bfm/0123456789ab/work_dag/work/backfill__2013-01-01/1"
 
 
 @pytest.mark.parametrize("mode", ["replace", "append"])
 def test_the_same_run_of_another_state_writes_its_own_rows(
-    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str, mode: str
+    runner: TaskRunner, runner_of: Callable[[StateIdentity], TaskRunner], table: str, mode: str
 ) -> None:
     launch = a_launch(run_id="backfill__2013-01-01")
-    assert stage.play(launch, writes(table, 1, mode=mode)) == Succeeded("3")
-    other = stage_of(StateIdentity("ba9876543210"))
-    assert other.play(launch, writes(table, 2, mode=mode)) == Succeeded("3")
-    assert values(stage.spark, table) == ([2, 2, 2] if mode == "replace" else [1, 1, 1, 2, 2, 2])
-    assert other.play(again(launch), writes(table, 3, mode=mode)) == Succeeded(None)
+    assert runner.run(launch, writes(table, 1, mode=mode)) == Succeeded("3")
+    other = runner_of(StateIdentity("ba9876543210"))
+    assert other.run(launch, writes(table, 2, mode=mode)) == Succeeded("3")
+    assert values(runner.spark, table) == ([2, 2, 2] if mode == "replace" else [1, 1, 1, 2, 2, 2])
+    assert other.run(again(launch), writes(table, 3, mode=mode)) == Succeeded(None)
 
 
 @pytest.mark.parametrize("mode", ["replace", "append"])
 def test_what_a_run_had_written_before_its_state_was_upgraded_is_not_written_again(
-    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str, mode: str
+    runner: TaskRunner, runner_of: Callable[[StateIdentity], TaskRunner], table: str, mode: str
 ) -> None:
     """The manager of an older release committed the rows and was stopped before the state heard of it."""
     launch = a_launch(run_id="backfill__2013-01-01")  # made on day(1)
-    old = hours(TaskContextOfOld(stage.spark, Interval(day(1), day(2))), 1).write.format("delta")
-    old.option("txnAppId", "bfm/stage/work/backfill__2013-01-01/1").option("txnVersion", "0").saveAsTable(table)
+    old = hours(TaskContextOfOld(runner.spark, Interval(day(1), day(2))), 1).write.format("delta")
+    old.option("txnAppId", "bfm/work_dag/work/backfill__2013-01-01/1").option("txnVersion", "0").saveAsTable(table)
 
-    upgraded = stage_of(StateIdentity("ba9876543210", upgraded_at=day(2)))
-    assert upgraded.play(again(launch), writes(table, 2, mode=mode)) == Succeeded(None)
-    assert values(stage.spark, table) == [1, 1, 1]
+    upgraded = runner_of(StateIdentity("ba9876543210", upgraded_at=day(2)))
+    assert upgraded.run(again(launch), writes(table, 2, mode=mode)) == Succeeded(None)
+    assert values(runner.spark, table) == [1, 1, 1]
     cleared = again(again(launch), generation=1)
-    assert upgraded.play(cleared, writes(table, 3, mode=mode)) == Succeeded("3")
-    assert upgraded.play(again(cleared), writes(table, 4, mode=mode)) == Succeeded(None)
+    assert upgraded.run(cleared, writes(table, 3, mode=mode)) == Succeeded("3")
+    assert upgraded.run(again(cleared), writes(table, 4, mode=mode)) == Succeeded(None)
 
     made_since = dataclasses.replace(again(again(cleared)), run=launch.run.evolve(created_at=day(3)))
-    assert upgraded.play(made_since, writes(table, 5, mode=mode)) == Succeeded("3"), "as the old id is not its own"
+    assert upgraded.run(made_since, writes(table, 5, mode=mode)) == Succeeded("3"), "as the old id is not its own"
 
 
-def test_a_table_that_was_made_but_never_filled_is_filled(stage: Stage, table: str) -> None:
+def test_a_table_that_was_made_but_never_filled_is_filled(runner: TaskRunner, table: str) -> None:
     from backfill_manager.execution.output_table import OutputTable
 
-    OutputTable(stage.spark, table).create(stage.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
-    assert stage.play(a_launch(), writes(table)) == Succeeded("3")
+    OutputTable(runner.spark, table).create(runner.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
+    assert runner.run(a_launch(), writes(table)) == Succeeded("3")
 
 
 def test_a_table_that_another_task_registers_at_the_same_moment_is_found(
-    stage: Stage, table: str, monkeypatch: pytest.MonkeyPatch
+    runner: TaskRunner, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.play(a_launch(), writes(table, 1))
-    monkeypatch.setattr(type(stage.spark.catalog), "tableExists", lambda *_: False)  # as it was a moment ago
-    assert register_table(stage.spark, table)
+    runner.run(a_launch(), writes(table, 1))
+    monkeypatch.setattr(type(runner.spark.catalog), "tableExists", lambda *_: False)  # as it was a moment ago
+    assert register_table(runner.spark, table)
 
 
-def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(stage: Stage, table: str) -> None:
+def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(runner: TaskRunner, table: str) -> None:
     launch = a_launch()
-    stage.play(launch, writes(table, 1))
-    _forget(stage.spark, table)
-    assert not stage.spark.catalog.tableExists(table)
-    assert f"default.{table}" in register_tables(stage.spark)
-    assert register_tables(stage.spark) == []
-    assert stage.play(again(launch), writes(table, 2)) == Succeeded(None)
-    assert values(stage.spark, table) == [1, 1, 1]
+    runner.run(launch, writes(table, 1))
+    _forget(runner.spark, table)
+    assert not runner.spark.catalog.tableExists(table)
+    assert f"default.{table}" in register_tables(runner.spark)
+    assert register_tables(runner.spark) == []
+    assert runner.run(again(launch), writes(table, 2)) == Succeeded(None)
+    assert values(runner.spark, table) == [1, 1, 1]
 
 
 def _forget(spark: SparkSession, table: str) -> None:
@@ -389,16 +393,16 @@ def _forget(spark: SparkSession, table: str) -> None:
         ({"mode": "upsert"}, "mode is 'replace', 'append' or 'overwrite', not 'upsert'"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line(stage: Stage, table: str, how: dict[str, Any], complaint: str) -> None:
-    outcome = stage.play(a_launch(), writes(table, **how))
+def test_a_wrong_call_is_told_in_one_line(runner: TaskRunner, table: str, how: dict[str, Any], complaint: str) -> None:
+    outcome = runner.run(a_launch(), writes(table, **how))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert complaint in outcome.error and "\n" not in outcome.error
 
 
-def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: Stage) -> None:
-    outcome = stage.play(a_launch(), writes("two words"))
+def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(runner: TaskRunner) -> None:
+    outcome = runner.run(a_launch(), writes("two words"))
     assert isinstance(outcome, Failed) and "'two words' is neither a table's name" in outcome.error
-    outcome = stage.play(a_launch(run_id="list"), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
+    outcome = runner.run(a_launch(run_id="list"), lambda ctx: ctx.write([1, 2], "numbers", time_column="at"))
     assert isinstance(outcome, Failed) and "takes a Spark DataFrame, not a list" in outcome.error
 
 
@@ -414,17 +418,17 @@ def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(stage: 
     ],
 )
 def test_a_table_whose_making_was_killed_half_way_is_made_after_all(
-    stage: Stage, tmp_path: Path, name: str, left: str
+    runner: TaskRunner, tmp_path: Path, name: str, left: str
 ) -> None:
     if name == "a path":
         name = str(tmp_path / "table")
         folder = Path(name)
     else:
-        folder = Path(str(folder_of(stage.spark, name)).removeprefix("file:"))
+        folder = Path(str(folder_of(runner.spark, name)).removeprefix("file:"))
     log = folder / "_delta_log"
     log.mkdir(parents=True)
     (log / left).mkdir() if left.endswith("/") else (log / left).write_text("{")
-    assert stage.play(a_launch(), writes(name)) == Succeeded("3")
+    assert runner.run(a_launch(), writes(name)) == Succeeded("3")
     again_there = folder / "_delta_log" / COMMIT_0
     assert again_there.exists()
 
@@ -512,10 +516,12 @@ def test_so_does_one_on_a_file_system_that_only_hadoop_knows(
     assert is_whole(table)
 
 
-def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(stage: Stage, tmp_path: Path) -> None:
+def test_a_folder_with_anything_else_in_it_is_not_taken_for_a_half_made_table(
+    runner: TaskRunner, tmp_path: Path
+) -> None:
     folder = tmp_path / "other files"
     (folder / "_delta_log").mkdir(parents=True)
     (folder / "letters.txt").write_text("dear")
-    outcome = stage.play(a_launch(), writes(str(folder)))
+    outcome = runner.run(a_launch(), writes(str(folder)))
     assert isinstance(outcome, Failed)
     assert (folder / "letters.txt").read_text() == "dear" and (folder / "_delta_log").exists()

@@ -22,8 +22,8 @@ from support.executor_fixture import (
     PATIENCE,
     THIS_STATE,
     TOO_LATE,
-    Audience,
-    Stage,
+    EventRecorder,
+    TaskRunner,
     a_launch,
     an_executor,
     day,
@@ -52,18 +52,18 @@ from backfill_manager.execution.spark_health import spark_gone_reason
 class Gate:
     """Tasks wait in it, in order of their coming, until they are let through."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage, self.open = stage, dict[str, FileSignal]()
+    def __init__(self, runner: TaskRunner) -> None:
+        self.runner, self.open = runner, dict[str, FileSignal]()
 
     def enter(self, name: str, **how: Any) -> TaskLaunch:
-        may_go = self.open[name] = self.stage.signal()
+        may_go = self.open[name] = self.runner.signal()
 
         def waits(ctx: Any) -> str:
             assert may_go.wait(PATIENCE)
             run_id: str = ctx.run_id
             return run_id
 
-        return self.stage.start(a_launch(run_id=name, pool=how.pop("pool", "narrow"), **how), waits)
+        return self.runner.start(a_launch(run_id=name, pool=how.pop("pool", "narrow"), **how), waits)
 
     def let(self, *names: str) -> None:
         for name in names:
@@ -73,36 +73,38 @@ class Gate:
         self.let(*self.open)
 
     def begun(self) -> list[str]:
-        return [run_id for _, run_id, _, _ in self.stage.audience.started()]
+        return [run_id for _, run_id, _, _ in self.runner.recorder.started()]
 
     def wait_begun(self, *names: str) -> None:
-        self.stage.audience.wait_until(lambda: self.begun() == list(names))
+        self.runner.recorder.wait_until(lambda: self.begun() == list(names))
 
 
 @pytest.fixture
-def gate(stage: Stage) -> Any:
-    gate = Gate(stage)
+def gate(runner: TaskRunner) -> Any:
+    gate = Gate(runner)
     yield gate
     gate.let_all()
 
 
-def test_a_pool_runs_as_many_as_its_slots_and_a_free_slot_takes_the_next_at_once(stage: Stage, gate: Gate) -> None:
+def test_a_pool_runs_as_many_as_its_slots_and_a_free_slot_takes_the_next_at_once(
+    runner: TaskRunner, gate: Gate
+) -> None:
     for name in ("a", "b", "c", "d"):
         gate.enter(name)
-    stage.audience.wait_until(lambda: len(gate.begun()) == 2)
+    runner.recorder.wait_until(lambda: len(gate.begun()) == 2)
     assert set(gate.begun()) == {"a", "b"}
-    assert stage.executor.free("narrow") == -2
-    assert len(stage.executor.running()) == 4 and stage.executor.load() == {"narrow": 4}
+    assert runner.executor.free("narrow") == -2
+    assert len(runner.executor.running()) == 4 and runner.executor.load() == {"narrow": 4}
     gate.let("b")
-    stage.audience.wait_until(lambda: len(gate.begun()) == 3)
+    runner.recorder.wait_until(lambda: len(gate.begun()) == 3)
     assert gate.begun()[2] == "c"
     gate.let_all()
-    stage.audience.wait_until(lambda: not stage.executor.running())
-    assert stage.executor.free("narrow") == 2 and not stage.executor.load()
+    runner.recorder.wait_until(lambda: not runner.executor.running())
+    assert runner.executor.free("narrow") == 2 and not runner.executor.load()
 
 
-def test_higher_priority_goes_first_and_among_equals_the_older_run(stage: Stage, gate: Gate) -> None:
-    stage.executor.set_slots("narrow", 1)
+def test_higher_priority_goes_first_and_among_equals_the_older_run(runner: TaskRunner, gate: Gate) -> None:
+    runner.executor.set_slots("narrow", 1)
     for name, priority in (("first", 0), ("old", 0), ("older still waits", 0), ("urgent", 5)):
         gate.enter(name, priority=priority)
     gate.wait_begun("first")
@@ -110,8 +112,8 @@ def test_higher_priority_goes_first_and_among_equals_the_older_run(stage: Stage,
     gate.wait_begun("first", "urgent", "old", "older still waits")
 
 
-def test_a_scheduled_run_goes_before_what_backfills_have_handed_over(stage: Stage, gate: Gate) -> None:
-    stage.executor.set_slots("narrow", 1)
+def test_a_scheduled_run_goes_before_what_backfills_have_handed_over(runner: TaskRunner, gate: Gate) -> None:
+    runner.executor.set_slots("narrow", 1)
     for name in ("first", "batch", "batch too"):
         gate.enter(name)
     gate.enter("scheduled", run_type="scheduled")
@@ -121,58 +123,60 @@ def test_a_scheduled_run_goes_before_what_backfills_have_handed_over(stage: Stag
     gate.wait_begun("first", "urgent", "scheduled", "batch", "batch too")
 
 
-def test_slots_can_be_changed_while_tasks_run(stage: Stage, gate: Gate) -> None:
-    stage.executor.set_slots("narrow", 0)
+def test_slots_can_be_changed_while_tasks_run(runner: TaskRunner, gate: Gate) -> None:
+    runner.executor.set_slots("narrow", 0)
     for name in ("a", "b", "c"):
         gate.enter(name)
-    stage.executor.set_slots("narrow", 1)
+    runner.executor.set_slots("narrow", 1)
     gate.wait_begun("a")
-    stage.executor.set_slots("narrow", 3)
-    stage.audience.wait_until(lambda: len(gate.begun()) == 3)
+    runner.executor.set_slots("narrow", 3)
+    runner.recorder.wait_until(lambda: len(gate.begun()) == 3)
 
 
-def test_a_heavy_task_takes_its_weight_and_is_not_overtaken(stage: Stage, gate: Gate) -> None:
+def test_a_heavy_task_takes_its_weight_and_is_not_overtaken(runner: TaskRunner, gate: Gate) -> None:
     gate.enter("light")
     gate.wait_begun("light")
     gate.enter("heavy", weight=7)  # more than the pool has: it takes all of it
     gate.enter("light too")
-    assert stage.executor.free("narrow") == -2
+    assert runner.executor.free("narrow") == -2
     gate.let("light")
     gate.wait_begun("light", "heavy")
     gate.let("heavy")
     gate.wait_begun("light", "heavy", "light too")
 
 
-def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(stage: Stage, gate: Gate) -> None:
-    stage.executor.set_slots("narrow", 1)
+def test_a_launch_that_waits_is_taken_out_of_the_queue_when_cancelled(runner: TaskRunner, gate: Gate) -> None:
+    runner.executor.set_slots("narrow", 1)
     gate.enter("a")
     waiting = gate.enter("b")
     gate.wait_begun("a")
-    assert stage.executor.cancel(waiting.key, "not needed")
-    assert stage.audience.outcome(waiting) == Cancelled("not needed")
-    assert not stage.executor.cancel(waiting.key, "again")
+    assert runner.executor.cancel(waiting.key, "not needed")
+    assert runner.recorder.outcome(waiting) == Cancelled("not needed")
+    assert not runner.executor.cancel(waiting.key, "again")
     gate.let("a")
-    stage.audience.wait_until(lambda: not stage.executor.running())
+    runner.recorder.wait_until(lambda: not runner.executor.running())
     assert gate.begun() == ["a"]
 
 
-def test_cancelling_stops_the_spark_jobs_of_a_task(stage: Stage) -> None:
-    computing = stage.signal()
+def test_cancelling_stops_the_spark_jobs_of_a_task(runner: TaskRunner) -> None:
+    computing = runner.signal()
 
     def endless(ctx: Any) -> None:
         computing.set()  # a moment before: the job that is not yet there when it is cancelled must go too
         ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
 
-    launch = stage.start(a_launch(), endless)
+    launch = runner.start(a_launch(), endless)
     assert computing.wait(PATIENCE)
-    assert stage.executor.cancel(launch.key, "cancelled by hand")
-    assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
-    no_spark_job_goes_on(stage.spark)
+    assert runner.executor.cancel(launch.key, "cancelled by hand")
+    assert runner.recorder.outcome(launch) == Cancelled("cancelled by hand")
+    no_spark_job_goes_on(runner.spark)
 
 
-def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stage_of: Callable[..., Stage]) -> None:
-    stage = stage_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
-    begun, refused = stage.signal(), stage.signal()
+def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(
+    runner_of: Callable[..., TaskRunner],
+) -> None:
+    runner = runner_of(THIS_STATE, grace_s=PATIENCE)  # it is not killed
+    begun, refused = runner.signal(), runner.signal()
 
     def stubborn(ctx: Any) -> None:
         outlive_the_stop(begun)
@@ -182,25 +186,25 @@ def test_a_cancelled_task_that_swallows_the_error_starts_no_more_spark_jobs(stag
             except Exception as error:  # noqa: BLE001 - the stubborn kind of task
                 refused.set(str(error))
 
-    launch = stage.start(a_launch(), stubborn)
+    launch = runner.start(a_launch(), stubborn)
     assert begun.wait(PATIENCE)
-    stage.executor.cancel(launch.key, "cancelled by hand")
+    runner.executor.cancel(launch.key, "cancelled by hand")
     assert refused.wait(PATIENCE)
     assert "cancelled" in refused.text()
-    assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+    assert runner.recorder.outcome(launch) == Cancelled("cancelled by hand")
 
 
-def test_a_try_that_takes_too_long_fails_and_frees_its_slot(stage: Stage, gate: Gate) -> None:
-    stage.executor.set_slots("narrow", 1)
+def test_a_try_that_takes_too_long_fails_and_frees_its_slot(runner: TaskRunner, gate: Gate) -> None:
+    runner.executor.set_slots("narrow", 1)
     late = gate.enter("late", timeout=TOO_LATE)
     after = gate.enter("after")
-    assert stage.audience.outcome(late) == Failed("timed out after 2 s")
+    assert runner.recorder.outcome(late) == Failed("timed out after 2 s")
     gate.let_all()
-    assert stage.audience.outcome(after) == Succeeded('"after"')
+    assert runner.recorder.outcome(after) == Succeeded('"after"')
 
 
-def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
-    enough = stage.signal()
+def test_nothing_is_heard_of_a_try_after_its_end(runner: TaskRunner) -> None:
+    enough = runner.signal()
 
     def talkative(ctx: Any) -> None:
         while not enough.is_set():
@@ -209,13 +213,13 @@ def test_nothing_is_heard_of_a_try_after_its_end(stage: Stage) -> None:
                 enough.wait(0.05)
 
     launch = a_launch(timeout=TOO_LATE)
-    stage.play(launch, talkative)
-    stage.play(a_launch(run_id="another"), lambda ctx: None)
+    runner.run(launch, talkative)
+    runner.run(a_launch(run_id="another"), lambda ctx: None)
     enough.set()
-    stage.play(a_launch(run_id="a third"), lambda ctx: None)
-    heard = [event for event in stage.audience.events if launch.key in keys_of(event)]
+    runner.run(a_launch(run_id="a third"), lambda ctx: None)
+    heard = [event for event in runner.recorder.events if launch.key in keys_of(event)]
     assert [event for event in heard if isinstance(event, TaskEnded)] == heard[-1:]
-    assert "I am still here" in stage.log_of(launch)
+    assert "I am still here" in runner.log_of(launch)
 
 
 def keys_of(event: Event) -> set[LaunchKey]:
@@ -224,48 +228,48 @@ def keys_of(event: Event) -> set[LaunchKey]:
     return {event.key}
 
 
-def test_an_unknown_pool_is_a_failure_that_names_the_pools(stage: Stage) -> None:
-    outcome = stage.play(a_launch(pool="backfil"), lambda ctx: None)
+def test_an_unknown_pool_is_a_failure_that_names_the_pools(runner: TaskRunner) -> None:
+    outcome = runner.run(a_launch(pool="backfil"), lambda ctx: None)
     assert outcome == Failed("there is no pool 'backfil'; there are backfill, narrow, scheduled", retryable=False)
 
 
-def test_closing_waits_then_gives_up_what_still_runs(stage: Stage, gate: Gate) -> None:
-    stage.executor.set_slots("narrow", 1)
+def test_closing_waits_then_gives_up_what_still_runs(runner: TaskRunner, gate: Gate) -> None:
+    runner.executor.set_slots("narrow", 1)
     running, waiting = gate.enter("running"), gate.enter("waiting")
     gate.wait_begun("running")
-    stage.executor.close(0.0)
-    assert stage.audience.end_of(waiting) == PutBack("the manager stopped before it had begun")
-    assert stage.audience.end_of(running) == PutBack("the manager stopped while it ran")
+    runner.executor.close(0.0)
+    assert runner.recorder.end_of(waiting) == PutBack("the manager stopped before it had begun")
+    assert runner.recorder.end_of(running) == PutBack("the manager stopped while it ran")
     late = gate.enter("late")
-    assert stage.audience.end_of(late) == PutBack("the manager is stopping")
+    assert runner.recorder.end_of(late) == PutBack("the manager is stopping")
 
 
-def test_closing_lets_a_running_task_finish_within_the_grace(stage: Stage, gate: Gate) -> None:
+def test_closing_lets_a_running_task_finish_within_the_grace(runner: TaskRunner, gate: Gate) -> None:
     running = gate.enter("running")
     gate.wait_begun("running")
-    closing = threading.Thread(target=stage.executor.close, args=(PATIENCE,))
+    closing = threading.Thread(target=runner.executor.close, args=(PATIENCE,))
     closing.start()
     gate.let("running")
     closing.join(PATIENCE)
-    assert stage.audience.end_of(running) == Succeeded('"running"')
+    assert runner.recorder.end_of(running) == Succeeded('"running"')
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(stage: Stage) -> None:
+def test_a_failure_is_one_line_and_the_traceback_is_in_the_log(runner: TaskRunner) -> None:
     def fails(ctx: Any) -> None:
         ctx.log.info("about to fail")
         raise ValueError("no flights on this day\nat all")
 
     launch = a_launch()
-    assert stage.play(launch, fails) == Failed("ValueError: no flights on this day")
-    output = stage.log_of(launch)
+    assert runner.run(launch, fails) == Failed("ValueError: no flights on this day")
+    output = runner.log_of(launch)
     assert output.count("ValueError: no flights on this day") == 1
-    assert output.startswith("about to fail\nTraceback") and "in fails" in output and "performing.py" not in output
+    assert output.startswith("about to fail\nTraceback") and "in fails" in output and "run_task.py" not in output
 
 
-def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(stage: Stage) -> None:
+def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(runner: TaskRunner) -> None:
     def password() -> str:
         return os.environ["PASSWORD_OF_THE_TESTS"]  # tests/conftest.py sets it
 
@@ -274,15 +278,15 @@ def test_what_a_task_says_of_secrets_of_the_environment_is_hidden(stage: Stage) 
         raise ValueError(f"{password()} is refused")
 
     launch = a_launch()
-    assert stage.play(launch, fails) == Failed("ValueError: *** is refused")
-    output = stage.log_of(launch)
+    assert runner.run(launch, fails) == Failed("ValueError: *** is refused")
+    output = runner.log_of(launch)
     assert output.startswith("connect with *** to jdbc:x://***@host/db\n") and output.endswith(
         "ValueError: *** is refused"
     )
-    assert stage.play(a_launch("skips"), lambda ctx: ctx.skip(f"no {password()} today")) == Skipped("no *** today")
+    assert runner.run(a_launch("skips"), lambda ctx: ctx.skip(f"no {password()} today")) == Skipped("no *** today")
 
 
-def test_secrets_are_hidden_by_their_names_and_those_of_params_wherever_they_are(stage: Stage) -> None:
+def test_secrets_are_hidden_by_their_names_and_those_of_params_wherever_they_are(runner: TaskRunner) -> None:
     params = {"api": {"token": "of-the-conf"}, "depth": 3}
 
     def fails(ctx: Any) -> None:
@@ -291,17 +295,17 @@ def test_secrets_are_hidden_by_their_names_and_those_of_params_wherever_they_are
         raise ValueError(f"password=abc, {ctx.params['api']['token']} is refused")
 
     launch = a_launch(params=params)
-    assert stage.play(launch, fails) == Failed("ValueError: password=***, *** is refused")
-    output = stage.log_of(launch)
+    assert runner.run(launch, fails) == Failed("ValueError: password=***, *** is refused")
+    output = runner.log_of(launch)
     assert output.startswith(
         "with token=*** and AWS_SECRET_ACCESS_KEY=***, token_count=5\n{'api': {'token': '***'}, 'depth': 3} says ***\n"
     )
     assert output.endswith("ValueError: password=***, *** is refused") and "of-the-conf" not in output
-    returns = stage.play(a_launch("returns", params=params), lambda ctx: {"token": ctx.params["api"]["token"]})
+    returns = runner.run(a_launch("returns", params=params), lambda ctx: {"token": ctx.params["api"]["token"]})
     assert returns == Succeeded('{"token": "of-the-conf"}'), "for the tasks after it; it is masked where it is shown"
 
 
-def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(stage: Stage) -> None:
+def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(runner: TaskRunner) -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
@@ -309,28 +313,28 @@ def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(stage: 
     def fails(ctx: Any) -> None:
         raise Odd
 
-    outcome = stage.play(a_launch(), fails)
+    outcome = runner.run(a_launch(), fails)
     assert isinstance(outcome, Failed) and outcome.error.startswith("Odd: <")
 
 
-def test_a_failing_spark_job_is_one_line_too(stage: Stage) -> None:
-    outcome = stage.play(a_launch(), lambda ctx: ctx.spark.table("there_is_no_such_table"))
+def test_a_failing_spark_job_is_one_line_too(runner: TaskRunner) -> None:
+    outcome = runner.run(a_launch(), lambda ctx: ctx.spark.table("there_is_no_such_table"))
     assert isinstance(outcome, Failed) and "\n" not in outcome.error
     assert outcome.error.startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
 
 
-def test_skip_is_not_caught_by_a_tasks_own_except(stage: Stage) -> None:
+def test_skip_is_not_caught_by_a_tasks_own_except(runner: TaskRunner) -> None:
     def skips(ctx: Any) -> None:
         try:
             ctx.skip("a holiday")
         except Exception:  # noqa: BLE001 - what users write
             raise AssertionError("skip is no error") from None
 
-    assert stage.play(a_launch(), skips) == Skipped("a holiday")
+    assert runner.run(a_launch(), skips) == Skipped("a holiday")
 
 
-def test_a_task_that_calls_sys_exit_ends_itself_only(stage: Stage) -> None:
-    assert stage.play(a_launch(), lambda ctx: sys.exit(3)) == Failed("SystemExit: 3")
+def test_a_task_that_calls_sys_exit_ends_itself_only(runner: TaskRunner) -> None:
+    assert runner.run(a_launch(), lambda ctx: sys.exit(3)) == Failed("SystemExit: 3")
 
 
 @pytest.mark.parametrize(
@@ -341,24 +345,24 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(stage: Stage) -> None:
         ("x" * 1_000_001, "a result may have"),
     ],
 )
-def test_a_result_that_is_no_small_json_value_is_refused(stage: Stage, value: Any, complaint: str) -> None:
-    outcome = stage.play(a_launch(), lambda ctx: value)
+def test_a_result_that_is_no_small_json_value_is_refused(runner: TaskRunner, value: Any, complaint: str) -> None:
+    outcome = runner.run(a_launch(), lambda ctx: value)
     assert isinstance(outcome, Failed) and not outcome.retryable and complaint in outcome.error
 
 
-def test_results_travel_to_the_tasks_downstream(stage: Stage) -> None:
+def test_results_travel_to_the_tasks_downstream(runner: TaskRunner) -> None:
     from backfill_manager.dags.definition import TaskSpec
 
-    assert stage.play(a_launch("count"), lambda ctx: {"rows": 3}) == Succeeded('{"rows": 3}')
+    assert runner.run(a_launch("count"), lambda ctx: {"rows": 3}) == Succeeded('{"rows": 3}')
     others = (TaskSpec("count"), TaskSpec("check", upstream=("count",)), TaskSpec("aside"))
     reads = a_launch("report", upstream=("check",), others=others, results={"count": {"rows": 3}})
-    assert stage.play(reads, lambda ctx: [ctx.result("count")["rows"], ctx.result("check")]) == Succeeded("[3, null]")
+    assert runner.run(reads, lambda ctx: [ctx.result("count")["rows"], ctx.result("check")]) == Succeeded("[3, null]")
     wrong = a_launch("report", run_id="x", upstream=("check",), others=others)
-    outcome = stage.play(wrong, lambda ctx: ctx.result("aside"))
+    outcome = runner.run(wrong, lambda ctx: ctx.result("aside"))
     assert isinstance(outcome, Failed) and "'aside', which is not upstream of it" in outcome.error
 
 
-def test_ctx_tells_what_the_run_is(stage: Stage) -> None:
+def test_ctx_tells_what_the_run_is(runner: TaskRunner) -> None:
     def looks(ctx: Any) -> list[Any]:
         start, end = ctx.interval
         return [
@@ -367,11 +371,11 @@ def test_ctx_tells_what_the_run_is(stage: Stage) -> None:
         ]  # fmt: skip
 
     launch = a_launch(run_id="r", params={"n": 5}, try_number=2)
-    assert stage.play(launch, looks) == Succeeded('["stage", "work", "r", "backfill", true, true, null, 5, 2]')
+    assert runner.run(launch, looks) == Succeeded('["work_dag", "work", "r", "backfill", true, true, null, 5, 2]')
 
 
-def test_a_run_without_interval_says_so(stage: Stage) -> None:
-    outcome = stage.play(a_launch(interval=None, partition="north"), lambda ctx: ctx.in_interval("at"))
+def test_a_run_without_interval_says_so(runner: TaskRunner) -> None:
+    outcome = runner.run(a_launch(interval=None, partition="north"), lambda ctx: ctx.in_interval("at"))
     assert isinstance(outcome, Failed)
     assert "has no interval; it is for partition 'north' (ctx.partition_key)" in outcome.error
     assert issubclass(InvalidInput, Exception) and not outcome.retryable
@@ -380,23 +384,23 @@ def test_a_run_without_interval_says_so(stage: Stage) -> None:
 # -- the log ----------------------------------------------------------------------------------------------------------
 
 
-def test_lines_come_while_the_task_runs_and_the_rest_before_its_end(stage: Stage) -> None:
-    heard = stage.signal()
+def test_lines_come_while_the_task_runs_and_the_rest_before_its_end(runner: TaskRunner) -> None:
+    heard = runner.signal()
 
     def talks(ctx: Any) -> None:
         ctx.log.info("first of %d", 2)
         assert heard.wait(PATIENCE)
         ctx.log.getChild("part").warning("last")
 
-    launch = stage.start(a_launch(), talks)
-    stage.audience.wait_until(lambda: stage.audience.lines(launch) == ["first of 2"])
+    launch = runner.start(a_launch(), talks)
+    runner.recorder.wait_until(lambda: runner.recorder.lines(launch) == ["first of 2"])
     heard.set()
-    stage.audience.outcome(launch)
-    assert stage.audience.lines(launch) == ["first of 2", "last"]
-    assert isinstance(stage.audience.events[-1], TaskEnded)
+    runner.recorder.outcome(launch)
+    assert runner.recorder.lines(launch) == ["first of 2", "last"]
+    assert isinstance(runner.recorder.events[-1], TaskEnded)
 
 
-def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(stage: Stage) -> None:
+def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(runner: TaskRunner) -> None:
     def talks(ctx: Any) -> None:
         thread = threading.Thread(target=logging.getLogger("bundle.helpers").warning, args=("in a thread",))
         thread.start()
@@ -404,12 +408,12 @@ def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(stage: Stage) -
         logging.getLogger("bundle.helpers").warning("here")
 
     launch = a_launch()
-    stage.play(launch, talks)
+    runner.run(launch, talks)
     logging.getLogger("bundle.helpers").warning("nobody's")
-    assert stage.audience.lines(launch) == ["bundle.helpers: in a thread", "bundle.helpers: here"]
+    assert runner.recorder.lines(launch) == ["bundle.helpers: in a thread", "bundle.helpers: here"]
 
 
-def test_a_task_that_logs_without_end_keeps_the_end_of_its_log_and_its_error(stage: Stage) -> None:
+def test_a_task_that_logs_without_end_keeps_the_end_of_its_log_and_its_error(runner: TaskRunner) -> None:
     from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 
     def loops(ctx: Any) -> None:
@@ -418,18 +422,18 @@ def test_a_task_that_logs_without_end_keeps_the_end_of_its_log_and_its_error(sta
         raise ValueError("x" * 50_000 + " the cause")
 
     launch = a_launch()
-    assert isinstance(stage.play(launch, loops), Failed)
-    lines = stage.audience.lines(launch)
+    assert isinstance(runner.run(launch, loops), Failed)
+    lines = runner.recorder.lines(launch)
     assert len(lines) == HEAD_LINES + 2 + TAIL_LINES and lines[:2] == ["0", "1"]
     assert lines[-1].startswith("Traceback") and lines[-1].endswith("x the cause")
     assert lines[-2] == str(HEAD_LINES + TAIL_LINES + 49)
 
 
-def test_the_end_of_a_process_that_could_not_log_it_is_in_the_log(stage: Stage) -> None:
+def test_the_end_of_a_process_that_could_not_log_it_is_in_the_log(runner: TaskRunner) -> None:
     launch = a_launch()
-    outcome = stage.play(launch, lambda ctx: os._exit(3))
+    outcome = runner.run(launch, lambda ctx: os._exit(3))
     assert outcome == Failed("its process ended with exit code 3 before the task had")
-    assert stage.audience.lines(launch) == [outcome.error]
+    assert runner.recorder.lines(launch) == [outcome.error]
 
 
 # -- Spark goes away --------------------------------------------------------------------------------------------------
@@ -440,13 +444,13 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed(tmp_path: Path)
         import sys
         from pathlib import Path
         sys.path.insert(0, sys.argv[1])
-        from support.executor_fixture import Audience, a_launch, an_executor
+        from support.executor_fixture import EventRecorder, a_launch, an_executor
         from support.file_signals import FileSignal
         from support.task_snapshot import with_function
         from backfill_manager.execution.session import build_session
 
         spark, folder = build_session(master="local[1]", pools=[]), Path(sys.argv[3])
-        running, audience = FileSignal(folder / "running"), Audience()
+        running, recorder = FileSignal(folder / "running"), EventRecorder()
 
         def endless(ctx):
             running.set()
@@ -455,14 +459,14 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed(tmp_path: Path)
         def report(why):
             print("GONE", why)
 
-        with an_executor(spark, audience, slots={"backfill": 1}, on_spark_gone=report) as executor:
+        with an_executor(spark, recorder, slots={"backfill": 1}, on_spark_gone=report) as executor:
             launch, waits = (with_function(a_launch(run_id=name), endless, folder) for name in ("runs", "waits"))
             for each in (launch, waits):
                 executor.launch(each)
             assert running.wait(180)
             spark.sparkContext._gateway.proc.kill() if sys.argv[2] == "killed" else spark.stop()
-            print("OUTCOME", audience.outcome(launch))
-            print("WAITED", audience.outcome(waits))
+            print("OUTCOME", recorder.outcome(launch))
+            print("WAITED", recorder.outcome(waits))
     """
     for how in ("stopped", "killed"):
         (tmp_path / how).mkdir()
@@ -488,11 +492,11 @@ STOPS: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.parametrize("stop", STOPS, ids=["session", "context", "any context", "any session"])
-def test_a_task_that_stops_spark_fails_and_spark_stays(stage: Stage, stop: Callable[[Any], None]) -> None:
-    outcome = stage.play(a_launch(), stop)
+def test_a_task_that_stops_spark_fails_and_spark_stays(runner: TaskRunner, stop: Callable[[Any], None]) -> None:
+    outcome = runner.run(a_launch(), stop)
     assert isinstance(outcome, Failed) and not outcome.retryable, "it would fail again"
     assert outcome.error.startswith("A task must not stop Spark")
-    assert stage.play(a_launch(launch=2), lambda ctx: ctx.spark.range(3).count()) == Succeeded("3")
+    assert runner.run(a_launch(launch=2), lambda ctx: ctx.spark.range(3).count()) == Succeeded("3")
 
 
 def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(spark: SparkSession) -> None:
@@ -515,13 +519,13 @@ def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(
 def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    audience, failed, let_go = Audience(), list[tuple[str, str]](), FileSignal(tmp_path / "let go")
+    recorder, failed, let_go = EventRecorder(), list[tuple[str, str]](), FileSignal(tmp_path / "let go")
     result = threading.Event()
 
     def hear(event: Event) -> None:
         if isinstance(event, TaskLogged) and not failed:  # in the deadline thread: nothing would be timed out any more
             raise ZeroDivisionError
-        audience(event)
+        recorder(event)
 
     def on_failure(part: str, error: BaseException) -> None:
         failed.append((part, type(error).__name__))
@@ -537,7 +541,7 @@ def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(
             executor.launch(launch)
             assert result.wait(PATIENCE)
             executor.close(0.0)
-            assert audience.end_of(launch) == PutBack("the manager stopped while it ran")
+            assert recorder.end_of(launch) == PutBack("the manager stopped while it ran")
             assert failed == [("executor of term 7", "ZeroDivisionError")]
     finally:
         let_go.set()
@@ -560,10 +564,10 @@ def listening_servers(spark: SparkSession) -> int:
 def test_a_closed_executor_leaves_no_server_behind_which_would_keep_the_jvm_of_spark_submit_alive(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    before, audience = listening_servers(spark), Audience()
-    with an_executor(spark, audience) as executor:
-        stage = Stage(spark, executor, audience, [True], tmp_path)
-        assert stage.play(a_launch(), lambda ctx: ctx.spark.range(1).count()) == Succeeded("1")
+    before, recorder = listening_servers(spark), EventRecorder()
+    with an_executor(spark, recorder) as executor:
+        runner = TaskRunner(spark, executor, recorder, [True], tmp_path)
+        assert runner.run(a_launch(), lambda ctx: ctx.spark.range(1).count()) == Succeeded("1")
         assert listening_servers(spark) > before
     deadline = time.monotonic() + PATIENCE
     while listening_servers(spark) > before:

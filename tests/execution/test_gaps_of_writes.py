@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from support.executor_fixture import THIS_STATE, Stage, a_launch, day
+from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval_rows import rows_counter
@@ -21,14 +21,14 @@ from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Leader
 from backfill_manager.store.memory import MemoryStore
 
-DAG = DagSpec("stage", (TaskSpec("work"),), schedule="@daily", start_date=day(1))
+DAG = DagSpec("work_dag", (TaskSpec("work"),), schedule="@daily", start_date=day(1))
 LATER = datetime(2013, 2, 1, tzinfo=timezone.utc)
 
 
-def ended(stage: Stage, leader: Leader, launch: TaskLaunch, work: Any) -> None:
+def ended(runner: TaskRunner, leader: Leader, launch: TaskLaunch, work: Any) -> None:
     """Runs it, and records what a manager would."""
-    assert isinstance(stage.play(launch, work), Succeeded)
-    (end,) = (e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
+    assert isinstance(runner.run(launch, work), Succeeded)
+    (end,) = (e for e in runner.recorder.events if isinstance(e, TaskEnded) and e.key == launch.key)
     changes = Changes()
     changes.put(launch.run.evolve(state="success"))
     for number, table in enumerate(end.tables, start=1):
@@ -37,7 +37,7 @@ def ended(stage: Stage, leader: Leader, launch: TaskLaunch, work: Any) -> None:
 
 
 def test_from_the_writes_of_tasks_to_the_plan_that_mends_them(
-    stage: Stage, spark: SparkSession, tmp_path: Path
+    runner: TaskRunner, spark: SparkSession, tmp_path: Path
 ) -> None:
     bronze, silver = str(tmp_path / "bronze"), str(tmp_path / "silver")
     rows = spark.range(8).selectExpr("id", "TIMESTAMP'2013-01-01 06:00:00Z' + make_dt_interval(0, int(id) * 12) AS at")
@@ -51,7 +51,7 @@ def test_from_the_writes_of_tasks_to_the_plan_that_mends_them(
     store.init()
     leader = store.lead(Manager(1, "m", "h", 1, "leading", day(1), day(1), 30, "1", state_id=THIS_STATE.state_id))
     for n in (1, 2, 3):
-        ended(stage, leader, a_launch(interval=(day(n), day(n + 1))), work)
+        ended(runner, leader, a_launch(interval=(day(n), day(n + 1))), work)
 
     def found(count: Any = None) -> list[tuple[int, str, int | None]]:
         report = find_gaps(store, DAG, day(1), day(4), count)
@@ -68,7 +68,7 @@ def test_from_the_writes_of_tasks_to_the_plan_that_mends_them(
     assert found(rows_counter(spark)) == [(1, "empty", 0), (1, "rewritten", 0), (3, "outdated", 2), (4, "no_run", 1)]
 
     def planned(**kind: Any) -> list[datetime]:
-        command = CreateBackfill(dag_id="stage", start_date=day(1), end_date=day(4), **kind)
+        command = CreateBackfill(dag_id="work_dag", start_date=day(1), end_date=day(4), **kind)
         find_wanted = wanted_by_data(store, rows_counter(spark))
         plan = make_plan(spark, store, command, DAG, 1, {}, LATER, find_wanted)
         found: list[datetime] = plan.items["logical_date"].to_pylist()
@@ -76,5 +76,5 @@ def test_from_the_writes_of_tasks_to_the_plan_that_mends_them(
 
     assert planned(kind="missing", by="data") == [day(1)]
     assert planned(kind="outdated") == [day(3)]
-    ended(stage, leader, a_launch(run_id="again", interval=(day(3), day(4))), work)
+    ended(runner, leader, a_launch(run_id="again", interval=(day(3), day(4))), work)
     assert planned(kind="outdated") == []

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.executor_fixture import THIS_STATE, Stage, a_launch, day
+from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.execution.context import TaskContext
 from backfill_manager.execution.interval import Interval, bounds, reading
@@ -134,10 +134,10 @@ def test_in_interval_keeps_to_instants_in_a_session_of_another_zone(spark: Spark
     assert session.read.parquet(rows).where(ctx.in_interval("at")).count() == 24
 
 
-def test_in_interval_of_a_text_column_is_an_error_that_says_so(stage: Stage, rows: str) -> None:
+def test_in_interval_of_a_text_column_is_an_error_that_says_so(runner: TaskRunner, rows: str) -> None:
     from backfill_manager.execution.messages import Failed
 
-    outcome = stage.play(a_launch(), lambda ctx: ctx.spark.read.parquet(rows).where(ctx.in_interval("text")).count())
+    outcome = runner.run(a_launch(), lambda ctx: ctx.spark.read.parquet(rows).where(ctx.in_interval("text")).count())
     assert isinstance(outcome, Failed)
     assert "in_interval('text'): needs a TIMESTAMP, TIMESTAMP_NTZ or DATE column" in outcome.error
     assert "this one is string" in outcome.error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.executor_fixture import PATIENCE, Stage, a_launch, no_spark_job_goes_on
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_job_goes_on
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.execution.messages import Failed, Lost, Succeeded
@@ -117,35 +117,35 @@ ENDS: list[tuple[Callable[[Any], None], str, str]] = [
 
 @pytest.mark.parametrize(("function", "error", "trace"), ENDS, ids=[function.__name__ for function, _, _ in ENDS])
 def test_a_task_that_ends_its_process_fails_with_how_it_ended(
-    stage: Stage, function: Callable[[Any], None], error: str, trace: str
+    runner: TaskRunner, function: Callable[[Any], None], error: str, trace: str
 ) -> None:
-    with nobody_else_notices(stage):
+    with nobody_else_notices(runner):
         launch = a_launch()
-        outcome = stage.play(launch, function)
+        outcome = runner.run(launch, function)
         assert isinstance(outcome, Failed) and outcome.error.startswith(error), outcome
         assert outcome.retryable
-        log = stage.log_of(launch)
+        log = runner.log_of(launch)
         assert [text for text in SAID if text not in log] == []
         assert trace in log
 
 
-def test_a_task_whose_process_is_killed_from_outside_fails_with_that(stage: Stage) -> None:
-    begun = stage.signal()
+def test_a_task_whose_process_is_killed_from_outside_fails_with_that(runner: TaskRunner) -> None:
+    begun = runner.signal()
 
     def waits(ctx: Any) -> None:
         says()
         begun.set(str(os.getpid()))
         threading.Event().wait()
 
-    with nobody_else_notices(stage):
-        launch = stage.start(a_launch(), waits)
+    with nobody_else_notices(runner):
+        launch = runner.start(a_launch(), waits)
         assert begun.wait(PATIENCE)
         os.kill(int(begun.text()), signal.SIGKILL)
-        assert stage.audience.outcome(launch) == Failed("its process ended with signal 9 (SIGKILL)")
-        assert [text for text in SAID if text not in stage.log_of(launch)] == []
+        assert runner.recorder.outcome(launch) == Failed("its process ended with signal 9 (SIGKILL)")
+        assert [text for text in SAID if text not in runner.log_of(launch)] == []
 
 
-def test_a_task_that_writes_into_files_that_are_not_its_own_fails(stage: Stage) -> None:
+def test_a_task_that_writes_into_files_that_are_not_its_own_fails(runner: TaskRunner) -> None:
     def scribbles(ctx: Any) -> None:
         for descriptor in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
@@ -153,41 +153,43 @@ def test_a_task_that_writes_into_files_that_are_not_its_own_fails(stage: Stage) 
                 os.write(int(descriptor), b"\xff" * 10_000)
         threading.Event().wait()
 
-    with nobody_else_notices(stage):
-        outcome = stage.play(a_launch(), scribbles)
+    with nobody_else_notices(runner):
+        outcome = runner.run(a_launch(), scribbles)
         assert isinstance(outcome, Failed)
         assert "it has sent what is no message" in outcome.error and "files it did not open" in outcome.error
 
 
-def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(stage: Stage) -> None:
+def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(
+    runner: TaskRunner,
+) -> None:
     def kills(ctx: Any) -> None:
         os.kill(os.getppid(), signal.SIGKILL)
         threading.Event().wait()
 
-    outcome = stage.play(a_launch(), kills)
+    outcome = runner.run(a_launch(), kills)
     assert isinstance(outcome, Lost) and outcome.alone, outcome
-    assert stage.play(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
+    assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
 def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and_writes(
-    stage: Stage, table: str
+    runner: TaskRunner, table: str
 ) -> None:
-    outcome = stage.play(a_launch(), lambda ctx: os.getppid())
+    outcome = runner.run(a_launch(), lambda ctx: os.getppid())
     assert isinstance(outcome, Succeeded)
     server = int(outcome.result_json or "0")
     os.kill(server, signal.SIGSTOP)  # from here on it forks nothing, and what it has forked takes no task
     for process in Path(f"/proc/{server}/task/{server}/children").read_text().split():
         os.kill(int(process), signal.SIGSTOP)
-    launch = stage.start(
+    launch = runner.start(
         a_launch(run_id="the next"), lambda ctx: ctx.write(ctx.spark.range(7), table, mode="overwrite")
     )
-    stage.audience.wait_until(lambda: launch.key in stage.audience.started())
+    runner.recorder.wait_until(lambda: launch.key in runner.recorder.started())
     os.kill(server, signal.SIGKILL)
-    assert stage.audience.rows_of(launch) == 7
-    assert stage.audience.started().count(launch.key) == 1
+    assert runner.recorder.rows_of(launch) == 7
+    assert runner.recorder.started().count(launch.key) == 1
 
 
-def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(stage: Stage) -> None:
+def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(runner: TaskRunner) -> None:
     def deep(ctx: Any) -> None:
         says()
         sys.setrecursionlimit(10**9)
@@ -197,20 +199,20 @@ def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(stage: Stag
 
         without_end(1)
 
-    with nobody_else_notices(stage):
+    with nobody_else_notices(runner):
         launch = a_launch()
-        outcome = stage.play(launch, deep)
+        outcome = runner.run(launch, deep)
         assert isinstance(outcome, Failed)
         assert "SIGSEGV" in outcome.error or outcome.error.startswith("RecursionError"), (
             outcome
         )  # newer Pythons notice it
-        assert [text for text in SAID if text not in stage.log_of(launch)] == []
+        assert [text for text in SAID if text not in runner.log_of(launch)] == []
 
 
 # -- what it leaves behind -------------------------------------------------------------------------------------------------
 
 
-def test_threads_and_child_processes_that_a_task_leaves_behind_end_with_it(stage: Stage) -> None:
+def test_threads_and_child_processes_that_a_task_leaves_behind_end_with_it(runner: TaskRunner) -> None:
     def leaves(ctx: Any) -> dict[str, int]:
         threading.Thread(
             target=threading.Event().wait, name=LEFT_BEHIND
@@ -228,14 +230,14 @@ def test_threads_and_child_processes_that_a_task_leaves_behind_end_with_it(stage
         pids = {"plain": plain.pid, "session": session.pid, "deaf": deaf.pid, "daemon": int(os.read(reading, 20))}
         return {**pids, "task": os.getpid()}
 
-    with nobody_else_notices(stage):
+    with nobody_else_notices(runner):
         launch = a_launch()
-        pids = found(stage.play(launch, leaves))
+        pids = found(runner.run(launch, leaves))
         assert {who: pid for who, pid in pids.items() if os.path.exists(f"/proc/{pid}")} == {}
 
 
 @pytest.mark.parametrize("ends", ["it succeeds", "it exits"])
-def test_spark_jobs_that_a_task_leaves_behind_end_with_it(stage: Stage, ends: str) -> None:
+def test_spark_jobs_that_a_task_leaves_behind_end_with_it(runner: TaskRunner, ends: str) -> None:
     def leaves(ctx: Any) -> None:
         def endless() -> None:
             ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
@@ -247,13 +249,13 @@ def test_spark_jobs_that_a_task_leaves_behind_end_with_it(stage: Stage, ends: st
         if ends == "it exits":
             os._exit(1)
 
-    outcome = stage.play(a_launch(), leaves)
+    outcome = runner.run(a_launch(), leaves)
     assert isinstance(outcome, Succeeded if ends == "it succeeds" else Failed), outcome
-    no_spark_job_goes_on(stage.spark)
+    no_spark_job_goes_on(runner.spark)
 
 
 @pytest.mark.parametrize("ends", ["it succeeds", "it raises", "it exits"])
-def test_rows_that_a_task_has_cached_end_with_it(stage: Stage, ends: str) -> None:
+def test_rows_that_a_task_has_cached_end_with_it(runner: TaskRunner, ends: str) -> None:
     def caches(ctx: Any) -> None:
         rows = ctx.spark.range(0, 1000, 1, 2).selectExpr("id * 17 AS n").cache()
         assert rows.count() == 1000
@@ -267,15 +269,15 @@ def test_rows_that_a_task_has_cached_end_with_it(stage: Stage, ends: str) -> Non
         return bool(ctx.spark.range(0, 1000, 1, 2).selectExpr("id * 17 AS n").storageLevel.useMemory)
 
     def kept() -> set[int]:
-        return set(stage.spark.sparkContext._jsc.getPersistentRDDs())
+        return set(runner.spark.sparkContext._jsc.getPersistentRDDs())
 
     before = kept()  # Delta keeps the state of tables of other tests
-    assert isinstance(stage.play(a_launch(), caches), Succeeded if ends == "it succeeds" else Failed)
-    assert stage.play(a_launch(launch=2), is_cached) == Succeeded("false")
+    assert isinstance(runner.run(a_launch(), caches), Succeeded if ends == "it succeeds" else Failed)
+    assert runner.run(a_launch(launch=2), is_cached) == Succeeded("false")
     assert kept() <= before
 
 
-def test_a_try_that_can_not_end_because_of_what_it_registered_for_its_exit_ends(stage: Stage) -> None:
+def test_a_try_that_can_not_end_because_of_what_it_registered_for_its_exit_ends(runner: TaskRunner) -> None:
     def holds_on(ctx: Any) -> str:
         for _ in range(3):
             atexit.register(threading.Event().wait)
@@ -285,11 +287,11 @@ def test_a_try_that_can_not_end_because_of_what_it_registered_for_its_exit_ends(
         threading.Thread(target=lock.acquire, name=LEFT_BEHIND).start()
         return "done"
 
-    with nobody_else_notices(stage):
-        assert stage.play(a_launch(), holds_on) == Succeeded('"done"')
+    with nobody_else_notices(runner):
+        assert runner.run(a_launch(), holds_on) == Succeeded('"done"')
 
 
-def test_a_fork_that_comes_out_of_the_task_as_well_reports_nothing(stage: Stage) -> None:
+def test_a_fork_that_comes_out_of_the_task_as_well_reports_nothing(runner: TaskRunner) -> None:
     def forks(ctx: Any) -> str:
         child = os.fork()
         if child == 0:
@@ -297,8 +299,8 @@ def test_a_fork_that_comes_out_of_the_task_as_well_reports_nothing(stage: Stage)
         os.waitpid(child, 0)
         return "the task"
 
-    with nobody_else_notices(stage):
-        assert stage.play(a_launch(), forks) == Succeeded('"the task"')
+    with nobody_else_notices(runner):
+        assert runner.run(a_launch(), forks) == Succeeded('"the task"')
 
 
 # -- what it changes in its process ----------------------------------------------------------------------------------------
@@ -398,9 +400,9 @@ CHANGES: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.parametrize("function", CHANGES, ids=[function.__name__ for function in CHANGES])
-def test_what_a_task_changes_in_its_process_ends_with_it(stage: Stage, function: Callable[[Any], None]) -> None:
-    with nobody_else_notices(stage):
-        assert stage.play(a_launch(), function) == Succeeded(None)
+def test_what_a_task_changes_in_its_process_ends_with_it(runner: TaskRunner, function: Callable[[Any], None]) -> None:
+    with nobody_else_notices(runner):
+        assert runner.run(a_launch(), function) == Succeeded(None)
 
 
 def shuts_its_gateway_down(ctx: Any) -> None:
@@ -450,46 +452,46 @@ def calls_the_jvm_in_a_fork(ctx: Any) -> None:
     ids=lambda function: function.__name__,
 )
 def test_what_a_task_does_to_its_way_into_the_jvm_does_not_reach_the_ones_that_come_later(
-    stage: Stage, function: Callable[[Any], None]
+    runner: TaskRunner, function: Callable[[Any], None]
 ) -> None:
-    with nobody_else_notices(stage):
-        stage.play(a_launch(), function)
-        together = stage.barrier(8)  # more than there are processes that wait for a task
+    with nobody_else_notices(runner):
+        runner.run(a_launch(), function)
+        together = runner.barrier(8)  # more than there are processes that wait for a task
 
         def counts(ctx: Any) -> int:
             assert together.wait(PATIENCE)
             rows: int = ctx.spark.range(7).count()
             return rows
 
-        later = [stage.start(a_launch(run_id=f"run {n}"), counts) for n in range(8)]
-        assert [stage.audience.outcome(launch) for launch in later] == [Succeeded("7")] * 8
+        later = [runner.start(a_launch(run_id=f"run {n}"), counts) for n in range(8)]
+        assert [runner.recorder.outcome(launch) for launch in later] == [Succeeded("7")] * 8
 
 
-def test_what_a_task_patches_is_patched_for_itself_only(stage: Stage) -> None:
-    with nobody_else_notices(stage):
-        outcome = stage.play(a_launch(), patches_modules)
+def test_what_a_task_patches_is_patched_for_itself_only(runner: TaskRunner) -> None:
+    with nobody_else_notices(runner):
+        outcome = runner.run(a_launch(), patches_modules)
         assert isinstance(outcome, Succeeded | Failed), "what it has broken is its own"
 
 
 # -- what it prints --------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_task_prints_is_in_its_log_as_it_happens_and_without_secrets(stage: Stage) -> None:
-    heard = stage.signal()
+def test_what_a_task_prints_is_in_its_log_as_it_happens_and_without_secrets(runner: TaskRunner) -> None:
+    heard = runner.signal()
 
     def prints(ctx: Any) -> None:
         says(os.environ["PASSWORD_OF_THE_TESTS"])
         assert heard.wait(PATIENCE)
         print("the end", end="")
 
-    launch = stage.start(a_launch(), prints)
-    stage.audience.wait_until(lambda: set(stage.audience.lines(launch)) >= {"printed ***", *SAID[1:]})
+    launch = runner.start(a_launch(), prints)
+    runner.recorder.wait_until(lambda: set(runner.recorder.lines(launch)) >= {"printed ***", *SAID[1:]})
     heard.set()
-    assert stage.audience.outcome(launch) == Succeeded(None)
-    assert stage.audience.lines(launch)[-1] == "the end"
+    assert runner.recorder.outcome(launch) == Succeeded(None)
+    assert runner.recorder.lines(launch)[-1] == "the end"
 
 
-def test_a_flood_of_output_is_cut_short_and_holds_up_nobody(stage: Stage) -> None:
+def test_a_flood_of_output_is_cut_short_and_holds_up_nobody(runner: TaskRunner) -> None:
     def floods(ctx: Any) -> str:
         for _ in range(50_000):
             print("a line of a task that prints and prints and prints and prints and prints and prints")
@@ -497,19 +499,19 @@ def test_a_flood_of_output_is_cut_short_and_holds_up_nobody(stage: Stage) -> Non
         os.write(1, b"\xff\x00\xfe\r\n")
         return "done"
 
-    with nobody_else_notices(stage):
+    with nobody_else_notices(runner):
         launch = a_launch()
-        assert stage.play(launch, floods) == Succeeded('"done"')
-        lines = stage.audience.lines(launch)
+        assert runner.run(launch, floods) == Succeeded('"done"')
+        lines = runner.recorder.lines(launch)
         assert "its last 2,000 lines" in lines[HEAD_LINES] and "lines are left out here" in lines[HEAD_LINES + 1]
         assert len(lines) <= HEAD_LINES + 2 + TAIL_LINES
         assert {"\ufffd\x00\ufffd", "x"} & {line.strip("x") or "x" for line in lines[HEAD_LINES + 2 :]}
 
 
-def test_a_child_that_holds_the_streams_open_does_not_hold_up_the_end(stage: Stage) -> None:
+def test_a_child_that_holds_the_streams_open_does_not_hold_up_the_end(runner: TaskRunner) -> None:
     def leaves(ctx: Any) -> int:
         return subprocess.Popen(["sh", "-c", "echo I am here; exec sleep 100000"], start_new_session=True).pid
 
-    outcome = stage.play(a_launch(), leaves)
+    outcome = runner.run(a_launch(), leaves)
     assert isinstance(outcome, Succeeded) and outcome.result_json is not None
     wait_gone(int(outcome.result_json))

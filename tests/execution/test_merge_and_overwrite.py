@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, Stage, a_launch, day, outlive_the_stop, rows_of, version_of
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, outlive_the_stop, rows_of, version_of
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.table_turns import PROCESS_TURNS
@@ -52,93 +52,95 @@ EVERY_KIND: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("run", EVERY_KIND, ids=["scheduled", "by hand", "single", "partition"])
-def test_overwrite_replaces_the_whole_table_whatever_run_it_is(stage: Stage, table: str, run: dict[str, Any]) -> None:
-    assert stage.play(a_launch(interval=(day(5), day(6))), overwrites(table, (1, "a"), (2, "b"))) == Succeeded("2")
+def test_overwrite_replaces_the_whole_table_whatever_run_it_is(
+    runner: TaskRunner, table: str, run: dict[str, Any]
+) -> None:
+    assert runner.run(a_launch(interval=(day(5), day(6))), overwrites(table, (1, "a"), (2, "b"))) == Succeeded("2")
     launch = a_launch(run_id="this one", **run)
-    assert stage.play(launch, overwrites(table, (3, "c"))) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(3, "c")]
-    assert stage.audience.rows_of(launch) == 1
-    assert f"1 row into {table}" in stage.log_of(launch)
+    assert runner.run(launch, overwrites(table, (3, "c"))) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(3, "c")]
+    assert runner.recorder.rows_of(launch) == 1
+    assert f"1 row into {table}" in runner.log_of(launch)
 
-    landed = version_of(stage.spark, table)  # the manager died before it heard of that
-    assert stage.play(again(launch), overwrites(table, (4, "d"))) == Succeeded(None)
-    assert version_of(stage.spark, table) == landed
-    assert stage.play(again(again(launch), generation=1), overwrites(table, (5, "e"))) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(5, "e")]
+    landed = version_of(runner.spark, table)  # the manager died before it heard of that
+    assert runner.run(again(launch), overwrites(table, (4, "d"))) == Succeeded(None)
+    assert version_of(runner.spark, table) == landed
+    assert runner.run(again(again(launch), generation=1), overwrites(table, (5, "e"))) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(5, "e")]
 
 
-def test_overwrite_keeps_what_else_the_table_is(stage: Stage, table: str) -> None:
-    stage.spark.sql(
+def test_overwrite_keeps_what_else_the_table_is(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(
         f"CREATE TABLE {table} (part INT, id INT, name STRING) USING delta PARTITIONED BY (part) "
         "TBLPROPERTIES ('of.mine' = 'yes')"
     )
     write = lambda ctx: ctx.write(frame(ctx, (1, "a"), columns="part INT, name STRING"), table, mode="overwrite")  # noqa: E731
-    assert stage.play(a_launch(), write) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(1, None, "a")]
-    detail = stage.spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
+    assert runner.run(a_launch(), write) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(1, None, "a")]
+    detail = runner.spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
     assert detail["partitionColumns"] == ["part"] and detail["properties"]["of.mine"] == "yes"
 
 
-def test_a_merge_updates_the_keys_that_are_there_and_inserts_the_others(stage: Stage, table: str) -> None:
+def test_a_merge_updates_the_keys_that_are_there_and_inserts_the_others(runner: TaskRunner, table: str) -> None:
     first, second = a_launch(run_id="first"), a_launch(run_id="second")
-    assert stage.play(first, merges(table, (1, "a"), (2, "b"))) == Succeeded("2")
-    assert stage.play(second, merges(table, (2, "B"), (3, "C"), (4, "D"))) == Succeeded("3")
-    assert rows_of(stage.spark, table) == [(1, "a"), (2, "B"), (3, "C"), (4, "D")]
-    assert f"3 rows merged into {table} (2 inserted, 1 updated)" in stage.log_of(second)
-    assert stage.audience.rows_of(second) == 3
+    assert runner.run(first, merges(table, (1, "a"), (2, "b"))) == Succeeded("2")
+    assert runner.run(second, merges(table, (2, "B"), (3, "C"), (4, "D"))) == Succeeded("3")
+    assert rows_of(runner.spark, table) == [(1, "a"), (2, "B"), (3, "C"), (4, "D")]
+    assert f"3 rows merged into {table} (2 inserted, 1 updated)" in runner.log_of(second)
+    assert runner.recorder.rows_of(second) == 3
 
     third = a_launch(run_id="third")
-    assert stage.play(third, merges(table)) == Succeeded("0")
-    assert stage.play(again(third), merges(table, (9, "late"))) == Succeeded(None), (
+    assert runner.run(third, merges(table)) == Succeeded("0")
+    assert runner.run(again(third), merges(table, (9, "late"))) == Succeeded(None), (
         "that it has merged nothing, too, lands"
     )
 
 
-def test_a_merge_that_had_landed_is_not_done_again(stage: Stage, table: str) -> None:
+def test_a_merge_that_had_landed_is_not_done_again(runner: TaskRunner, table: str) -> None:
     first, between = a_launch(run_id="first"), a_launch(run_id="between")
-    assert stage.play(first, merges(table, (1, "old"))) == Succeeded("1")
-    assert stage.play(between, merges(table, (1, "new"))) == Succeeded("1")
+    assert runner.run(first, merges(table, (1, "old"))) == Succeeded("1")
+    assert runner.run(between, merges(table, (1, "new"))) == Succeeded("1")
     second = again(first, try_number=2)  # done again it would bring back what has been replaced since
-    assert stage.play(second, merges(table, (1, "old"), (2, "old"))) == Succeeded(None)
-    assert "nothing is written again" in stage.log_of(second) and stage.audience.rows_of(second) is None
-    assert rows_of(stage.spark, table) == [(1, "new")]
-    assert operations(stage.spark, table) == ["MERGE", "MERGE"]
-    assert stage.play(again(second, generation=1), merges(table, (1, "cleared"))) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(1, "cleared")]
+    assert runner.run(second, merges(table, (1, "old"), (2, "old"))) == Succeeded(None)
+    assert "nothing is written again" in runner.log_of(second) and runner.recorder.rows_of(second) is None
+    assert rows_of(runner.spark, table) == [(1, "new")]
+    assert operations(runner.spark, table) == ["MERGE", "MERGE"]
+    assert runner.run(again(second, generation=1), merges(table, (1, "cleared"))) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(1, "cleared")]
 
 
 @pytest.mark.parametrize("does", [overwrites, merges])
-def test_an_older_generation_that_comes_last_is_refused(stage: Stage, table: str, does: Any) -> None:
+def test_an_older_generation_that_comes_last_is_refused(runner: TaskRunner, table: str, does: Any) -> None:
     old = a_launch()
-    assert stage.play(again(old, generation=1), does(table, (1, "new"))) == Succeeded("1")
-    outcome = stage.play(old, does(table, (1, "old")))
+    assert runner.run(again(old, generation=1), does(table, (1, "new"))) == Succeeded("1")
+    outcome = runner.run(old, does(table, (1, "old")))
     assert isinstance(outcome, Failed) and "was cleared and has written anew" in outcome.error
-    assert rows_of(stage.spark, table) == [(1, "new")]
+    assert rows_of(runner.spark, table) == [(1, "new")]
 
 
 @pytest.mark.parametrize("does", [overwrites, merges])
 def test_a_late_one_of_an_abandoned_try_is_refused(
-    stage_of: Callable[..., Stage], table: str, does: Callable[..., Any]
+    runner_of: Callable[..., TaskRunner], table: str, does: Callable[..., Any]
 ) -> None:
-    stage = stage_of(grace_s=PATIENCE)  # it is not killed
-    begun = stage.signal()
+    runner = runner_of(grace_s=PATIENCE)  # it is not killed
+    begun = runner.signal()
 
     def too_late(ctx: Any) -> Any:
         outlive_the_stop(begun)
         return does(table, (1, "late"))(ctx)
 
-    late = stage.start(a_launch(), too_late)
+    late = runner.start(a_launch(), too_late)
     assert begun.wait(PATIENCE)
-    assert stage.executor.cancel(late.key, "cancelled by hand")
-    assert stage.audience.outcome(late) == Cancelled("cancelled by hand")
-    assert not stage.spark.catalog.tableExists(table)
-    assert stage.play(again(late), does(table, (2, "next"))) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(2, "next")]
+    assert runner.executor.cancel(late.key, "cancelled by hand")
+    assert runner.recorder.outcome(late) == Cancelled("cancelled by hand")
+    assert not runner.spark.catalog.tableExists(table)
+    assert runner.run(again(late), does(table, (2, "next"))) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(2, "next")]
 
 
-def test_parallel_merges_of_one_table_take_turns_and_all_land(stage: Stage, table: str) -> None:
+def test_parallel_merges_of_one_table_take_turns_and_all_land(runner: TaskRunner, table: str) -> None:
     launches = [a_launch(run_id=f"run {n}") for n in range(6)]
-    together = stage.barrier(6)
+    together = runner.barrier(6)
 
     def all_at_once(ctx: Any) -> None:
         assert together.wait(PATIENCE)
@@ -146,15 +148,17 @@ def test_parallel_merges_of_one_table_take_turns_and_all_land(stage: Stage, tabl
         ctx.merge(frame(ctx, (own, ctx.run_id), (100, "shared")), table, on="id")
 
     for launch in launches:
-        stage.start(launch, all_at_once)
-    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 6
-    assert rows_of(stage.spark, table) == [*((n, f"run {n}") for n in range(6)), (100, "shared")]
-    assert not any("another writer was first" in stage.log_of(launch) for launch in launches)
+        runner.start(launch, all_at_once)
+    assert [runner.recorder.outcome(launch) for launch in launches] == [Succeeded(None)] * 6
+    assert rows_of(runner.spark, table) == [*((n, f"run {n}") for n in range(6)), (100, "shared")]
+    assert not any("another writer was first" in runner.log_of(launch) for launch in launches)
     assert PROCESS_TURNS._queues == {}
 
 
-def test_a_merge_that_conflicts_with_a_writer_outside_is_tried_again(stage: Stage, table: str, tmp_path: Path) -> None:
-    assert stage.play(a_launch(run_id="before"), merges(table, (1, "before"))) == Succeeded("1")
+def test_a_merge_that_conflicts_with_a_writer_outside_is_tried_again(
+    runner: TaskRunner, table: str, tmp_path: Path
+) -> None:
+    assert runner.run(a_launch(run_id="before"), merges(table, (1, "before"))) == Succeeded("1")
     reached, go_on = tmp_path / "reached", tmp_path / "go on"
     for pipe in (reached, go_on):
         os.mkfifo(pipe)
@@ -175,15 +179,15 @@ def test_a_merge_that_conflicts_with_a_writer_outside_is_tried_again(stage: Stag
 
     def meddle() -> None:
         with open(reached), open(go_on, "w"):
-            stage.spark.sql(f"UPDATE {table} SET name = 'theirs'")
+            runner.spark.sql(f"UPDATE {table} SET name = 'theirs'")
 
     threading.Thread(target=meddle, daemon=True).start()
-    launch = stage.start(a_launch(), stops_in_the_middle)
-    assert stage.audience.outcome(launch) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(1, "mine")]
+    launch = runner.start(a_launch(), stops_in_the_middle)
+    assert runner.recorder.outcome(launch) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(1, "mine")]
 
 
-def test_null_is_a_key_and_several_columns_make_one(stage: Stage, table: str) -> None:
+def test_null_is_a_key_and_several_columns_make_one(runner: TaskRunner, table: str) -> None:
     def merge(value: int) -> Callable[[Any], Any]:
         def task(ctx: Any) -> Any:
             rows = [(None, "x", value), (1, "x", value), (1, "`y`", value)]
@@ -191,29 +195,29 @@ def test_null_is_a_key_and_several_columns_make_one(stage: Stage, table: str) ->
 
         return task
 
-    assert stage.play(a_launch(run_id="1"), merge(1)) == Succeeded("3")
-    assert stage.play(a_launch(run_id="2"), merge(2)) == Succeeded("3")
-    assert {row["v"] for row in stage.spark.table(table).collect()} == {2}
-    assert stage.spark.table(table).count() == 3
+    assert runner.run(a_launch(run_id="1"), merge(1)) == Succeeded("3")
+    assert runner.run(a_launch(run_id="2"), merge(2)) == Succeeded("3")
+    assert {row["v"] for row in runner.spark.table(table).collect()} == {2}
+    assert runner.spark.table(table).count() == 3
 
 
 def test_columns_that_the_rows_lack_keep_their_values_and_keys_alone_are_inserted_once(
-    stage: Stage, table: str
+    runner: TaskRunner, table: str
 ) -> None:
-    assert stage.play(a_launch(run_id="1"), merges(table, (1, "a"))) == Succeeded("1")
+    assert runner.run(a_launch(run_id="1"), merges(table, (1, "a"))) == Succeeded("1")
     only_keys = lambda ctx: ctx.merge(ctx.spark.range(1, 3).selectExpr("int(id) AS id"), table, on="id")  # noqa: E731
-    assert stage.play(a_launch(run_id="2"), only_keys) == Succeeded("1")
-    assert rows_of(stage.spark, table) == [(1, "a"), (2, None)]
+    assert runner.run(a_launch(run_id="2"), only_keys) == Succeeded("1")
+    assert rows_of(runner.spark, table) == [(1, "a"), (2, None)]
 
 
-def test_what_a_merge_sets_in_spark_does_not_reach_the_tasks_other_statements(stage: Stage, table: str) -> None:
+def test_what_a_merge_sets_in_spark_does_not_reach_the_tasks_other_statements(runner: TaskRunner, table: str) -> None:
     def both(ctx: Any) -> None:
         ctx.merge(frame(ctx, (1, "a")), table, on="id")
         ctx.spark.sql(f"INSERT INTO {table} VALUES (2, 'b')")
         ctx.spark.sql(f"INSERT INTO {table} VALUES (3, 'c')")
 
-    assert stage.play(a_launch(), both) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(1, "a"), (2, "b"), (3, "c")]
+    assert runner.run(a_launch(), both) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(1, "a"), (2, "b"), (3, "c")]
 
 
 ADDING: list[Callable[[Any, str, Any], Any]] = [
@@ -225,26 +229,26 @@ ADDING: list[Callable[[Any, str, Any], Any]] = [
 
 
 @pytest.mark.parametrize("adds", ADDING, ids=["overwrite", "append", "replace", "merge"])
-def test_new_columns_are_added_by_schema_merge_only(stage: Stage, table: str, adds: Any) -> None:
-    assert stage.play(a_launch(run_id="before"), overwrites(table, (1, "a"))) == Succeeded("1")
-    landed = version_of(stage.spark, table)
+def test_new_columns_are_added_by_schema_merge_only(runner: TaskRunner, table: str, adds: Any) -> None:
+    assert runner.run(a_launch(run_id="before"), overwrites(table, (1, "a"))) == Succeeded("1")
+    landed = version_of(runner.spark, table)
 
     def without(ctx: Any) -> Any:
         more = frame(ctx, (2, "b")).selectExpr("*", "true AS is_new", "1.5 AS nam")
         return ctx.write(more, table, mode="overwrite") if ctx.run_id != "merge" else ctx.merge(more, table, on="id")
 
     for run_id in ("write", "merge"):
-        outcome = stage.play(a_launch(run_id=run_id), without)
+        outcome = runner.run(a_launch(run_id=run_id), without)
         assert isinstance(outcome, Failed) and not outcome.retryable
         assert "the table has no column 'is_new', 'nam'; schema='merge' adds them" in outcome.error
-    assert version_of(stage.spark, table) == landed
+    assert version_of(runner.spark, table) == landed
 
     launch = a_launch(interval=None, partition="2")
     added = lambda ctx: adds(ctx, table, frame(ctx, (2, "b")).selectExpr("*", "true AS is_new"))  # noqa: E731
-    assert stage.play(launch, added) == Succeeded("1")
-    assert stage.play(again(launch), added) == Succeeded(None)
-    assert stage.spark.table(table).columns == ["id", "name", "is_new"]
-    assert (2, "b", True) in rows_of(stage.spark, table)
+    assert runner.run(launch, added) == Succeeded("1")
+    assert runner.run(again(launch), added) == Succeeded(None)
+    assert runner.spark.table(table).columns == ["id", "name", "is_new"]
+    assert (2, "b", True) in rows_of(runner.spark, table)
 
 
 @pytest.fixture
@@ -255,12 +259,12 @@ def new_schema(spark: SparkSession) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", ["{}.events", "spark_catalog.{}.events"])
 @pytest.mark.parametrize("does", [overwrites, merges])
-def test_a_schema_that_is_missing_is_made(stage: Stage, new_schema: str, does: Any, name: str) -> None:
+def test_a_schema_that_is_missing_is_made(runner: TaskRunner, new_schema: str, does: Any, name: str) -> None:
     launch, name = a_launch(run_id="first"), name.format(new_schema)
-    assert stage.play(launch, does(name, (1, "a"))) == Succeeded("1")
-    assert f"made the schema {new_schema}" in stage.log_of(launch)
-    assert rows_of(stage.spark, name) == [(1, "a")]
-    assert stage.play(again(launch), does(name, (2, "b"))) == Succeeded(None)
+    assert runner.run(launch, does(name, (1, "a"))) == Succeeded("1")
+    assert f"made the schema {new_schema}" in runner.log_of(launch)
+    assert rows_of(runner.spark, name) == [(1, "a")]
+    assert runner.run(again(launch), does(name, (2, "b"))) == Succeeded(None)
 
 
 WRONG: list[tuple[Callable[[Any, str, Any], Any], str]] = [
@@ -301,16 +305,16 @@ def filled_table(spark: SparkSession) -> Iterator[str]:
 
 @pytest.mark.parametrize(("call", "complaint"), WRONG, ids=range(len(WRONG)))
 def test_a_wrong_call_is_told_in_one_line_and_nothing_is_written(
-    stage: Stage, filled_table: str, call: Callable[[Any, str, Any], Any], complaint: str
+    runner: TaskRunner, filled_table: str, call: Callable[[Any, str, Any], Any], complaint: str
 ) -> None:
-    outcome = stage.play(a_launch(), lambda ctx: call(ctx, filled_table, frame(ctx, (7, "b"))))
+    outcome = runner.run(a_launch(), lambda ctx: call(ctx, filled_table, frame(ctx, (7, "b"))))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert complaint in outcome.error and "\n" not in outcome.error
-    assert version_of(stage.spark, filled_table) == 0
+    assert version_of(runner.spark, filled_table) == 0
 
 
-def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(stage: Stage, table: str) -> None:
-    stage.spark.sql(
+def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(
         f"CREATE TABLE {table} (id INT, name STRING, at STRUCT<a: INT, b: INT>, tags ARRAY<STRUCT<n: INT>>) USING delta"
     )
 
@@ -320,11 +324,11 @@ def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(stage: Stage
     nulls = more(
         "id", "NULL AS name", "named_struct('a', 1, 'b', 2) AS at", "array(named_struct('n', 1, 'm', 2)) AS tags"
     )
-    assert stage.play(a_launch(run_id="1"), nulls) == Succeeded("1")
+    assert runner.run(a_launch(run_id="1"), nulls) == Succeeded("1")
     lacks = lambda ctx: ctx.write(frame(ctx, (1, "a")).selectExpr("named_struct('c', 1) AS at"), table, mode="append")  # noqa: E731
-    outcome = stage.play(a_launch(run_id="3"), lacks)
+    outcome = runner.run(a_launch(run_id="3"), lacks)
     assert isinstance(outcome, Failed) and "the table has no column 'at.c'; schema='merge' adds it" in outcome.error
-    other = stage.play(a_launch(run_id="2"), more("id", "array(named_struct('n', '1')) AS tags"))
+    other = runner.run(a_launch(run_id="2"), more("id", "array(named_struct('n', '1')) AS tags"))
     assert (
         isinstance(other, Failed) and "column 'tags' is array<struct<n:string>> here and array<struct<" in other.error
     )
@@ -332,41 +336,41 @@ def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(stage: Stage
 
 @pytest.mark.parametrize("how", [{}, {"time_column": "id"}])
 def test_a_run_by_hand_of_a_dag_without_a_schedule_is_told_of_overwrite(
-    stage: Stage, table: str, how: dict[str, Any]
+    runner: TaskRunner, table: str, how: dict[str, Any]
 ) -> None:
     by_hand = a_launch(interval=(day(1), day(1)))
-    outcome = stage.play(by_hand, lambda ctx: ctx.write(frame(ctx, (1, "a")), table, **how))
+    outcome = runner.run(by_hand, lambda ctx: ctx.write(frame(ctx, (1, "a")), table, **how))
     assert isinstance(outcome, Failed) and "mode='overwrite' replaces the whole table" in outcome.error
-    assert stage.play(again(by_hand), overwrites(table, (1, "a"))) == Succeeded("1")
+    assert runner.run(again(by_hand), overwrites(table, (1, "a"))) == Succeeded("1")
 
 
-def test_a_wrong_column_makes_no_table(stage: Stage, table: str) -> None:
-    outcome = stage.play(a_launch(), lambda ctx: ctx.write(frame(ctx, (1, "a")), table, time_column="idd"))
+def test_a_wrong_column_makes_no_table(runner: TaskRunner, table: str) -> None:
+    outcome = runner.run(a_launch(), lambda ctx: ctx.write(frame(ctx, (1, "a")), table, time_column="idd"))
     assert isinstance(outcome, Failed) and "the DataFrame has no column 'idd'; did you mean 'id'?" in outcome.error
-    assert not stage.spark.catalog.tableExists(table)
+    assert not runner.spark.catalog.tableExists(table)
 
 
 @pytest.mark.parametrize("again_at_each_count", [False, True])
-def test_a_merge_of_two_rows_of_a_key_makes_no_table(stage: Stage, table: str, again_at_each_count: bool) -> None:
+def test_a_merge_of_two_rows_of_a_key_makes_no_table(runner: TaskRunner, table: str, again_at_each_count: bool) -> None:
     def merge(ctx: Any) -> Any:
         rows = frame(ctx, (1, "a"), (1, "b"))
         return ctx.merge(rows.selectExpr("id", "uuid() AS name") if again_at_each_count else rows, table, on=["id"])
 
-    outcome = stage.play(a_launch(), merge)
+    outcome = runner.run(a_launch(), merge)
     assert isinstance(outcome, Failed) and "2 rows have the key id=1" in outcome.error
-    assert not stage.spark.catalog.tableExists(table)
+    assert not runner.spark.catalog.tableExists(table)
     new_schema = f"schema_of_{table.replace('.', '_')}"
-    outcome = stage.play(a_launch(run_id="2"), merges(f"{new_schema}.t", (1, "a"), (1, "b")))
-    assert isinstance(outcome, Failed) and not stage.spark.catalog.databaseExists(new_schema)
-    assert stage.play(a_launch(run_id="3"), merges(table, (1, "a"))) == Succeeded("1")
+    outcome = runner.run(a_launch(run_id="2"), merges(f"{new_schema}.t", (1, "a"), (1, "b")))
+    assert isinstance(outcome, Failed) and not runner.spark.catalog.databaseExists(new_schema)
+    assert runner.run(a_launch(run_id="3"), merges(table, (1, "a"))) == Succeeded("1")
 
 
-def test_what_a_merge_has_checked_is_what_it_writes(stage: Stage, table: str) -> None:
+def test_what_a_merge_has_checked_is_what_it_writes(runner: TaskRunner, table: str) -> None:
     """Rows that are others each time that they are computed."""
 
     def merge(ctx: Any) -> Any:
         rows = ctx.spark.range(200).selectExpr("cast(floor(rand() * 20000) AS INT) AS id").distinct()
         return ctx.merge(rows.selectExpr("id", "'a' AS name"), table, on="id")
 
-    assert isinstance(stage.play(a_launch(), merge), Succeeded)
-    assert stage.spark.sql(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1").collect() == []
+    assert isinstance(runner.run(a_launch(), merge), Succeeded)
+    assert runner.spark.sql(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1").collect() == []

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from support.executor_fixture import PATIENCE, Stage, a_launch, settled
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch, settled
 
 from backfill_manager.execution.messages import Succeeded, TaskLaunch
 
@@ -97,24 +97,24 @@ def to_df_of_an_rdd(ctx: Any) -> int:
 @pytest.mark.parametrize("job", [sql_job, rdd_job, to_df_of_an_rdd])
 @pytest.mark.parametrize("where", [as_it_is, in_a_plain_thread, in_a_pool_of_threads, in_a_thread_of_a_thread])
 def test_every_job_of_a_task_runs_in_its_pool(
-    stage: Stage, last_job: int, pool: str, job: Callable[[Any], int], where: Callable[..., Any]
+    runner: TaskRunner, last_job: int, pool: str, job: Callable[[Any], int], where: Callable[..., Any]
 ) -> None:
     launch = a_launch(pool=pool)
-    assert stage.play(launch, where(job)) == Succeeded("7")
-    jobs = jobs_since(stage.spark, last_job)
+    assert runner.run(launch, where(job)) == Succeeded("7")
+    jobs = jobs_since(runner.spark, last_job)
     assert jobs
     for job_seen in jobs:
         assert job_seen.pools == {pool}
         assert tag_of(launch) in job_seen.tags
-        assert job_seen.description == f"stage.work {launch.ti.run_id} try 1"
+        assert job_seen.description == f"work_dag.work {launch.ti.run_id} try 1"
 
 
 def tag_of(launch: TaskLaunch) -> str:
-    return f"bfm/stage/{launch.ti.run_id}/work/1"
+    return f"bfm/work_dag/{launch.ti.run_id}/work/1"
 
 
-def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -> None:
-    together = stage.barrier(2, rounds=2)
+def test_a_try_tells_at_its_end_which_jobs_it_ran(runner: TaskRunner, last_job: int) -> None:
+    together = runner.barrier(2, rounds=2)
 
     def two_jobs(ctx: Any) -> None:
         for nth in range(2):
@@ -124,9 +124,9 @@ def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -
 
     launches = [a_launch(run_id="one", pool="backfill"), a_launch(run_id="two", pool="scheduled")]
     for launch in launches:
-        stage.start(launch, two_jobs)
-    result = {launch.pool: stage.audience.spark_jobs_of(launch) for launch in launches}
-    seen = {job.number: job for job in jobs_since(stage.spark, last_job)}
+        runner.start(launch, two_jobs)
+    result = {launch.pool: runner.recorder.spark_jobs_of(launch) for launch in launches}
+    seen = {job.number: job for job in jobs_since(runner.spark, last_job)}
     assert sorted(result["backfill"] + result["scheduled"]) == sorted(seen)
     for launch in launches:
         first, second = result[launch.pool]
@@ -135,12 +135,12 @@ def test_a_try_tells_at_its_end_which_jobs_it_ran(stage: Stage, last_job: int) -
             assert (seen[number].pools, seen[number].tags) == ({launch.pool}, {tag_of(launch)})
 
 
-def test_a_try_that_runs_no_job_tells_of_none(stage: Stage) -> None:
-    launch = stage.start(a_launch(), lambda ctx: None)
-    assert stage.audience.spark_jobs_of(launch) == ()
+def test_a_try_that_runs_no_job_tells_of_none(runner: TaskRunner) -> None:
+    launch = runner.start(a_launch(), lambda ctx: None)
+    assert runner.recorder.spark_jobs_of(launch) == ()
 
 
-def test_what_a_try_sets_in_spark_does_not_reach_the_next_one(stage: Stage) -> None:
+def test_what_a_try_sets_in_spark_does_not_reach_the_next_one(runner: TaskRunner) -> None:
     def task(ctx: Any) -> list[Any]:
         sc = ctx.spark.sparkContext
         found = [sc.getLocalProperty("mine"), sorted(sc.getJobTags()), ctx.spark.conf.get("spark.mine", "")]
@@ -150,11 +150,11 @@ def test_what_a_try_sets_in_spark_does_not_reach_the_next_one(stage: Stage) -> N
         return found
 
     for run_id in ("one", "two"):
-        assert stage.play(a_launch(run_id=run_id), task) == Succeeded(f'[null, ["bfm/stage/{run_id}/work/1"], ""]')
+        assert runner.run(a_launch(run_id=run_id), task) == Succeeded(f'[null, ["bfm/work_dag/{run_id}/work/1"], ""]')
 
 
 def test_a_scheduled_job_goes_between_the_tasks_of_a_large_batch(
-    stage: Stage, spark: SparkSession, last_job: int
+    runner: TaskRunner, spark: SparkSession, last_job: int
 ) -> None:
     """A job of the pool `backfill` that has more tasks than cores holds none of them longer than one of its tasks takes: a job of
     `scheduled` has its share of the cores as they come free, and ends long before."""
@@ -173,16 +173,16 @@ def test_a_scheduled_job_goes_between_the_tasks_of_a_large_batch(
         return int(rows[0][0])
 
     system.setProperty("test.pause_ms", "100")  # 20 s on two cores
-    large = stage.start(a_launch("large"), batch)
-    stage.audience.wait_until(lambda: large.key in stage.audience.started())
+    large = runner.start(a_launch("large"), batch)
+    runner.recorder.wait_until(lambda: large.key in runner.recorder.started())
     store = spark.sparkContext._jsc.sc().statusStore()
     moment = threading.Event()
     while not any("backfill" in job.pools for job in jobs_since(spark, last_job)):
         moment.wait(0.05)
-    assert stage.play(a_launch("small", pool="scheduled"), scheduled) == Succeeded("28")
-    assert stage.audience.end_of(large) is None, "the large job goes on"
+    assert runner.run(a_launch("small", pool="scheduled"), scheduled) == Succeeded("28")
+    assert runner.recorder.end_of(large) is None, "the large job goes on"
     system.setProperty("test.pause_ms", "0")
-    assert stage.audience.outcome(large) == Succeeded("399")
+    assert runner.recorder.outcome(large) == Succeeded("399")
     begins = {pool: sorted(_launch_times(store, spark, last_job, pool)) for pool in ("scheduled", "backfill")}
     first, last = begins["scheduled"][0], begins["scheduled"][-1]
     assert len(begins["backfill"]) >= 400 and begins["backfill"][-1] > last

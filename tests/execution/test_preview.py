@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark.sql import SparkSession
-from support.executor_fixture import Stage, a_launch
-from support.previews import in_preview, played, values
+from support.executor_fixture import TaskRunner, a_launch
+from support.previews import in_preview, result_of, values
 
 from backfill_manager.execution.messages import Failed
 from backfill_manager.execution.output_table import OutputTable
@@ -18,7 +18,7 @@ from backfill_manager.execution.table_turns import TableTurns, TurnHolder
 
 
 def test_a_table_is_written_and_read_as_its_clone(
-    stage: Stage, spark: SparkSession, events: str, clones: Clones
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones
 ) -> None:
     path = spark.sql(f"DESCRIBE DETAIL {events}").first()["location"]
 
@@ -37,14 +37,14 @@ def test_a_table_is_written_and_read_as_its_clone(
         )  # fmt: skip
         return [one.agg({"v": "sum"}).first()[0] for one in ways]
 
-    played(stage, in_preview(clones, 1), write)
-    played(stage, in_preview(clones, 2), write)
+    result_of(runner, in_preview(clones, 1), write)
+    result_of(runner, in_preview(clones, 2), write)
     assert values(spark, events) == [0, 0, 0, 1, 1, 1]
     (clone,) = clones.all()
     assert values(spark, f"delta.`{clone.path}`") == [0, 1, 100, 100, 101, 101]
     assert (clone.source.table, clone.source.version) == (events, 1)
-    assert played(stage, in_preview(clones), read) == "[403.0, 403.0, 403.0, 403.0, 403.0, 403.0]"
-    assert played(stage, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
+    assert result_of(runner, in_preview(clones), read) == "[403.0, 403.0, 403.0, 403.0, 403.0, 403.0]"
+    assert result_of(runner, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
 
 
 def test_tables_that_the_preview_makes_are_not_confused(spark: SparkSession, clones: Clones, schema: str) -> None:
@@ -68,7 +68,7 @@ def test_tries_that_make_the_same_clone_at_once_make_one(spark: SparkSession, ev
 
 
 def test_what_a_try_has_read_is_named_as_outside_of_the_preview(
-    stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.other USING delta AS SELECT 1 AS id")
 
@@ -78,15 +78,15 @@ def test_what_a_try_has_read_is_named_as_outside_of_the_preview(
         )
         ctx.write(rows, events, time_column="at")
 
-    played(stage, in_preview(clones, 1), write)
-    played(stage, in_preview(clones, 2), write)
+    result_of(runner, in_preview(clones, 1), write)
+    result_of(runner, in_preview(clones, 2), write)
     (clone,) = clones.all()
     found = [[(one.name, one.version) for one in write.reads] for write in writes_to(spark, clone)]
     assert found == [[(events, 1), (f"{schema}.other", 0)], [(events, None), (f"{schema}.other", 0)]]
 
 
 def test_statements_name_what_they_read_too(
-    stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.other USING delta AS SELECT 10 AS id, 7.0 AS v")
     spark.sql(f"CREATE VIEW {schema}.seen AS SELECT * FROM {schema}.other")
@@ -96,7 +96,7 @@ def test_statements_name_what_they_read_too(
         MERGE INTO {events} t USING (SELECT id, max(v) AS v FROM {schema}.made GROUP BY id) s ON t.id = s.id
             WHEN MATCHED THEN UPDATE SET v = s.v + 10
     """
-    played(stage, in_preview(clones, kind="sql", sql=sql))
+    result_of(runner, in_preview(clones, kind="sql", sql=sql))
     changed, made = clones.all()
     found = [
         [(one.name, one.version) for one in write.reads]
@@ -108,14 +108,14 @@ def test_statements_name_what_they_read_too(
 
 
 def test_what_would_reach_the_table_itself_is_refused(
-    stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str
 ) -> None:
     spark.sql(f"CREATE VIEW {schema}.seen AS SELECT * FROM {events}")
 
     def write(ctx: Any) -> None:
         ctx.write(ctx.spark.table(events).where(ctx.in_interval("at")), events, time_column="at")
 
-    played(stage, in_preview(clones), write)
+    result_of(runner, in_preview(clones), write)
 
     def merge(ctx: Any) -> None:
         from delta.tables import DeltaTable
@@ -130,19 +130,19 @@ def test_what_would_reach_the_table_itself_is_refused(
         (merge, "DeltaTable.delete writes"),
     ]
     for function, text in refused:
-        outcome = stage.play(in_preview(clones), function)
+        outcome = runner.run(in_preview(clones), function)
         assert isinstance(outcome, Failed) and text in outcome.error and not outcome.retryable, outcome
     assert values(spark, events) == [0, 0, 0, 1, 1, 1]
 
 
-def test_statements_of_sql(stage: Stage, spark: SparkSession, events: str, clones: Clones, schema: str) -> None:
+def test_statements_of_sql(runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str) -> None:
     sql = f"""
         CREATE TABLE IF NOT EXISTS {schema}.made (id BIGINT, v DOUBLE) USING delta;
         INSERT INTO {schema}.made SELECT id, v FROM {events} WHERE at >= :interval_start AND at < :interval_end;
         MERGE INTO {events} t USING {schema}.made s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v + 10;
         DELETE FROM {events} WHERE id = 20
     """
-    played(stage, in_preview(clones, kind="sql", sql=sql))
+    result_of(runner, in_preview(clones, kind="sql", sql=sql))
     assert values(spark, events) == [0, 0, 0, 1, 1, 1]
     assert not spark.catalog.tableExists(f"{schema}.made")
     made, changed = (values(spark, f"delta.`{one.path}`") for one in reversed(clones.all()))
@@ -150,7 +150,7 @@ def test_statements_of_sql(stage: Stage, spark: SparkSession, events: str, clone
     into = in_preview(
         clones, kind="sql", sql=f"SELECT at, id, -v AS v FROM {events} WHERE id = 11", into=events, time_column="at"
     )
-    played(stage, into)
+    result_of(runner, into)
     assert values(spark, f"delta.`{clones.all()[0].path}`") == [-11, 0, 1, 1]
-    optimize = stage.play(in_preview(clones, kind="sql", sql=f"OPTIMIZE {events}"))
+    optimize = runner.run(in_preview(clones, kind="sql", sql=f"OPTIMIZE {events}"))
     assert isinstance(optimize, Failed) and "can't be directed to the clones" in optimize.error

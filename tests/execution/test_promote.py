@@ -11,8 +11,8 @@ from urllib.parse import urlparse
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from support.executor_fixture import Stage, day
-from support.previews import in_preview, played, values
+from support.executor_fixture import TaskRunner, day
+from support.previews import in_preview, result_of, values
 
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution import table_swap
@@ -31,8 +31,8 @@ STATE = "0123456789ab"
 class Previewed:
     """A table of which a preview has written anew the second day, with `v + 100`, and without one of its two rows."""
 
-    def __init__(self, stage: Stage, clones: Clones, table: str) -> None:
-        self.stage, self.clones, self.table, self.spark = stage, clones, table, stage.spark
+    def __init__(self, runner: TaskRunner, clones: Clones, table: str) -> None:
+        self.runner, self.clones, self.table, self.spark = runner, clones, table, runner.spark
         self.runs: set[tuple[str, str]] = set()
         self.run(lambda rows: rows.where("id != 21").selectExpr("at", "id", "v + 100 AS v"), 2)
 
@@ -43,7 +43,7 @@ class Previewed:
             ctx.write(change(ctx.spark.table(table).where(ctx.in_interval("at"))), table, time_column="at", **how)
 
         launch = in_preview(self.clones, n)
-        played(self.stage, launch, write)
+        result_of(self.runner, launch, write)
         self.runs.add((launch.ti.dag_id, launch.ti.run_id))
 
     def promote(self, *, rebase: bool = False) -> list[Promoted]:
@@ -65,8 +65,8 @@ class Previewed:
 
 
 @pytest.fixture
-def previewed(stage: Stage, clones: Clones, events: str) -> Iterator[Previewed]:
-    return Previewed(stage, clones, events)
+def previewed(runner: TaskRunner, clones: Clones, events: str) -> Iterator[Previewed]:
+    return Previewed(runner, clones, events)
 
 
 FEATURES = "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name'"
@@ -77,8 +77,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clones: Clones, schema: str) -> None:
-    spark, table = stage.spark, f"{schema}.kinds"
+def test_a_preview_is_compared_and_swapped_in_once(kind: str, runner: TaskRunner, clones: Clones, schema: str) -> None:
+    spark, table = runner.spark, f"{schema}.kinds"
     spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE, old INT) USING delta {KINDS[kind]}")
     rows = (
         "make_timestamp(2013, 1, d, 12, 0, 0), d * 10 + id, id, 0 FROM range(2) JOIN (SELECT explode(array(1, 2, 3)) d)"
@@ -88,7 +88,7 @@ def test_a_preview_is_compared_and_swapped_in_once(kind: str, stage: Stage, clon
         spark.sql(f"DELETE FROM {table} WHERE v = 1 AND id > 30")
         spark.sql(f"ALTER TABLE {table} RENAME COLUMN v TO x")
         spark.sql(f"ALTER TABLE {table} RENAME COLUMN x TO v")
-    one = Previewed(stage, clones, table)
+    one = Previewed(runner, clones, table)
     one.run(lambda rows: rows.selectExpr("at", "id + 1 AS id", "v", "old"), 1)
     before = values(spark, table)
     found = one.diff("id")
@@ -180,14 +180,14 @@ def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
     assert "its log does not reach back to version 1 any more" in previewed.refusal(rebase=True)
 
 
-def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: Clones, events: str) -> None:
-    one = Previewed(stage, clones, events)
+def test_what_is_not_of_intervals_is_replaced_as_a_whole(runner: TaskRunner, clones: Clones, events: str) -> None:
+    one = Previewed(runner, clones, events)
 
     def merge(ctx: Any) -> None:
         ctx.merge(ctx.spark.sql(f"SELECT at, id, -5D AS v FROM {events} WHERE id = 30"), events, on="id")
 
     launch = in_preview(clones, 3)
-    played(stage, launch, merge)
+    result_of(runner, launch, merge)
     assert "runs that did not succeed have written it" in one.refusal()
     one.runs.add((launch.ti.dag_id, launch.ti.run_id))
     one.spark.sql(f"INSERT INTO {events} VALUES (TIMESTAMP'2013-01-09', 90, 9)")
@@ -197,19 +197,19 @@ def test_what_is_not_of_intervals_is_replaced_as_a_whole(stage: Stage, clones: C
     assert done.parts == 0 and values(one.spark, events) == [-5, 0, 1, 1, 100]
 
 
-def test_a_table_that_the_preview_has_made(stage: Stage, clones: Clones, schema: str) -> None:
+def test_a_table_that_the_preview_has_made(runner: TaskRunner, clones: Clones, schema: str) -> None:
     table, launch = f"{schema}.made", in_preview(clones)
 
     def write(ctx: Any) -> None:
         ctx.write(ctx.spark.sql("SELECT TIMESTAMP'2013-01-01 05:00:00' AS at, 1D AS v"), table, time_column="at")
 
-    played(stage, launch, write)
-    assert not stage.spark.catalog.tableExists(table)
+    result_of(runner, launch, write)
+    assert not runner.spark.catalog.tableExists(table)
     promotion = Promotion(
-        stage.spark, clones.preview_id, STATE, {launch.key[:2]}, TurnHolder(TableTurns()), rebase=False
+        runner.spark, clones.preview_id, STATE, {launch.key[:2]}, TurnHolder(TableTurns()), rebase=False
     )
     promotion.run(clones.all())
-    assert values(stage.spark, table) == [1]
+    assert values(runner.spark, table) == [1]
     assert clones.discard() == 1 and clones.all() == []
 
 

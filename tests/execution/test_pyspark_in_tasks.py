@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import Audience, Stage, a_launch, an_executor, no_spark_job_goes_on
+from support.executor_fixture import EventRecorder, TaskRunner, a_launch, an_executor, no_spark_job_goes_on
 from support.task_snapshot import with_function
 
 from backfill_manager.execution.messages import Succeeded
@@ -124,38 +124,38 @@ def temporary_views(ctx: Any) -> Any:
     ],
 )
 def test_it_works_as_in_an_ordinary_driver(
-    stage: Stage, tmp_path: Path, task: Callable[[Any], Any], result: str
+    runner: TaskRunner, tmp_path: Path, task: Callable[[Any], Any], result: str
 ) -> None:
     launch = a_launch(params={"folder": str(tmp_path)})
-    assert stage.play(launch, task) == Succeeded(result), stage.log_of(launch)
+    assert runner.run(launch, task) == Succeeded(result), runner.log_of(launch)
 
 
-def test_two_tasks_are_called_back_by_their_own_streams(stage: Stage, tmp_path: Path) -> None:
+def test_two_tasks_are_called_back_by_their_own_streams(runner: TaskRunner, tmp_path: Path) -> None:
     launches = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        launches.append(stage.start(a_launch(run_id=name, params={"folder": str(tmp_path / name)}), for_each_batch))
-    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded("[[0, 5]]")] * 2
+        launches.append(runner.start(a_launch(run_id=name, params={"folder": str(tmp_path / name)}), for_each_batch))
+    assert [runner.recorder.outcome(launch) for launch in launches] == [Succeeded("[[0, 5]]")] * 2
 
 
-def test_a_stream_that_still_runs_when_its_function_returns_is_stopped(stage: Stage, tmp_path: Path) -> None:
+def test_a_stream_that_still_runs_when_its_function_returns_is_stopped(runner: TaskRunner, tmp_path: Path) -> None:
     def leaves(ctx: Any) -> str:
         rates = ctx.spark.newSession().readStream.format("rate").load().writeStream.queryName("left behind")
         query = rates.format("noop").option("checkpointLocation", f"{ctx.params['folder']}/checkpoint").start()
         return str(query.id)
 
-    launch = stage.start(a_launch(params={"folder": str(tmp_path)}), leaves)
-    assert isinstance(stage.audience.outcome(launch), Succeeded)
-    assert stage.audience.lines(launch) == [
+    launch = runner.start(a_launch(params={"folder": str(tmp_path)}), leaves)
+    assert isinstance(runner.recorder.outcome(launch), Succeeded)
+    assert runner.recorder.lines(launch) == [
         "streaming query 'left behind' still ran when the function had returned; it is stopped"
     ]
-    no_spark_job_goes_on(stage.spark)
-    threads = stage.spark.sparkContext._jvm.java.lang.Thread.getAllStackTraces().keySet()
+    no_spark_job_goes_on(runner.spark)
+    threads = runner.spark.sparkContext._jvm.java.lang.Thread.getAllStackTraces().keySet()
     assert not [thread for thread in threads if "left behind" in thread.getName()]
 
 
 @pytest.mark.parametrize("way", ["a column", "a session", "a context", "another thread"])
-def test_a_task_finds_spark_however_it_looks_for_it_first(stage: Stage, way: str) -> None:
+def test_a_task_finds_spark_however_it_looks_for_it_first(runner: TaskRunner, way: str) -> None:
     def looks(ctx: Any) -> Any:
         import threading
 
@@ -178,10 +178,10 @@ def test_a_task_finds_spark_however_it_looks_for_it_first(stage: Stage, way: str
         pool = ctx.spark.sparkContext.getLocalProperty("spark.scheduler.pool")
         return [pool, ctx.spark.range(3).select(F.max(column)).collect()[0][0]]
 
-    assert stage.play(a_launch(params={"way": way}), looks) == Succeeded('["backfill", 3]')
+    assert runner.run(a_launch(params={"way": way}), looks) == Succeeded('["backfill", 3]')
 
 
-def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_no_pandas(stage: Stage) -> None:
+def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_no_pandas(runner: TaskRunner) -> None:
     def imported(ctx: Any) -> Any:
         if ctx.params["spark"]:
             from pyspark.sql import functions as F
@@ -189,18 +189,18 @@ def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_no_pandas(stag
             ctx.spark.range(3).select(F.lit("x"), F.array(F.lit(1))).collect()
         return sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys())
 
-    without = stage.start(a_launch(run_id="without", params={"spark": False}), imported)
-    assert stage.audience.spark_jobs_of(without) == ()
+    without = runner.start(a_launch(run_id="without", params={"spark": False}), imported)
+    assert runner.recorder.spark_jobs_of(without) == ()
     with ForkServers() as servers:  # those of the other tests have imported them, for other tasks
-        audience = Audience()
-        with an_executor(stage.spark, audience, servers=servers) as executor:
-            launch = with_function(a_launch(params={"spark": True}), imported, stage.folder)
+        recorder = EventRecorder()
+        with an_executor(runner.spark, recorder, servers=servers) as executor:
+            launch = with_function(a_launch(params={"spark": True}), imported, runner.folder)
             executor.launch(launch)
-            assert audience.outcome(launch) == Succeeded("[]")
-            assert audience.spark_jobs_of(launch)
+            assert recorder.outcome(launch) == Succeeded("[]")
+            assert recorder.spark_jobs_of(launch)
 
 
-def test_tries_that_follow_each_other_share_nothing_of_their_connection(stage: Stage) -> None:
+def test_tries_that_follow_each_other_share_nothing_of_their_connection(runner: TaskRunner) -> None:
     """One that left in order hands its connection on, with its thread of the JVM."""
 
     def leaves(ctx: Any) -> None:
@@ -223,11 +223,11 @@ def test_tries_that_follow_each_other_share_nothing_of_their_connection(stage: S
         ]
 
     for number in range(3):
-        assert stage.play(a_launch(run_id=f"leaves {number}"), leaves) == Succeeded(None)
-        assert stage.play(a_launch(run_id=f"looks {number}"), looks) == Succeeded("[null, 1, true]")
+        assert runner.run(a_launch(run_id=f"leaves {number}"), leaves) == Succeeded(None)
+        assert runner.run(a_launch(run_id=f"looks {number}"), looks) == Succeeded("[null, 1, true]")
 
 
-def test_views_and_settings_of_a_task_are_its_own(stage: Stage) -> None:
+def test_views_and_settings_of_a_task_are_its_own(runner: TaskRunner) -> None:
     def leaves(ctx: Any) -> None:
         ctx.spark.range(3).createOrReplaceTempView("left_behind")
         ctx.spark.conf.set("spark.sql.shuffle.partitions", "77")
@@ -235,11 +235,11 @@ def test_views_and_settings_of_a_task_are_its_own(stage: Stage) -> None:
     def looks(ctx: Any) -> Any:
         return [ctx.spark.catalog.tableExists("left_behind"), ctx.spark.conf.get("spark.sql.shuffle.partitions")]
 
-    assert stage.play(a_launch(run_id="one"), leaves) == Succeeded(None)
-    assert stage.play(a_launch(run_id="two"), looks) == Succeeded('[false, "1"]')
+    assert runner.run(a_launch(run_id="one"), leaves) == Succeeded(None)
+    assert runner.run(a_launch(run_id="two"), looks) == Succeeded('[false, "1"]')
 
 
-def test_its_spark_context_has_all_that_an_ordinary_one_has(stage: Stage, spark: SparkSession) -> None:
+def test_its_spark_context_has_all_that_an_ordinary_one_has(runner: TaskRunner, spark: SparkSession) -> None:
     """`task_spark` makes the Python half of the SparkContext by itself: a new PySpark may want more in it."""
 
     def names(ctx: Any) -> list[str]:
@@ -247,12 +247,12 @@ def test_its_spark_context_has_all_that_an_ordinary_one_has(stage: Stage, spark:
         made_when_used = ("_accumulatorServer", "_javaAccumulator", "_temp_dir")
         return sorted({*vars(sc), *(name for name in made_when_used if hasattr(type(sc), name))})
 
-    outcome = stage.play(a_launch(), names)
+    outcome = runner.run(a_launch(), names)
     assert isinstance(outcome, Succeeded) and outcome.result_json is not None
     assert set(vars(spark.sparkContext)) - set(json.loads(outcome.result_json)) == set()
 
 
-def test_its_session_has_all_that_an_ordinary_one_has(stage: Stage, spark: SparkSession) -> None:
-    outcome = stage.play(a_launch(), lambda ctx: sorted(vars(ctx.spark)))
+def test_its_session_has_all_that_an_ordinary_one_has(runner: TaskRunner, spark: SparkSession) -> None:
+    outcome = runner.run(a_launch(), lambda ctx: sorted(vars(ctx.spark)))
     assert isinstance(outcome, Succeeded) and outcome.result_json is not None
     assert set(vars(spark.newSession())) <= set(json.loads(outcome.result_json))

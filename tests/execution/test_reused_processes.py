@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, Audience, Stage, a_launch, an_executor, settled
+from support.executor_fixture import PATIENCE, EventRecorder, TaskRunner, a_launch, an_executor, settled
 from support.task_facts import found
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch, TaskSpan
@@ -33,23 +33,23 @@ _runs = itertools.count(1)
 class Version:
     """One version of a DAG with a task, whose function a test plays as often as it likes."""
 
-    def __init__(self, stage: Stage, function: Callable[[Any], Any], **task: Any) -> None:
-        self.stage, self.function, self.task = stage, function, {"reuse_process": True} | task
+    def __init__(self, runner: TaskRunner, function: Callable[[Any], Any], **task: Any) -> None:
+        self.runner, self.function, self.task = runner, function, {"reuse_process": True} | task
         self._stored: TaskLaunch | None = None
         self.launches: list[TaskLaunch] = []
 
     def start(self, **params: Any) -> TaskLaunch:
         launch = a_launch(run_id=f"run {next(_runs)}", params=params, **self.task)
         if self._stored is None:
-            self._stored = launch = self.stage.start(launch, self.function)
+            self._stored = launch = self.runner.start(launch, self.function)
         else:
-            launch = self.stage.start(dataclasses.replace(launch, version=self._stored.version))
+            launch = self.runner.start(dataclasses.replace(launch, version=self._stored.version))
         self.launches.append(launch)
         return launch
 
-    def play(self, **params: Any) -> dict[str, Any]:
+    def run(self, **params: Any) -> dict[str, Any]:
         """What its function returned, which must have succeeded."""
-        result: dict[str, Any] = found(self.stage.audience.outcome(self.start(**params)))
+        result: dict[str, Any] = found(self.runner.recorder.outcome(self.start(**params)))
         return result
 
 
@@ -57,27 +57,27 @@ def pid_and(ctx: Any, **more: Any) -> dict[str, Any]:
     return {"pid": os.getpid(), **more}
 
 
-def test_the_next_try_of_a_version_runs_in_the_process_of_the_last(stage: Stage) -> None:
-    version = Version(stage, pid_and)
-    assert len({version.play()["pid"] for _ in range(5)}) == 1
+def test_the_next_try_of_a_version_runs_in_the_process_of_the_last(runner: TaskRunner) -> None:
+    version = Version(runner, pid_and)
+    assert len({version.run()["pid"] for _ in range(5)}) == 1
 
 
-def test_a_task_that_does_not_say_so_has_a_process_of_its_own(stage: Stage) -> None:
-    version = Version(stage, pid_and, reuse_process=False)
-    assert len({version.play()["pid"] for _ in range(3)}) == 3
+def test_a_task_that_does_not_say_so_has_a_process_of_its_own(runner: TaskRunner) -> None:
+    version = Version(runner, pid_and, reuse_process=False)
+    assert len({version.run()["pid"] for _ in range(3)}) == 3
 
 
-def test_another_version_or_another_priority_has_another_process(stage: Stage) -> None:
-    one, other, nicer = Version(stage, pid_and), Version(stage, pid_and), Version(stage, pid_and)
-    first = one.play()["pid"]
+def test_another_version_or_another_priority_has_another_process(runner: TaskRunner) -> None:
+    one, other, nicer = Version(runner, pid_and), Version(runner, pid_and), Version(runner, pid_and)
+    first = one.run()["pid"]
     nicer._stored = one._stored
     launch = dataclasses.replace(a_launch(run_id="nicer", reuse_process=True), version=one._stored.version, nice=7)  # type: ignore[union-attr]
-    assert first != other.play()["pid"]
-    assert first != found(stage.audience.outcome(stage.start(launch)))["pid"]
-    assert first == one.play()["pid"]
+    assert first != other.run()["pid"]
+    assert first != found(runner.recorder.outcome(runner.start(launch)))["pid"]
+    assert first == one.run()["pid"]
 
 
-def test_each_try_has_a_session_its_pool_and_its_group_in_spark(stage: Stage) -> None:
+def test_each_try_has_a_session_its_pool_and_its_group_in_spark(runner: TaskRunner) -> None:
     def uses_spark(ctx: Any) -> dict[str, Any]:
         rows = ctx.spark.range(7).count()
         views = [row.viewName for row in ctx.spark.sql("SHOW VIEWS").collect() if row.isTemporary]
@@ -87,35 +87,35 @@ def test_each_try_has_a_session_its_pool_and_its_group_in_spark(stage: Stage) ->
         group = ctx.spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         return {"pid": os.getpid(), "rows": rows, "views": views, "setting": setting, "group": group}
 
-    version = Version(stage, uses_spark)
-    results = [version.play() for _ in range(4)]
+    version = Version(runner, uses_spark)
+    results = [version.run() for _ in range(4)]
     assert len({one["pid"] for one in results}) == 1
     assert [(one["rows"], one["views"], one["setting"]) for one in results] == [(7, [], "UTC")] * 4
     assert len({one["group"] for one in results}) == 4
-    settled(stage.spark)
-    jobs = [stage.audience.spark_jobs_of(launch) for launch in version.launches]
+    settled(runner.spark)
+    jobs = [runner.recorder.spark_jobs_of(launch) for launch in version.launches]
     assert all(jobs) and len(set(itertools.chain(*jobs))) == sum(map(len, jobs)), "each job belongs to one try"
 
 
-def test_a_try_that_needs_no_spark_after_one_that_did_is_told_apart(stage: Stage) -> None:
+def test_a_try_that_needs_no_spark_after_one_that_did_is_told_apart(runner: TaskRunner) -> None:
     version = Version(
-        stage, lambda ctx: {"pid": os.getpid(), "rows": ctx.params["spark"] and ctx.spark.range(3).count()}
+        runner, lambda ctx: {"pid": os.getpid(), "rows": ctx.params["spark"] and ctx.spark.range(3).count()}
     )
-    results = [version.play(spark=wanted) for wanted in (True, False, True, False)]
+    results = [version.run(spark=wanted) for wanted in (True, False, True, False)]
     assert [one["rows"] for one in results] == [3, False, 3, False]
-    assert {stage.log_of(launch) for launch in version.launches} == {""}
+    assert {runner.log_of(launch) for launch in version.launches} == {""}
     assert len({one["pid"] for one in results}) == 1
 
 
-def test_what_is_printed_lands_in_the_log_of_the_try_that_printed_it(stage: Stage) -> None:
+def test_what_is_printed_lands_in_the_log_of_the_try_that_printed_it(runner: TaskRunner) -> None:
     def prints(ctx: Any) -> dict[str, Any]:
         print(f"printed by {ctx.params['who']}")
         os.write(1, f"no newline by {ctx.params['who']}".encode())
         return {"pid": os.getpid()}
 
-    version = Version(stage, prints)
-    assert version.play(who="a") == version.play(who="b")
-    logs = [stage.log_of(launch) for launch in version.launches]
+    version = Version(runner, prints)
+    assert version.run(who="a") == version.run(who="b")
+    logs = [runner.log_of(launch) for launch in version.launches]
     assert logs == [f"printed by {who}\nno newline by {who}" for who in ("a", "b")]
 
 
@@ -161,24 +161,26 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_process_that_a_task_has_changed_serves_no_other_try(stage: Stage, change: Callable[[Any], None]) -> None:
+def test_a_process_that_a_task_has_changed_serves_no_other_try(
+    runner: TaskRunner, change: Callable[[Any], None]
+) -> None:
     def may_change(ctx: Any) -> dict[str, Any]:
         before = os.getpid(), os.getcwd(), "LEFT_BEHIND" in os.environ
         if ctx.params["change"]:
             change(ctx)
         return {"was": list(before)}
 
-    version = Version(stage, may_change)
-    first = version.play(change=False)["was"]
+    version = Version(runner, may_change)
+    first = version.run(change=False)["was"]
     launch = version.start(change=True)
-    assert found(stage.audience.outcome(launch))["was"] == first
-    assert stage.log_of(launch) == f"its process is not reused: it has changed {CHANGES[change]}"
-    pid, *rest = version.play(change=False)["was"]
+    assert found(runner.recorder.outcome(launch))["was"] == first
+    assert runner.log_of(launch) == f"its process is not reused: it has changed {CHANGES[change]}"
+    pid, *rest = version.run(change=False)["was"]
     assert (pid, *rest) != tuple(first) and rest == first[1:]
 
 
 @pytest.mark.parametrize("how", ["raises", "exits", "is killed"])
-def test_a_process_whose_try_has_failed_serves_no_other(stage: Stage, how: str) -> None:
+def test_a_process_whose_try_has_failed_serves_no_other(runner: TaskRunner, how: str) -> None:
     def may_fail(ctx: Any) -> dict[str, Any]:
         if ctx.params["fails"]:
             if how == "is killed":
@@ -188,14 +190,14 @@ def test_a_process_whose_try_has_failed_serves_no_other(stage: Stage, how: str) 
             raise ValueError("as asked for")
         return {"pid": os.getpid()}
 
-    version = Version(stage, may_fail)
-    first = version.play(fails=False)["pid"]
-    assert isinstance(stage.audience.outcome(version.start(fails=True)), Failed)
-    assert version.play(fails=False)["pid"] != first
+    version = Version(runner, may_fail)
+    first = version.run(fails=False)["pid"]
+    assert isinstance(runner.recorder.outcome(version.start(fails=True)), Failed)
+    assert version.run(fails=False)["pid"] != first
 
 
-def test_a_stop_reaches_the_try_that_it_is_for_and_no_other(stage: Stage) -> None:
-    begun = stage.signal()
+def test_a_stop_reaches_the_try_that_it_is_for_and_no_other(runner: TaskRunner) -> None:
+    begun = runner.signal()
 
     def waits(ctx: Any) -> dict[str, Any]:
         if ctx.params["waits"]:
@@ -203,38 +205,38 @@ def test_a_stop_reaches_the_try_that_it_is_for_and_no_other(stage: Stage) -> Non
             threading.Event().wait()
         return {"pid": os.getpid()}
 
-    version = Version(stage, waits)
-    first = version.play(waits=False)["pid"]
+    version = Version(runner, waits)
+    first = version.run(waits=False)["pid"]
     stopped = version.start(waits=True)
     begun.wait(PATIENCE)
-    assert stage.executor.cancel(stopped.key, "by the test")
-    assert stage.audience.outcome(stopped) == Cancelled("by the test")
-    again = version.play(waits=False)["pid"]
-    assert again != first and version.play(waits=False)["pid"] == again
+    assert runner.executor.cancel(stopped.key, "by the test")
+    assert runner.recorder.outcome(stopped) == Cancelled("by the test")
+    again = version.run(waits=False)["pid"]
+    assert again != first and version.run(waits=False)["pid"] == again
 
 
-def test_cancels_at_the_end_of_tries_hit_no_later_one(stage: Stage) -> None:
+def test_cancels_at_the_end_of_tries_hit_no_later_one(runner: TaskRunner) -> None:
     """Each try is cancelled at about the moment of its end; those that follow in the same processes are left alone."""
-    version = Version(stage, pid_and)
-    version.play()
+    version = Version(runner, pid_and)
+    version.run()
     for number in range(60):
         launch = version.start()
         time.sleep(0.0005 * (number % 20))  # not to wait for something: to hit another moment each time
-        stage.executor.cancel(launch.key, "by the test")
-        outcome = stage.audience.outcome(launch)
+        runner.executor.cancel(launch.key, "by the test")
+        outcome = runner.recorder.outcome(launch)
         assert isinstance(outcome, Succeeded | Cancelled), outcome
-        assert version.play()["pid"]
+        assert version.run()["pid"]
 
 
-def test_a_write_of_each_try_of_a_process_is_its_own(stage: Stage) -> None:
+def test_a_write_of_each_try_of_a_process_is_its_own(runner: TaskRunner) -> None:
     def writes(ctx: Any) -> dict[str, Any]:
         ctx.write(ctx.spark.range(ctx.params["n"]).selectExpr("id", "'x' AS key"), "reused_out", mode="append")
         return {"pid": os.getpid()}
 
-    version = Version(stage, writes)
-    assert len({version.play(n=n)["pid"] for n in (3, 4, 5)}) == 1
-    assert [stage.audience.rows_of(launch) for launch in version.launches] == [3, 4, 5]
-    assert stage.spark.table("reused_out").count() == 12
+    version = Version(runner, writes)
+    assert len({version.run(n=n)["pid"] for n in (3, 4, 5)}) == 1
+    assert [runner.recorder.rows_of(launch) for launch in version.launches] == [3, 4, 5]
+    assert runner.spark.table("reused_out").count() == 12
 
 
 class Spans:
@@ -259,14 +261,14 @@ def test_a_span_of_the_code_is_below_the_try_that_made_it(spark: SparkSession, t
         with trace.get_tracer("test").start_as_current_span(ctx.run_id):
             return {"pid": os.getpid()}
 
-    audience, spans = Audience(), Spans()
-    with an_executor(spark, audience, traces=spans) as executor:
-        version = Version(Stage(spark, executor, audience, [True], tmp_path), makes_a_span)
-        assert len({version.play()["pid"] for _ in range(3)}) == 1
+    recorder, spans = EventRecorder(), Spans()
+    with an_executor(spark, recorder, traces=spans) as executor:
+        version = Version(TaskRunner(spark, executor, recorder, [True], tmp_path), makes_a_span)
+        assert len({version.run()["pid"] for _ in range(3)}) == 1
     assert {span.name: span.parent_id for span in spans.taken} == spans.of_runs and len(spans.taken) == 3
 
 
-def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warnings(stage: Stage) -> None:
+def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warnings(runner: TaskRunner) -> None:
     def imports_it(_: Any) -> dict[str, Any]:
         import warnings
         from importlib import import_module
@@ -277,16 +279,16 @@ def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warning
         return {"pid": os.getpid()}
 
     library = "colorsys"  # that nothing else imports
-    version = Version(stage, imports_it)
-    assert len({version.play()["pid"] for _ in range(3)}) == 1
+    version = Version(runner, imports_it)
+    assert len({version.run()["pid"] for _ in range(3)}) == 1
 
 
-def test_many_tries_of_several_versions_leave_few_processes(stage: Stage) -> None:
-    versions = [Version(stage, pid_and) for _ in range(12)]
+def test_many_tries_of_several_versions_leave_few_processes(runner: TaskRunner) -> None:
+    versions = [Version(runner, pid_and) for _ in range(12)]
     for version in versions:
-        version.play()
-    waiting = stage.executor._processes._waiting
-    stage.audience.wait_until(lambda: sum(map(len, waiting.values())) <= 5)
+        version.run()
+    waiting = runner.executor._processes._waiting
+    runner.recorder.wait_until(lambda: sum(map(len, waiting.values())) <= 5)
 
 
 def test_threads_that_have_been_joined_are_not_left_behind() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.executor_fixture import THIS_STATE, Stage, a_launch, day
+from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.errors import Refused
 from backfill_manager.execution.messages import Succeeded
@@ -24,15 +24,15 @@ _numbers = itertools.count(1)
 class Runs:
     """Runs that write tables, and can be reverted."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage, self.spark = stage, stage.spark
+    def __init__(self, runner: TaskRunner) -> None:
+        self.runner, self.spark = runner, runner.spark
 
-    def play(self, function: Callable[[Any], Any], *launches: Any) -> None:
+    def run(self, function: Callable[[Any], Any], *launches: Any) -> None:
         for launch in launches:
-            self.stage.start(launch, function)
+            self.runner.start(launch, function)
         for launch in launches:
-            outcome = self.stage.audience.outcome(launch)
-            assert isinstance(outcome, Succeeded), (outcome, self.stage.log_of(launch))
+            outcome = self.runner.recorder.outcome(launch)
+            assert isinstance(outcome, Succeeded), (outcome, self.runner.log_of(launch))
 
     def write(self, table: str, value: float, *days: int, run_id: str | None = None, **how: Any) -> list[str]:
         """One run for each day (or all that `how` says), which writes a row with this value; returns their ids."""
@@ -47,13 +47,13 @@ class Runs:
         launches = [
             a_launch(run_id=id, interval=of, launch=next(_numbers)) for id, of in zip(ids, intervals, strict=True)
         ]
-        self.play(write, *launches)
+        self.run(write, *launches)
         return ids
 
     def revert(self, tables: str | tuple[str, ...], *run_ids: str, dry_run: bool = False, **how: Any) -> list[Reverted]:
         names = (tables,) if isinstance(tables, str) else tables
         written = [WrittenTable(name, None, how.get("version"), day(1)) for name in names]
-        runs = {("stage", run_id) for run_id in run_ids}
+        runs = {("work_dag", run_id) for run_id in run_ids}
         reversion = Reversion(self.spark, THIS_STATE.state_id, runs, TurnHolder(TableTurns()))
         return reversion.run([dataclasses.replace(one, **how) for one in written], dry_run=dry_run)
 
@@ -72,8 +72,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(stage: Stage) -> Runs:
-    return Runs(stage)
+def runs(runner: TaskRunner) -> Runs:
+    return Runs(runner)
 
 
 FEATURES = "'delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name'"
@@ -93,7 +93,7 @@ def test_runs_go_back_to_what_was_before_them(kind: str, runs: Runs, schema: str
     spark.sql(f"DELETE FROM {table} WHERE v = 2")
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (z INT)")
     (first,), (second, other) = runs.write(table, 10, 1), runs.write(table, 20, 1, 2)
-    assert f": run {second} of stage)" in runs.refusal(table, first)
+    assert f": run {second} of work_dag)" in runs.refusal(table, first)
     (plan,) = runs.revert(table, second, dry_run=True)
     assert (plan.version, plan.rows_now, plan.rows_then) == (None, 1, 1) and plan.intervals == (
         "2013-01-01 – 2013-01-02",

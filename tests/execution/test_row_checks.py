@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.executor_fixture import Audience, Stage, a_launch, an_executor, rows_of, version_of
+from support.executor_fixture import EventRecorder, TaskRunner, a_launch, an_executor, rows_of, version_of
 from support.task_snapshot import of_snapshot
 
 from backfill_manager.errors import ChecksFailed
@@ -25,13 +25,13 @@ from backfill_manager.testing import load_file
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "check-before-publishing.md"
 
 
-def checked(stage: Stage, launch: TaskLaunch) -> list[CheckedWrite]:
-    (end,) = (e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
+def checked(runner: TaskRunner, launch: TaskLaunch) -> list[CheckedWrite]:
+    (end,) = (e for e in runner.recorder.events if isinstance(e, TaskEnded) and e.key == launch.key)
     return list(end.checks)
 
 
-def outcomes(stage: Stage, launch: TaskLaunch) -> list[tuple[str, str, int | None, int | None]]:
-    return [(one.condition, one.outcome, one.failing, one.rows) for one in checked(stage, launch)]
+def outcomes(runner: TaskRunner, launch: TaskLaunch) -> list[tuple[str, str, int | None, int | None]]:
+    return [(one.condition, one.outcome, one.failing, one.rows) for one in checked(runner, launch)]
 
 
 def writes(table: str, bad: int, **options: Any) -> Callable[[Any], Any]:
@@ -56,27 +56,27 @@ CHECKS = (
 )  # fmt: skip
 
 
-def test_a_failed_check_publishes_nothing_and_a_retry_with_good_rows_does(stage: Stage, table: str) -> None:
+def test_a_failed_check_publishes_nothing_and_a_retry_with_good_rows_does(runner: TaskRunner, table: str) -> None:
     first, second = a_launch(checks=CHECKS), a_launch(checks=CHECKS, launch=2, try_number=2)
-    assert stage.play(first, writes(table, bad=3)) == Failed(
+    assert runner.run(first, writes(table, bad=3)) == Failed(
         f"task 'work', default.{table}: check `no nulls in id, value` failed: 3 of 10 rows; nothing was written"
     )
-    assert rows_of(stage.spark, table) == [] and version_of(stage.spark, table) == 0
-    assert outcomes(stage, first) == [
+    assert rows_of(runner.spark, table) == [] and version_of(runner.spark, table) == 0
+    assert outcomes(runner, first) == [
         ("rows > 0", "passed", None, 10), ("no nulls in id, value", "failed", 3, 10), ("unique(id)", "passed", 0, 10),
         ("value >= 0", "passed", 0, 10), ("half IN (SELECT id FROM range(4))", "warned", 2, 10),
     ]  # fmt: skip
-    log = stage.log_of(first)
+    log = runner.log_of(first)
     assert log.count("row 1 that fails: ") == 2 and '"value":null' in log and "known halves (`half IN" in log
 
-    assert stage.play(second, writes(table, bad=0)) == Succeeded("10")
-    assert [one.outcome for one in checked(stage, second)] == ["passed"] * 4 + ["warned"]
-    assert len(rows_of(stage.spark, table)) == 10 and version_of(stage.spark, table) == 1
-    assert "check known halves (`half IN (SELECT id FROM range(4))`) failed: 2 of 10 rows" in stage.log_of(second)
+    assert runner.run(second, writes(table, bad=0)) == Succeeded("10")
+    assert [one.outcome for one in checked(runner, second)] == ["passed"] * 4 + ["warned"]
+    assert len(rows_of(runner.spark, table)) == 10 and version_of(runner.spark, table) == 1
+    assert "check known halves (`half IN (SELECT id FROM range(4))`) failed: 2 of 10 rows" in runner.log_of(second)
 
 
 @pytest.mark.parametrize("dies_after", ["RowChecks.run", "OutputWriter._log_landed"])
-def test_killed_between_check_and_commit_or_after_it(stage: Stage, table: str, dies_after: str) -> None:
+def test_killed_between_check_and_commit_or_after_it(runner: TaskRunner, table: str, dies_after: str) -> None:
     work = writes(table, bad=0)
 
     def dies(ctx: Any) -> int | None:
@@ -94,18 +94,18 @@ def test_killed_between_check_and_commit_or_after_it(stage: Stage, table: str, d
         return work(ctx)
 
     killed, again = a_launch(checks=CHECKS[:2]), a_launch(checks=CHECKS[:2], launch=2)
-    assert stage.play(killed, dies) == Failed("its process ended with signal 9 (SIGKILL)")
-    assert checked(stage, killed) == []
+    assert runner.run(killed, dies) == Failed("its process ended with signal 9 (SIGKILL)")
+    assert checked(runner, killed) == []
     had_landed = dies_after != "RowChecks.run"
-    assert len(rows_of(stage.spark, table)) == (10 if had_landed else 0)
+    assert len(rows_of(runner.spark, table)) == (10 if had_landed else 0)
 
-    assert stage.play(again, work) == Succeeded(None if had_landed else "10")
-    assert len(rows_of(stage.spark, table)) == 10 and version_of(stage.spark, table) == 1
-    assert [one.outcome for one in checked(stage, again)] == ["skipped" if had_landed else "passed"] * 2
+    assert runner.run(again, work) == Succeeded(None if had_landed else "10")
+    assert len(rows_of(runner.spark, table)) == 10 and version_of(runner.spark, table) == 1
+    assert [one.outcome for one in checked(runner, again)] == ["skipped" if had_landed else "passed"] * 2
 
 
 @pytest.mark.parametrize("mode", ["replace", "overwrite", "merge"])
-def test_what_is_published_is_what_was_checked(stage: Stage, table: str, mode: str) -> None:
+def test_what_is_published_is_what_was_checked(runner: TaskRunner, table: str, mode: str) -> None:
     """Whether its rows are staged or cached, whatever computing them again would give."""
 
     def work(ctx: Any) -> None:
@@ -117,33 +117,33 @@ def test_what_is_published_is_what_was_checked(stage: Stage, table: str, mode: s
             ctx.write(rows, table, "at" if mode == "replace" else None, mode=mode, checks=checks)
 
     launch = a_launch()
-    assert isinstance(stage.play(launch, work), Succeeded), stage.log_of(launch)
-    (word,) = (word for number, word, _ in rows_of(stage.spark, table) if number == 0)
-    assert outcomes(stage, launch) == [("id > 0", "warned", 1, 5)]
-    assert f'row 1 that fails: {{"id":0,"word":"{word}"' in stage.log_of(launch)
+    assert isinstance(runner.run(launch, work), Succeeded), runner.log_of(launch)
+    (word,) = (word for number, word, _ in rows_of(runner.spark, table) if number == 0)
+    assert outcomes(runner, launch) == [("id > 0", "warned", 1, 5)]
+    assert f'row 1 that fails: {{"id":0,"word":"{word}"' in runner.log_of(launch)
 
 
-def test_a_commit_of_its_own_is_checked_too(stage: Stage, table: str) -> None:
+def test_a_commit_of_its_own_is_checked_too(runner: TaskRunner, table: str) -> None:
     launch = a_launch(checks=(Check("unique(half)"), Check("rows = 10")))
     error = f"task 'work', default.{table}: check `unique(half)` failed: 5 of 10 rows; nothing was written"
-    assert stage.play(launch, writes(table, bad=0, mode="overwrite", time_column=None)) == Failed(error)
-    assert version_of(stage.spark, table) == 0
-    assert '{"half":0,"rows":2}' in stage.log_of(launch)
+    assert runner.run(launch, writes(table, bad=0, mode="overwrite", time_column=None)) == Failed(error)
+    assert version_of(runner.spark, table) == 0
+    assert '{"half":0,"rows":2}' in runner.log_of(launch)
 
 
-def test_a_query_of_sql_is_checked(stage: Stage, table: str) -> None:
+def test_a_query_of_sql_is_checked(runner: TaskRunner, table: str) -> None:
     query = "SELECT id, :interval_start AS at FROM range(3)"
     into = {"kind": "sql", "sql": query, "into": table, "time_column": "at"}
     failing = a_launch(checks=(Check("id < 2", name="small ids"),), **into)
-    assert stage.play(failing) == Failed(
+    assert runner.run(failing) == Failed(
         f"task 'work', default.{table}: check small ids (`id < 2`) failed: 1 of 3 rows; nothing was written"
     )
     passing = a_launch(checks=(Check("rows = 3"),), launch=2, **into)
-    assert isinstance(stage.play(passing), Succeeded)
-    assert outcomes(stage, passing) == [("rows = 3", "passed", None, 3)]
+    assert isinstance(runner.run(passing), Succeeded)
+    assert outcomes(runner, passing) == [("rows = 3", "passed", None, 3)]
 
 
-def test_a_check_that_can_not_be_run_fails_the_task_in_one_line(stage: Stage, table: str) -> None:
+def test_a_check_that_can_not_be_run_fails_the_task_in_one_line(runner: TaskRunner, table: str) -> None:
     for number, (condition, why) in enumerate((
         ("valeu > 0", "A column, variable, or function parameter with name `valeu` cannot be resolved. Did you mean"),
         ("no nulls in valeu", "with name `valeu` cannot be resolved"),
@@ -154,12 +154,12 @@ def test_a_check_that_can_not_be_run_fails_the_task_in_one_line(stage: Stage, ta
         ("id / half > 0", "[DIVIDE_BY_ZERO] Division by zero"),
     ), start=1):  # fmt: skip
         launch = a_launch(checks=(Check("rows > 0"), Check(condition, on_failure="warn")), launch=number)
-        outcome = stage.play(launch, writes(table, bad=0))
+        outcome = runner.run(launch, writes(table, bad=0))
         assert isinstance(outcome, Failed) and not outcome.retryable
         assert outcome.error.startswith(f"task 'work', default.{table}: check `{condition}` can't be run: ")
         assert why in outcome.error and "\n" not in outcome.error, outcome
-        assert [(one.condition, one.outcome) for one in checked(stage, launch)] == [(condition, "error")]
-    assert version_of(stage.spark, table) == 0
+        assert [(one.condition, one.outcome) for one in checked(runner, launch)] == [(condition, "error")]
+    assert version_of(runner.spark, table) == 0
 
 
 def test_rows_are_compared_with_what_the_manager_knows_of_those_before(
@@ -173,22 +173,22 @@ def test_rows_are_compared_with_what_the_manager_knows_of_those_before(
             raise OSError("disk gone")
         return [20] * number
 
-    audience = Audience()
-    with an_executor(spark, audience, rows_before=rows_before) as executor:
-        stage = Stage(spark, executor, audience, [True], tmp_path)
+    recorder = EventRecorder()
+    with an_executor(spark, recorder, rows_before=rows_before) as executor:
+        runner = TaskRunner(spark, executor, recorder, [True], tmp_path)
         sql = {"kind": "sql", "sql": "SELECT 1 AS id", "into": table, "mode": "append"}
         near = a_launch(checks=(Check("rows within 50 % of the 7 before"),))
         far = a_launch(checks=(Check("rows within 20 % of the 7 before"),), launch=2, **sql)
         unknown = a_launch(checks=(Check("within 20 % of the 7 days before"),), launch=3)
-        assert stage.play(near, writes(table, bad=0)) == Succeeded("10")
-        assert isinstance(stage.play(far), Succeeded), "landed before"
-        assert stage.play(unknown, writes(table + "_2", bad=0)) == Failed(
+        assert runner.run(near, writes(table, bad=0)) == Succeeded("10")
+        assert isinstance(runner.run(far), Succeeded), "landed before"
+        assert runner.run(unknown, writes(table + "_2", bad=0)) == Failed(
             "what this task has written before can't be read from the state: OSError: disk gone"
         )
     assert asked == [
         ("work", f"default.{table}", 7, "intervals"), ("work", f"default.{table}_2", 7, "days"),
     ]  # fmt: skip
-    (first,) = checked(stage, near)
+    (first,) = checked(runner, near)
     assert (first.outcome, first.value, first.message) == (
         "passed", -50.0, "10 rows, -50.0 % against 20.0, the mean of 7 intervals before",
     )  # fmt: skip
@@ -229,7 +229,7 @@ def code_of_guide() -> list[str]:
     return re.findall(r"^```(?:python|text)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def test_the_guide_checks_by_a_schema_of_pandera(stage: Stage, table: str, tmp_path: Path) -> None:
+def test_the_guide_checks_by_a_schema_of_pandera(runner: TaskRunner, table: str, tmp_path: Path) -> None:
     *_, schemas, dag_file, said = code_of_guide()
     (tmp_path / "guide").mkdir()
     for name, text in (("flight_schemas.py", schemas), ("typed_flights.py", dag_file)):
@@ -249,12 +249,12 @@ def test_the_guide_checks_by_a_schema_of_pandera(stage: Stage, table: str, tmp_p
         bundle = tmp_path / f"bundle {number}"
         bundle.mkdir()
         (bundle / "flight_schemas.py").write_text(schemas)
-        (bundle / "stage.py").write_text(
+        (bundle / "work_dag.py").write_text(
             f"""
 from backfill_manager import dag, task
 
-@dag("stage", schedule=None)
-def stage():
+@dag("work_dag", schedule=None)
+def work_dag():
     @task
     def work(ctx):
         return ctx.write(ctx.spark.range(1, 4).selectExpr(*{columns!r}), {table!r}, time_column="at")
@@ -262,17 +262,17 @@ def stage():
 """
         )
         chosen = tuple(replace(check, on_failure=on_failure) for check in checks)
-        launch = of_snapshot(a_launch(checks=chosen, launch=number, try_number=number), bundle, "stage.py")
-        return stage.play(launch), launch
+        launch = of_snapshot(a_launch(checks=chosen, launch=number, try_number=number), bundle, "work_dag.py")
+        return runner.run(launch), launch
 
     def found(launch: TaskLaunch) -> dict[str, tuple[str, str | None]]:
-        of_schema = [one for one in checked(stage, launch) if one.condition.startswith(f"{name}: ")]
+        of_schema = [one for one in checked(runner, launch) if one.condition.startswith(f"{name}: ")]
         assert {(one.rows, one.failing) for one in of_schema} == {(3, None)}
         return {one.condition.removeprefix(f"{name}: "): (one.outcome, one.message) for one in of_schema}
 
     outcome, launch = written(1, "IF(id = 1, NULL, 'UA')", "CAST(id * 1000 AS INT)", "fail")
     assert isinstance(outcome, Failed) and "carrier: not_nullable` failed: non-nullable column" in outcome.error
-    assert rows_of(stage.spark, table) == []
+    assert rows_of(runner.spark, table) == []
     results = found(launch)
     assert results.pop("carrier: not_nullable") == ("failed", "non-nullable column 'carrier' contains null")
     assert results.pop("dep_delay: less_than(1440)")[0] == "failed"
@@ -283,7 +283,7 @@ def stage():
         ),
         ("passed", None),
     )  # fmt: skip
-    assert said.removeprefix("ERROR ").strip().replace("silver.flights", f"default.{table}") in stage.log_of(launch)
+    assert said.removeprefix("ERROR ").strip().replace("silver.flights", f"default.{table}") in runner.log_of(launch)
 
     outcome, launch = written(2, "'UA'", "CAST(id * 1000 AS INT)", "warn")
     assert (outcome, found(launch)["dep_delay: less_than(1440)"][0]) == (Succeeded("3"), "warned")
@@ -297,15 +297,15 @@ def stage():
         ("json:loads", "loads of json is no DataFrameSchema or DataFrameModel of pandera.pyspark"),
     ],
 )
-def test_a_schema_that_can_not_be_asked(stage: Stage, table: str, reference: str, message: str) -> None:
+def test_a_schema_that_can_not_be_asked(runner: TaskRunner, table: str, reference: str, message: str) -> None:
     launch = a_launch(checks=(Check(f"pandera {reference}", on_failure="warn"),))
-    outcome = stage.play(launch, writes(table, bad=0))
+    outcome = runner.run(launch, writes(table, bad=0))
     assert isinstance(outcome, Failed) and message in outcome.error and not outcome.retryable
-    assert [one.outcome for one in checked(stage, launch)] == ["error"]
+    assert [one.outcome for one in checked(runner, launch)] == ["error"]
 
 
 @pytest.mark.bench
-def test_cost_of_checks(stage: Stage, table: str) -> None:
+def test_cost_of_checks(runner: TaskRunner, table: str) -> None:
     """Prints how much longer a write of 100,000 rows takes with four checks, in the same commit."""
 
     def work(ctx: Any) -> dict[str, float]:
@@ -323,6 +323,6 @@ def test_cost_of_checks(stage: Stage, table: str) -> None:
         return {name: sorted(each)[len(each) // 2] for name, each in times.items()}
 
     launch = a_launch()
-    outcome = stage.play(launch, work)
-    assert isinstance(outcome, Succeeded), stage.log_of(launch)
+    outcome = runner.run(launch, work)
+    assert isinstance(outcome, Succeeded), runner.log_of(launch)
     print(f"\nmedian seconds of a write: {outcome.result_json}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.executor_fixture import Audience, Stage, a_launch, an_executor
+from support.executor_fixture import EventRecorder, TaskRunner, a_launch, an_executor
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
@@ -176,20 +176,20 @@ def test_a_result_is_stored_without_it_and_says_so() -> None:
 
 
 @pytest.fixture
-def stage(spark: Any, tmp_path: Path) -> Any:
+def runner(spark: Any, tmp_path: Path) -> Any:
     (tmp_path / "db-password").write_text(f"{VALUE}\n")
-    audience = Audience()
+    recorder = EventRecorder()
     find = Secrets(SecretSettings(files=str(tmp_path), allow={"bundle": ["db-*"]}), lambda: spark, {}).find
-    with an_executor(spark, audience, find_secret=find) as executor:
-        yield Stage(spark, executor, audience, [True], tmp_path)
+    with an_executor(spark, recorder, find_secret=find) as executor:
+        yield TaskRunner(spark, executor, recorder, [True], tmp_path)
 
 
-def everything(stage: Stage) -> str:
+def everything(runner: TaskRunner) -> str:
     """All that the executor reports, and that the manager could store."""
-    return repr([event for event in stage.audience.events if isinstance(event, TaskEnded | TaskLogged)])
+    return repr([event for event in runner.recorder.events if isinstance(event, TaskEnded | TaskLogged)])
 
 
-def test_a_task_reads_it_and_nothing_of_its_try_holds_it(stage: Stage) -> None:
+def test_a_task_reads_it_and_nothing_of_its_try_holds_it(runner: TaskRunner) -> None:
     longer_than_a_line = MAX_CHARS
 
     def prints_and_fails(ctx: Any) -> None:
@@ -202,9 +202,9 @@ def test_a_task_reads_it_and_nothing_of_its_try_holds_it(stage: Stage) -> None:
         ctx.log.info("%s%s%s", "x" * (middle - 45), value, "y" * middle)  # where a line that is too long is cut
         raise ValueError("z" * 485 + value + " was wrong")
 
-    ended = stage.play(a_launch("fails"), prints_and_fails)
+    ended = runner.run(a_launch("fails"), prints_and_fails)
     assert isinstance(ended, Failed)
-    said = everything(stage)
+    said = everything(runner)
     for shown in ("printed ***", "written ***", "logged ***", "ctx.secret reads db-password from files in"):
         assert shown in said
     assert not any(part in said for part in (VALUE, "Qw8", "quoted"))
@@ -214,27 +214,27 @@ def test_a_task_reads_it_and_nothing_of_its_try_holds_it(stage: Stage) -> None:
             ctx.skip(f"not with {ctx.secret('db-password')}")
         return [ctx.secret("db-password"), 7]
 
-    assert stage.play(a_launch("returns"), returns_and_skips) == Succeeded('["***", 7]')
-    assert stage.play(a_launch("skips", params={"skips": True}), returns_and_skips) == Skipped("not with ***")
-    assert not any(part in everything(stage) for part in (VALUE, "Qw8", "quoted"))
+    assert runner.run(a_launch("returns"), returns_and_skips) == Succeeded('["***", 7]')
+    assert runner.run(a_launch("skips", params={"skips": True}), returns_and_skips) == Skipped("not with ***")
+    assert not any(part in everything(runner) for part in (VALUE, "Qw8", "quoted"))
 
 
-def test_one_that_may_not_be_read_or_is_not_there_fails_the_task_with_one_clear_line(stage: Stage) -> None:
+def test_one_that_may_not_be_read_or_is_not_there_fails_the_task_with_one_clear_line(runner: TaskRunner) -> None:
     def reads(ctx: Any) -> None:
         ctx.secret(ctx.params["name"])
 
-    failed = stage.play(a_launch("none", params={"name": "db-none"}), reads)
+    failed = runner.run(a_launch("none", params={"name": "db-none"}), reads)
     assert isinstance(failed, Failed)
     assert failed.retryable, "it may be mounted later"
     assert failed.error.startswith(
         "db-none is not among the secrets; looked in the environment (BFM_SECRET_...); files in"
     )
-    failed = stage.play(a_launch("other", params={"name": "other"}), reads)
+    failed = runner.run(a_launch("other", params={"name": "other"}), reads)
     assert failed == Failed(
         "bundle bundle may not read other, which `secrets.allow` of the configuration does not name for it",
         retryable=False,
     )
-    failed = stage.play(a_launch("path", params={"name": "../db-password"}), reads)
+    failed = runner.run(a_launch("path", params={"name": "../db-password"}), reads)
     assert isinstance(failed, Failed)
     assert failed.error.startswith("a secret's name has letters")
 

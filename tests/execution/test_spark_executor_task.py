@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.executor_fixture import PATIENCE, Stage, a_launch
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch
 from support.spark_cluster import spark_home
 from support.task_snapshot import of_snapshot
 
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
 _runs = itertools.count(1)
 
 
-def play(stage: Stage, function: Callable[[Any], Any], **how: Any) -> tuple[TaskLaunch, Any]:
+def run_task(runner: TaskRunner, function: Callable[[Any], Any], **how: Any) -> tuple[TaskLaunch, Any]:
     launch = a_launch(kind="executor", run_id=f"run {next(_runs)}", **how)
-    return launch, stage.play(launch, function)
+    return launch, runner.run(launch, function)
 
 
-def test_its_result_and_its_lines_come_back(stage: Stage) -> None:
+def test_its_result_and_its_lines_come_back(runner: TaskRunner) -> None:
     def task(ctx: Any) -> dict[str, Any]:
         ctx.log.info("in process %d", __import__("os").getpid())
         start, end = ctx.interval
         return {"hours": (end - start).total_seconds() / 3600, "of": ctx.result("count"), "n": ctx.params["n"]}
 
-    launch, outcome = play(
-        stage, task, params={"n": 1}, upstream=("count",), others=(TaskSpec("count"),), results={"count": 7}
+    launch, outcome = run_task(
+        runner, task, params={"n": 1}, upstream=("count",), others=(TaskSpec("count"),), results={"count": 7}
     )
     assert outcome == Succeeded('{"hours": 24.0, "of": 7, "n": 1}')
-    (line,) = stage.audience.lines(launch)
+    (line,) = runner.recorder.lines(launch)
     assert line.startswith("in process ") and line != f"in process {os.getpid()}"
 
 
-def test_an_exception_there_is_one_line_here_with_its_traceback_in_the_log(stage: Stage) -> None:
+def test_an_exception_there_is_one_line_here_with_its_traceback_in_the_log(runner: TaskRunner) -> None:
     def task(ctx: Any) -> None:
         ctx.log.warning("before")
         raise ConnectionError("the API said no\nfor long")
 
-    launch, outcome = play(stage, task)
+    launch, outcome = run_task(runner, task)
     assert outcome == Failed("ConnectionError: the API said no")
-    first, second = stage.audience.lines(launch)
+    first, second = runner.recorder.lines(launch)
     assert first == "before" and second.startswith("Traceback") and "in task" in second
 
 
-def test_skipping_and_results_that_are_too_much(stage: Stage) -> None:
-    assert play(stage, lambda ctx: ctx.skip("nothing new"))[1] == Skipped("nothing new")
-    _, outcome = play(stage, lambda ctx: "x" * 1_000_001)
+def test_skipping_and_results_that_are_too_much(runner: TaskRunner) -> None:
+    assert run_task(runner, lambda ctx: ctx.skip("nothing new"))[1] == Skipped("nothing new")
+    _, outcome = run_task(runner, lambda ctx: "x" * 1_000_001)
     assert isinstance(outcome, Failed) and "returned 1,000,003 characters of JSON from its executor" in outcome.error
-    _, outcome = play(stage, lambda ctx: {1, 2})
+    _, outcome = run_task(runner, lambda ctx: {1, 2})
     assert isinstance(outcome, Failed) and "set is not JSON serializable" in outcome.error
 
 
@@ -71,7 +71,7 @@ def a_bundle(folder: Path, pipeline: str, **modules: str) -> TaskLaunch:
     return of_snapshot(a_launch(kind="executor", run_id=f"run {next(_runs)}"), folder, "pipeline.py")
 
 
-def test_what_can_not_be_sent_is_named(stage: Stage) -> None:
+def test_what_can_not_be_sent_is_named(runner: TaskRunner) -> None:
     pipeline = """
         import threading
         from backfill_manager import dag, task
@@ -79,13 +79,13 @@ def test_what_can_not_be_sent_is_named(stage: Stage) -> None:
         lock = threading.Lock()
 
         @dag(schedule=None)
-        def stage():
+        def work_dag():
             @task.executor
             def work(ctx):
                 return lock.locked()
             work()
     """
-    outcome = stage.play(a_bundle(stage.folder / "bundle", pipeline))
+    outcome = runner.run(a_bundle(runner.folder / "bundle", pipeline))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert "task 'work' can't be sent to an executor: cannot pickle '_thread.lock' object" in outcome.error
 
@@ -107,7 +107,7 @@ ON_A_CLUSTER = """
                 "path": [p for p in sys.path if "bundle" in p], "day": ctx.logical_date.isoformat()}
 
     @dag(schedule=None)
-    def stage():
+    def work_dag():
         work()
 """
 
@@ -118,18 +118,18 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
     story = """
         import os, pickle, sys
         sys.path.insert(0, sys.argv[1])
-        from support.executor_fixture import Audience, an_executor
+        from support.executor_fixture import EventRecorder, an_executor
         from backfill_manager.execution.session import build_session
 
         with open(sys.argv[2], "rb") as file:
             launch = pickle.load(file)
         spark = build_session(master="local-cluster[2,1,512]", pools=[], conf={"spark.executor.memory": "512m"})
-        audience = Audience()
-        with an_executor(spark, audience, slots={"backfill": 1}) as executor:
+        recorder = EventRecorder()
+        with an_executor(spark, recorder, slots={"backfill": 1}) as executor:
             executor.launch(launch)
-            outcome = audience.outcome(launch)
+            outcome = recorder.outcome(launch)
             print("OUTCOME", getattr(outcome, "result_json", outcome), flush=True)
-            print("LINES", audience.lines(launch), "PID", os.getpid())
+            print("LINES", recorder.lines(launch), "PID", os.getpid())
         spark.stop()
     """
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
@@ -146,23 +146,23 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
     assert "LINES ['there']" in done.stdout and f"PID {result['pid']}" not in done.stdout
 
 
-def test_a_task_takes_the_modules_of_its_bundle_along(stage: Stage) -> None:
+def test_a_task_takes_the_modules_of_its_bundle_along(runner: TaskRunner) -> None:
     pipeline = """
         import clients
         from numbers_of import Numbers
         from backfill_manager import dag, task
 
         @dag(schedule=None)
-        def stage():
+        def work_dag():
             @task.executor
             def work(ctx):
                 return [clients.fetch(1), Numbers.two, Numbers().__class__.__name__]
             work()
     """
-    package = stage.folder / "bundle" / "clients"
+    package = runner.folder / "bundle" / "clients"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from .api import fetch\n")
     (package / "api.py").write_text("BASE = 40\n\ndef fetch(n):\n    return BASE + n\n")
     numbers_of = "import clients\n\nclass Numbers:\n    two = clients.fetch(2)\n"
-    launch = a_bundle(stage.folder / "bundle", pipeline, numbers_of=numbers_of)
-    assert stage.play(launch) == Succeeded('[41, 42, "Numbers"]')
+    launch = a_bundle(runner.folder / "bundle", pipeline, numbers_of=numbers_of)
+    assert runner.run(launch) == Succeeded('[41, 42, "Numbers"]')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.executor_fixture import Stage, a_launch
+from support.executor_fixture import TaskRunner, a_launch
 
 from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.execution.spark_status import MAX_STAGES, SparkStatus
@@ -14,9 +14,9 @@ from backfill_manager.schemas.resources import SparkStages
 ROWS = 300_000
 
 
-def stages_of(stage: Stage, launch: TaskLaunch) -> SparkStages | None:
-    stage.audience.outcome(launch)
-    return next(e.spark_stages for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
+def stages_of(runner: TaskRunner, launch: TaskLaunch) -> SparkStages | None:
+    runner.recorder.outcome(launch)
+    return next(e.spark_stages for e in runner.recorder.events if isinstance(e, TaskEnded) and e.key == launch.key)
 
 
 def skewed(ctx: Any) -> int:
@@ -30,11 +30,11 @@ def skewed(ctx: Any) -> int:
     return int(hashed.agg(F.sum("n")).collect()[0][0])
 
 
-def test_a_python_task_tells_of_its_shuffle_and_its_skew(stage: Stage) -> None:
-    launch = stage.start(a_launch(), skewed)
-    assert stage.audience.outcome(launch) == Succeeded(str(ROWS * 128))
-    found = stages_of(stage, launch)
-    assert found is not None and found.jobs == len(stage.audience.spark_jobs_of(launch)) >= 1
+def test_a_python_task_tells_of_its_shuffle_and_its_skew(runner: TaskRunner) -> None:
+    launch = runner.start(a_launch(), skewed)
+    assert runner.recorder.outcome(launch) == Succeeded(str(ROWS * 128))
+    found = stages_of(runner, launch)
+    assert found is not None and found.jobs == len(runner.recorder.spark_jobs_of(launch)) >= 1
     by_tasks = {one.tasks: one for one in found.longest}
     read, hashed = by_tasks[4], by_tasks[8]
     assert found.stages == len(found.longest) and {one.status for one in found.longest} == {"complete"}
@@ -47,59 +47,63 @@ def test_a_python_task_tells_of_its_shuffle_and_its_skew(stage: Stage) -> None:
     assert durations == sorted(durations, reverse=True)
 
 
-def test_a_sql_task_tells_what_it_has_written(stage: Stage, table: str) -> None:
-    launch = stage.start(a_launch(kind="sql", sql=f"CREATE TABLE {table} USING delta AS SELECT id FROM range(1000)"))
-    assert isinstance(stage.audience.outcome(launch), Succeeded)
-    found = stages_of(stage, launch)
+def test_a_sql_task_tells_what_it_has_written(runner: TaskRunner, table: str) -> None:
+    launch = runner.start(a_launch(kind="sql", sql=f"CREATE TABLE {table} USING delta AS SELECT id FROM range(1000)"))
+    assert isinstance(runner.recorder.outcome(launch), Succeeded)
+    found = stages_of(runner, launch)
     assert found is not None and found.output_rows >= 1000 and found.output_bytes > 0 and found.input_rows >= 1000
 
 
-def test_a_try_without_spark_jobs_asks_spark_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_without_spark_jobs_asks_spark_nothing(runner: TaskRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(SparkStatus, "_read", lambda *args: asked.append(args))
     plain, sql = (
-        stage.start(a_launch(), lambda ctx: None),
-        stage.start(a_launch(run_id="sql", kind="sql", sql="SET a=1")),
+        runner.start(a_launch(), lambda ctx: None),
+        runner.start(a_launch(run_id="sql", kind="sql", sql="SET a=1")),
     )
-    assert stages_of(stage, plain) is None and stages_of(stage, sql) is None
+    assert stages_of(runner, plain) is None and stages_of(runner, sql) is None
     assert asked == []
 
 
-def test_a_task_that_fails_tells_of_the_stage_that_failed(stage: Stage) -> None:
+def test_a_task_that_fails_tells_of_the_stage_that_failed(runner: TaskRunner) -> None:
     def fails(ctx: Any) -> None:
         ctx.spark.range(10).selectExpr("raise_error('boom')").collect()
 
-    launch = stage.start(a_launch(), fails)
-    found = stages_of(stage, launch)
+    launch = runner.start(a_launch(), fails)
+    found = stages_of(runner, launch)
     assert found is not None and [one.status for one in found.longest] == ["failed"] and found.failed_tasks >= 1
 
 
-def test_of_many_stages_the_longest_are_told_and_all_are_added_up(stage: Stage) -> None:
+def test_of_many_stages_the_longest_are_told_and_all_are_added_up(runner: TaskRunner) -> None:
     def many(ctx: Any) -> None:
         for _ in range(25):
             ctx.spark.sparkContext.parallelize([1], 1).count()
 
-    launch = stage.start(a_launch(), many)
-    found = stages_of(stage, launch)
+    launch = runner.start(a_launch(), many)
+    found = stages_of(runner, launch)
     assert found is not None and (found.jobs, found.stages, found.tasks) == (25, 25, 25)
     assert len(found.longest) == MAX_STAGES and {one.skew for one in found.longest} == {None}
 
 
-def test_what_spark_has_forgotten_or_cannot_say_fails_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    status = SparkStatus(stage.spark.sparkContext)
+def test_what_spark_has_forgotten_or_cannot_say_fails_nothing(
+    runner: TaskRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    status = SparkStatus(runner.spark.sparkContext)
     assert status.stages_of([], str) is None and status.stages_of([10**8], str) is None
-    launch = stage.start(a_launch(), lambda ctx: ctx.spark.range(3).count())
-    jobs = stage.audience.spark_jobs_of(launch)
+    launch = runner.start(a_launch(), lambda ctx: ctx.spark.range(3).count())
+    jobs = runner.recorder.spark_jobs_of(launch)
     status._as_json = lambda value: '{"another": "layout"}'
     assert status.stages_of(jobs, str) is None
     assert "can't be read" in caplog.text
     caplog.clear()
 
 
-def test_what_spark_hears_of_a_moment_later_is_read_again_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = stage.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
-    jobs = stage.audience.spark_jobs_of(launch)
-    status = SparkStatus(stage.spark.sparkContext)
+def test_what_spark_hears_of_a_moment_later_is_read_again_once(
+    runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
+    jobs = runner.recorder.spark_jobs_of(launch)
+    status = SparkStatus(runner.spark.sparkContext)
     as_json, caught_up = status._as_json, list[bool]()
     assert as_json is not None
     status._as_json = lambda value: as_json(value) if caught_up else as_json(value).replace("COMPLETE", "ACTIVE")
@@ -108,21 +112,21 @@ def test_what_spark_hears_of_a_moment_later_is_read_again_once(stage: Stage, mon
     assert found is not None and [one.status for one in found.longest] == ["complete"] and caught_up == [True]
 
 
-def test_a_task_that_is_stopped_in_a_stage_ends_all_the_same(stage: Stage) -> None:
+def test_a_task_that_is_stopped_in_a_stage_ends_all_the_same(runner: TaskRunner) -> None:
     def long_one(ctx: Any) -> None:
         ctx.spark.range(0, 10**13, 1, 4).selectExpr("sum(id * 3 % 7)").collect()
 
-    launch = stage.start(a_launch(timeout=3.0), long_one)
-    assert "timed out" in getattr(stage.audience.outcome(launch), "error", "")
-    found = stages_of(stage, launch)
+    launch = runner.start(a_launch(timeout=3.0), long_one)
+    assert "timed out" in getattr(runner.recorder.outcome(launch), "error", "")
+    found = stages_of(runner, launch)
     assert found is None or {one.status for one in found.longest} <= {"active", "failed"}
 
 
-def test_secrets_in_the_names_of_stages_are_masked(stage: Stage) -> None:
+def test_secrets_in_the_names_of_stages_are_masked(runner: TaskRunner) -> None:
     def named(ctx: Any) -> None:
         ctx.spark.sparkContext.setLocalProperty("callSite.short", f"load {ctx.params['api_key']}")
         ctx.spark.range(0, 3, 1, 1)._jdf.count()
 
-    launch = stage.start(a_launch(params={"api_key": "s3cr3t-v4lue"}), named)
-    found = stages_of(stage, launch)
+    launch = runner.start(a_launch(params={"api_key": "s3cr3t-v4lue"}), named)
+    found = stages_of(runner, launch)
     assert found is not None and [one.name for one in found.longest] == ["load ***"]

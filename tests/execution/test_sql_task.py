@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
-from support.executor_fixture import PATIENCE, Stage, a_launch, day, rows_of, version_of
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -45,13 +45,13 @@ def test_statements_are_parted_outside_of_quotes_and_comments(text: str, parts: 
     assert statements(text) == parts
 
 
-def test_names_and_texts_are_never_code(stage: Stage) -> None:
+def test_names_and_texts_are_never_code(runner: TaskRunner) -> None:
     awkward = 'a\'b\\c\n`d` "e" 😀 -- ; \u2028'
-    row = stage.spark.sql(f"SELECT {string_literal(awkward)} AS {identifier('x`y; z')}").collect()[0]
+    row = runner.spark.sql(f"SELECT {string_literal(awkward)} AS {identifier('x`y; z')}").collect()[0]
     assert row.asDict() == {"x`y; z": awkward}
 
 
-def test_macros_give_the_values_of_the_run_and_no_code(stage: Stage, table: str) -> None:
+def test_macros_give_the_values_of_the_run_and_no_code(runner: TaskRunner, table: str) -> None:
     awkward = "it's \\ ${env:HOME} ${spark.app.name}; DROP TABLE x -- 😀"
     text = """
         CREATE TABLE IF NOT EXISTS {{ params.table | identifier }} 
@@ -62,14 +62,14 @@ def test_macros_give_the_values_of_the_run_and_no_code(stage: Stage, table: str)
     """
     params = {"table": table, "v": awkward, "n": -2, "ids": [1, 2]}
     launch = a_launch(kind="sql", sql=text, params=params, timezone="America/New_York")
-    assert isinstance(stage.play(launch), Succeeded)
-    (row,) = stage.spark.table(table).collect()
+    assert isinstance(runner.run(launch), Succeeded)
+    (row,) = runner.spark.table(table).collect()
     assert (row.v, row.n, row.key) == (awkward, 3, launch.ti.run_id)
     assert (row.at.timestamp(), str(row.day)) == (day(1).timestamp(), "2012-12-31"), "a day of the DAG's zone"
     again = dataclasses.replace(launch, ti=dataclasses.replace(launch.ti, launch=2, try_number=2))
-    assert isinstance(stage.play(again), Succeeded)
-    assert stage.spark.table(table).count() == 1, "each try has the same text, so it lands once"
-    failed = stage.play(a_launch(kind="sql", sql="SELECT {{ interval.start }}", interval=None, partition="emea"))
+    assert isinstance(runner.run(again), Succeeded)
+    assert runner.spark.table(table).count() == 1, "each try has the same text, so it lands once"
+    failed = runner.run(a_launch(kind="sql", sql="SELECT {{ interval.start }}", interval=None, partition="emea"))
     assert failed == Failed(
         "sql task 'work': 'interval' is undefined; this run has dag_id, params, partition_key, run_id, task_id",
         retryable=False,
@@ -96,52 +96,52 @@ def again(launch: TaskLaunch, **changes: int) -> TaskLaunch:
     return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
 
 
-def test_the_last_statements_rows_go_into_the_output_exactly_once(stage: Stage, table: str) -> None:
+def test_the_last_statements_rows_go_into_the_output_exactly_once(runner: TaskRunner, table: str) -> None:
     text = """
         CREATE OR REPLACE TEMPORARY VIEW factor AS SELECT 10 AS f;
         SELECT :interval_start AS at, :n * f AS value, :run_id AS run FROM factor
         WHERE :interval_end > :interval_start AND :logical_date = :interval_start
     """
     launch = a_sql_launch(text, run_id="r1", into=table, time_column="at", params={"n": 2})
-    assert stage.play(launch) == Succeeded(None)
-    assert stage.play(again(launch)) == Succeeded(None)
-    assert [(value, run) for _, value, run in rows_of(stage.spark, table)] == [(20, "r1")]
-    assert stage.play(again(again(dataclasses.replace(launch, params={"n": 3})), generation=1)) == Succeeded(None)
-    assert [value for _, value, _ in rows_of(stage.spark, table)] == [30]
+    assert runner.run(launch) == Succeeded(None)
+    assert runner.run(again(launch)) == Succeeded(None)
+    assert [(value, run) for _, value, run in rows_of(runner.spark, table)] == [(20, "r1")]
+    assert runner.run(again(again(dataclasses.replace(launch, params={"n": 3})), generation=1)) == Succeeded(None)
+    assert [value for _, value, _ in rows_of(runner.spark, table)] == [30]
 
 
-def test_the_outputs_mode_and_schema_are_those_of_ctx_write(stage: Stage, table: str) -> None:
+def test_the_outputs_mode_and_schema_are_those_of_ctx_write(runner: TaskRunner, table: str) -> None:
     overwrites = a_sql_launch("SELECT 1 AS id", run_id="r1", into=table, mode="overwrite")
-    assert stage.play(overwrites) == Succeeded(None)
+    assert runner.run(overwrites) == Succeeded(None)
     appends = a_sql_launch("SELECT 2 AS id, 'b' AS name", run_id="r2", into=table, mode="append")
-    outcome = stage.play(appends)
+    outcome = runner.run(appends)
     assert isinstance(outcome, Failed) and "the table has no column 'name'; schema='merge' adds it" in outcome.error
     appends = a_sql_launch("SELECT 2 AS id, 'b' AS name", run_id="r2", into=table, mode="append", schema="merge")
-    assert stage.play(again(appends)) == Succeeded(None)
-    assert stage.play(again(again(appends))) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(1, None), (2, "b")]
+    assert runner.run(again(appends)) == Succeeded(None)
+    assert runner.run(again(again(appends))) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(1, None), (2, "b")]
     by_hand = a_sql_launch("SELECT 3 AS id", run_id="r3", into=table, mode="overwrite", interval=(day(1), day(1)))
-    assert stage.play(by_hand) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(3, None)]
+    assert runner.run(by_hand) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(3, None)]
 
 
-def test_with_merge_on_rows_are_updated_by_their_key_exactly_once(stage: Stage, table: str) -> None:
+def test_with_merge_on_rows_are_updated_by_their_key_exactly_once(runner: TaskRunner, table: str) -> None:
     def merges(run_id: str, query: str, **more: object) -> TaskLaunch:
         return a_sql_launch(query, run_id=run_id, into=table, merge_on=("id",), **more)
 
     first = merges("r1", "SELECT * FROM VALUES (1, 'a'), (2, 'b') AS t(id, name)")
-    assert stage.play(first) == Succeeded(None), "there was no table yet"
-    assert stage.play(merges("r2", "SELECT * FROM VALUES (2, 'c'), (3, 'd') AS t(id, name)")) == Succeeded(None)
-    assert stage.play(again(first)) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(1, "a"), (2, "c"), (3, "d")], "what had landed is not merged again"
-    twice = stage.play(merges("r3", "SELECT * FROM VALUES (4, 'a'), (4, 'b') AS t(id, name)"))
+    assert runner.run(first) == Succeeded(None), "there was no table yet"
+    assert runner.run(merges("r2", "SELECT * FROM VALUES (2, 'c'), (3, 'd') AS t(id, name)")) == Succeeded(None)
+    assert runner.run(again(first)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(1, "a"), (2, "c"), (3, "d")], "what had landed is not merged again"
+    twice = runner.run(merges("r3", "SELECT * FROM VALUES (4, 'a'), (4, 'b') AS t(id, name)"))
     assert isinstance(twice, Failed) and "2 rows have the key id=4" in twice.error
     by_region = merges("r4", "SELECT 4 AS id, 'e' AS name, 'x' AS region", schema="merge")
-    assert stage.play(by_region) == Succeeded(None)
-    assert (4, "e", "x") in rows_of(stage.spark, table)
+    assert runner.run(by_region) == Succeeded(None)
+    assert (4, "e", "x") in rows_of(runner.spark, table)
 
 
-def test_statements_that_write_themselves_land_once_each_too(stage: Stage, table: str) -> None:
+def test_statements_that_write_themselves_land_once_each_too(runner: TaskRunner, table: str) -> None:
     text = f"""
         CREATE TABLE IF NOT EXISTS {table} (id INT, part STRING) USING delta;
         INSERT INTO {table} SELECT 1, :region;
@@ -149,27 +149,27 @@ def test_statements_that_write_themselves_land_once_each_too(stage: Stage, table
         UPDATE {table} SET id = id + 10
     """
     launch = a_sql_launch(text, params={"region": "north", "regions": ["south"], "not an identifier": 1})
-    assert stage.play(launch) == Succeeded(None)
-    landed = version_of(stage.spark, table)
-    assert stage.play(again(launch, try_number=2)) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(11, "north"), (12, "south")]
-    assert version_of(stage.spark, table) == landed
+    assert runner.run(launch) == Succeeded(None)
+    landed = version_of(runner.spark, table)
+    assert runner.run(again(launch, try_number=2)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(11, "north"), (12, "south")]
+    assert version_of(runner.spark, table) == landed
 
 
-def test_a_query_that_checks_is_really_asked(stage: Stage) -> None:
-    outcome = stage.play(a_sql_launch("SELECT assert_true(count(*) = 0, 'there are rows') FROM range(3)"))
+def test_a_query_that_checks_is_really_asked(runner: TaskRunner) -> None:
+    outcome = runner.run(a_sql_launch("SELECT assert_true(count(*) = 0, 'there are rows') FROM range(3)"))
     assert isinstance(outcome, Failed) and "there are rows" in outcome.error
 
 
-def test_a_parameter_that_the_run_does_not_have_is_named(stage: Stage) -> None:
-    outcome = stage.play(a_sql_launch("SELECT :interval_start", interval=None, partition="north", params={"n": 1}))
+def test_a_parameter_that_the_run_does_not_have_is_named(runner: TaskRunner) -> None:
+    outcome = runner.run(a_sql_launch("SELECT :interval_start", interval=None, partition="north", params={"n": 1}))
     assert outcome == Failed(
         "sql task 'work' uses :interval_start, which this run does not have; it has :n, :partition_key, :run_id",
         retryable=False,
     )
 
 
-def test_parameters_are_shown_as_the_values_that_spark_gets(stage: Stage) -> None:
+def test_parameters_are_shown_as_the_values_that_spark_gets(runner: TaskRunner) -> None:
     params = {
         "text": "it's \\ é\n",
         "n": 2,
@@ -183,7 +183,7 @@ def test_parameters_are_shown_as_the_values_that_spark_gets(stage: Stage) -> Non
     run = PlannedRun(launch.run.run_id, launch.interval, None, params)
     shown = render(launch.dag, run, ["work"])["sql_parameters"]
     columns = ", ".join(f":{name} AS {name}_a, {text} AS {name}_b" for name, text in shown.items())
-    row = stage.spark.sql(f"SELECT {columns}", args=parameters(launch))
+    row = runner.spark.sql(f"SELECT {columns}", args=parameters(launch))
     types = dict(row.dtypes)
     values = row.collect()[0]
     assert {"interval_start", "interval_end", "logical_date", "run_id", *params} == set(shown)
@@ -191,8 +191,8 @@ def test_parameters_are_shown_as_the_values_that_spark_gets(stage: Stage) -> Non
         assert (values[f"{name}_a"], types[f"{name}_a"]) == (values[f"{name}_b"], types[f"{name}_b"]), name
 
 
-def test_a_text_without_a_statement_is_refused(stage: Stage) -> None:
-    assert stage.play(a_sql_launch("-- later")) == Failed("sql task 'work' has no statement", retryable=False)
+def test_a_text_without_a_statement_is_refused(runner: TaskRunner) -> None:
+    assert runner.run(a_sql_launch("-- later")) == Failed("sql task 'work' has no statement", retryable=False)
 
 
 # -- writers of one table ---------------------------------------------------------------------------------------------
@@ -204,60 +204,60 @@ MERGE = """
 """
 
 
-def test_parallel_merges_of_a_table_that_none_has_made_yet_cost_no_try(stage: Stage, table: str) -> None:
+def test_parallel_merges_of_a_table_that_none_has_made_yet_cost_no_try(runner: TaskRunner, table: str) -> None:
     launches = [
-        stage.start(a_sql_launch(MERGE.format(table=table), run_id=f"r{n}", params={"n": n})) for n in range(1, 11)
+        runner.start(a_sql_launch(MERGE.format(table=table), run_id=f"r{n}", params={"n": n})) for n in range(1, 11)
     ]
-    assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 10
-    assert {row["id"]: row["runs"] for row in stage.spark.table(table).collect()} == {0: 10} | dict.fromkeys(
+    assert [runner.recorder.outcome(launch) for launch in launches] == [Succeeded(None)] * 10
+    assert {row["id"]: row["runs"] for row in runner.spark.table(table).collect()} == {0: 10} | dict.fromkeys(
         range(1, 11), 1
     )
-    assert all(stage.audience.rows_of(launch) == 2 for launch in launches)
-    assert "another writer was first" not in "".join(stage.log_of(launch) for launch in launches)
-    assert version_of(stage.spark, table) == 10
+    assert all(runner.recorder.rows_of(launch) == 2 for launch in launches)
+    assert "another writer was first" not in "".join(runner.log_of(launch) for launch in launches)
+    assert version_of(runner.spark, table) == 10
 
 
-def test_a_statement_and_ctx_write_stand_in_one_queue(stage: Stage, table: str) -> None:
-    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
-    identity = OutputTable(stage.spark, table).identity
+def test_a_statement_and_ctx_write_stand_in_one_queue(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    identity = OutputTable(runner.spark, table).identity
     with TurnHolder(PROCESS_TURNS).acquire(identity):
         texts = (
             f"DELETE FROM {table}",
             f"TRUNCATE TABLE default.{table}",
             f"UPDATE spark_catalog.default.`{table}` SET id = 2",
         )
-        waiting = [stage.start(a_sql_launch(text, run_id=text)) for text in texts]
+        waiting = [runner.start(a_sql_launch(text, run_id=text)) for text in texts]
         wait_for_waiting(identity, 3)
-        assert stage.executor.cancel(waiting[0].key, "cancelled by hand")
-        assert stage.audience.outcome(waiting[0]) == Cancelled("cancelled by hand")
-    assert [stage.audience.outcome(launch) for launch in waiting[1:]] == [Succeeded(None)] * 2
-    operations = [row["operation"] for row in stage.spark.sql(f"DESCRIBE HISTORY {table}").collect()]
+        assert runner.executor.cancel(waiting[0].key, "cancelled by hand")
+        assert runner.recorder.outcome(waiting[0]) == Cancelled("cancelled by hand")
+    assert [runner.recorder.outcome(launch) for launch in waiting[1:]] == [Succeeded(None)] * 2
+    operations = [row["operation"] for row in runner.spark.sql(f"DESCRIBE HISTORY {table}").collect()]
     assert "DELETE" not in operations
 
 
-def test_statements_over_several_tables_take_their_turns_in_one_order(stage: Stage, table: str) -> None:
+def test_statements_over_several_tables_take_their_turns_in_one_order(runner: TaskRunner, table: str) -> None:
     other = f"{table}_more"
     for name in (table, other):
-        stage.spark.sql(f"CREATE TABLE {name} (id INT) USING delta")
+        runner.spark.sql(f"CREATE TABLE {name} (id INT) USING delta")
     try:
         text = "FROM range(1) INSERT OVERWRITE {} SELECT :n INSERT OVERWRITE {} SELECT :n"
         texts = [text.format(table, other), text.format(other, table)] * 2
-        launches = [stage.start(a_sql_launch(text, run_id=f"r{n}", params={"n": n})) for n, text in enumerate(texts)]
-        assert [stage.audience.outcome(launch) for launch in launches] == [Succeeded(None)] * 4
-        assert rows_of(stage.spark, table) == rows_of(stage.spark, other)
+        launches = [runner.start(a_sql_launch(text, run_id=f"r{n}", params={"n": n})) for n, text in enumerate(texts)]
+        assert [runner.recorder.outcome(launch) for launch in launches] == [Succeeded(None)] * 4
+        assert rows_of(runner.spark, table) == rows_of(runner.spark, other)
     finally:
-        stage.spark.sql(f"DROP TABLE {other}")
+        runner.spark.sql(f"DROP TABLE {other}")
 
 
-def test_plain_inserts_go_side_by_side(stage: Stage, table: str) -> None:
-    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
-    identity = OutputTable(stage.spark, table).identity
+def test_plain_inserts_go_side_by_side(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    identity = OutputTable(runner.spark, table).identity
     with TurnHolder(PROCESS_TURNS).acquire(identity, shared=True):  # one that has begun
-        assert stage.play(a_sql_launch(f"INSERT INTO {table} SELECT 1", run_id="r1")) == Succeeded(None)
-        merging = stage.start(a_sql_launch(f"INSERT OVERWRITE {table} SELECT 2", run_id="r2"))
+        assert runner.run(a_sql_launch(f"INSERT INTO {table} SELECT 1", run_id="r1")) == Succeeded(None)
+        merging = runner.start(a_sql_launch(f"INSERT OVERWRITE {table} SELECT 2", run_id="r2"))
         wait_for_waiting(identity, 1)
-    assert stage.audience.outcome(merging) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(2,)]
+    assert runner.recorder.outcome(merging) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(2,)]
 
 
 def opened_by_both(fifo: Path) -> BinaryIO:
@@ -271,15 +271,15 @@ def opened_by_both(fifo: Path) -> BinaryIO:
 
 
 def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
-    stage: Stage, table: str, tmp_path: Path
+    runner: TaskRunner, table: str, tmp_path: Path
 ) -> None:
     """The MERGE begins, and then waits in its source's `reflect` until another process has changed the table."""
-    stage.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id, 0 AS n")
+    runner.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id, 0 AS n")
     begun, go_on = tmp_path / "begun", tmp_path / "go_on"
     os.mkfifo(begun)
     os.mkfifo(go_on)
     reading = ", ".join(f"reflect('scala.io.Source', 'fromFile', '{fifo}', 'UTF-8')" for fifo in (begun, go_on))
-    launch = stage.start(
+    launch = runner.start(
         a_sql_launch(
             f"""
             UPDATE {table} SET n = n + 1;
@@ -290,37 +290,37 @@ def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
         )
     )
     with opened_by_both(begun):
-        stage.spark.sql(f"UPDATE {table} SET n = n + 1000")
+        runner.spark.sql(f"UPDATE {table} SET n = n + 1000")
         with opened_by_both(go_on):  # open from now on: the second time, nothing waits
-            assert stage.audience.outcome(launch) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(1, 1111)]
-    assert stage.log_of(launch).count("another writer was first at statement 2") == 1
+            assert runner.recorder.outcome(launch) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(1, 1111)]
+    assert runner.log_of(launch).count("another writer was first at statement 2") == 1
 
 
-def test_a_statement_that_had_landed_is_told_and_counts_no_rows(stage: Stage, table: str) -> None:
+def test_a_statement_that_had_landed_is_told_and_counts_no_rows(runner: TaskRunner, table: str) -> None:
     launch = a_sql_launch(MERGE.format(table=table) + f"; DELETE FROM {table} WHERE id = 12345", params={"n": 3})
-    assert stage.play(launch) == Succeeded(None)
-    assert stage.audience.rows_of(launch) == 2
-    assert f"statement 2: 2 rows into {table}, version 1" in stage.log_of(launch)
-    assert f"statement 3: nothing to change in {table}" in stage.log_of(launch)
+    assert runner.run(launch) == Succeeded(None)
+    assert runner.recorder.rows_of(launch) == 2
+    assert f"statement 2: 2 rows into {table}, version 1" in runner.log_of(launch)
+    assert f"statement 3: nothing to change in {table}" in runner.log_of(launch)
     second = again(launch)
-    assert stage.play(second) == Succeeded(None)
-    assert stage.audience.rows_of(second) is None
-    assert "statement 2: an earlier try of this run has completed it; it is not run again" in stage.log_of(second)
-    assert "rows into" not in stage.log_of(second)
-    assert rows_of(stage.spark, table) == [(0, 1, None), (3, 1, None)]
+    assert runner.run(second) == Succeeded(None)
+    assert runner.recorder.rows_of(second) is None
+    assert "statement 2: an earlier try of this run has completed it; it is not run again" in runner.log_of(second)
+    assert "rows into" not in runner.log_of(second)
+    assert rows_of(runner.spark, table) == [(0, 1, None), (3, 1, None)]
 
 
-def test_a_table_that_was_made_with_its_rows_before_a_crash_is_not_made_again(stage: Stage, table: str) -> None:
+def test_a_table_that_was_made_with_its_rows_before_a_crash_is_not_made_again(runner: TaskRunner, table: str) -> None:
     launch = a_sql_launch(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id; INSERT INTO {table} SELECT 2")
-    assert stage.play(launch) == Succeeded(None)
-    assert stage.play(again(launch)) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(1,), (2,)]
+    assert runner.run(launch) == Succeeded(None)
+    assert runner.run(again(launch)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("emptying", ["DELETE FROM {0} WHERE id > 0", "TRUNCATE TABLE {0}"])
 def test_what_empties_a_table_before_its_rows_are_written_is_not_done_again_without_them(
-    stage: Stage, table: str, emptying: str
+    runner: TaskRunner, table: str, emptying: str
 ) -> None:
     """A DELETE that finds nothing, and a TRUNCATE, leave no transaction: only the INSERT after them tells that they are done."""
     text = f"""
@@ -331,21 +331,21 @@ def test_what_empties_a_table_before_its_rows_are_written_is_not_done_again_with
         SELECT assert_true(:complete AND n = 7, 'not yet')
     """
     launch = a_sql_launch(text, params={"complete": False})
-    failed = stage.play(launch)
+    failed = runner.run(launch)
     assert isinstance(failed, Failed) and "not yet" in failed.error
-    assert stage.play(again(dataclasses.replace(launch, params={"complete": True}))) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(7,)]
+    assert runner.run(again(dataclasses.replace(launch, params={"complete": True}))) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(7,)]
     cleared = again(again(dataclasses.replace(launch, params={"complete": True})), generation=1)
-    assert stage.play(cleared) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(7,)]
+    assert runner.run(cleared) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(7,)]
 
 
-def test_a_try_of_before_a_clear_changes_nothing_any_more(stage: Stage, table: str) -> None:
+def test_a_try_of_before_a_clear_changes_nothing_any_more(runner: TaskRunner, table: str) -> None:
     launch = a_sql_launch(f"CREATE TABLE IF NOT EXISTS {table} (id INT) USING delta; INSERT INTO {table} SELECT 1")
-    assert stage.play(again(launch, generation=1)) == Succeeded(None)
-    late = stage.play(launch)
+    assert runner.run(again(launch, generation=1)) == Succeeded(None)
+    late = runner.run(launch)
     assert isinstance(late, Failed) and "this task was cleared and has written anew" in late.error
-    assert rows_of(stage.spark, table) == [(1,)]
+    assert rows_of(runner.spark, table) == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -358,16 +358,16 @@ def test_a_try_of_before_a_clear_changes_nothing_any_more(stage: Stage, table: s
     ],
 )
 def test_a_second_write_of_a_statement_that_delta_would_leave_out_is_refused(
-    stage: Stage, table: str, text: str
+    runner: TaskRunner, table: str, text: str
 ) -> None:
-    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
-    outcome = stage.play(a_sql_launch(text.format(table)))
+    runner.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    outcome = runner.run(a_sql_launch(text.format(table)))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert outcome.error.startswith("sql task 'work', statement 1: it writes ") and "more than once" in outcome.error
-    assert rows_of(stage.spark, table) == []
+    assert rows_of(runner.spark, table) == []
 
 
-def test_a_script_that_writes_each_table_once_lands_once(stage: Stage, table: str) -> None:
+def test_a_script_that_writes_each_table_once_lands_once(runner: TaskRunner, table: str) -> None:
     script = f"""
         BEGIN
           CREATE TABLE IF NOT EXISTS {table} (id INT) USING delta;
@@ -375,29 +375,29 @@ def test_a_script_that_writes_each_table_once_lands_once(stage: Stage, table: st
         END
     """
     launch = a_sql_launch(script)
-    assert stage.play(launch) == Succeeded(None)
-    assert stage.play(again(launch)) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(7,)]
+    assert runner.run(launch) == Succeeded(None)
+    assert runner.run(again(launch)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(7,)]
 
 
 def test_the_same_run_of_another_state_does_its_statements_anew(
-    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str
+    runner: TaskRunner, runner_of: Callable[[StateIdentity], TaskRunner], table: str
 ) -> None:
     launch = a_sql_launch(MERGE.format(table=table), run_id="r1", params={"n": 1})
-    other = stage_of(StateIdentity("ba9876543210"))
-    assert stage.play(launch) == other.play(launch) == other.play(again(launch)) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(0, 2, None), (1, 2, None)]
+    other = runner_of(StateIdentity("ba9876543210"))
+    assert runner.run(launch) == other.run(launch) == other.run(again(launch)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(0, 2, None), (1, 2, None)]
 
 
 def test_what_a_statement_had_done_before_its_state_was_upgraded_is_not_done_again(
-    stage: Stage, stage_of: Callable[[StateIdentity], Stage], table: str
+    runner: TaskRunner, runner_of: Callable[[StateIdentity], TaskRunner], table: str
 ) -> None:
-    stage.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
-    old = stage.spark.sql("SELECT 1 AS id").write.format("delta").mode("append")
-    old.option("txnAppId", "bfm/stage/work/r1/sql-1").option("txnVersion", "0").saveAsTable(table)
-    upgraded = stage_of(StateIdentity("ba9876543210", upgraded_at=day(2)))
-    assert upgraded.play(a_sql_launch(f"INSERT INTO {table} SELECT 2", run_id="r1")) == Succeeded(None)
-    assert rows_of(stage.spark, table) == [(1,)]
+    runner.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    old = runner.spark.sql("SELECT 1 AS id").write.format("delta").mode("append")
+    old.option("txnAppId", "bfm/work_dag/work/r1/sql-1").option("txnVersion", "0").saveAsTable(table)
+    upgraded = runner_of(StateIdentity("ba9876543210", upgraded_at=day(2)))
+    assert upgraded.run(a_sql_launch(f"INSERT INTO {table} SELECT 2", run_id="r1")) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(1,)]
 
 
 def wait_for_waiting(identity: str, n: int) -> None:

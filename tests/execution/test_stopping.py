@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.executor_fixture import PATIENCE, TOO_LATE, Stage, a_launch, no_spark_job_goes_on
+from support.executor_fixture import PATIENCE, TOO_LATE, TaskRunner, a_launch, no_spark_job_goes_on
 from support.file_signals import FileSignal
 from support.task_facts import nobody_else_notices, wait_gone
 from support.task_snapshot import of_snapshot, pickled_by_value
@@ -118,9 +118,9 @@ HEEDS_NOT: list[Does] = [
 
 
 @pytest.mark.parametrize("function", HEEDS, ids=[function.__name__ for function in HEEDS])
-def test_a_cancelled_task_cleans_up_and_ends(stage_of: Callable[..., Stage], function: Does) -> None:
-    stage = stage_of(grace_s=PATIENCE)  # it ends by itself
-    begun, cleaned_up = stage.signal(), stage.signal()
+def test_a_cancelled_task_cleans_up_and_ends(runner_of: Callable[..., TaskRunner], function: Does) -> None:
+    runner = runner_of(grace_s=PATIENCE)  # it ends by itself
+    begun, cleaned_up = runner.signal(), runner.signal()
 
     def task(ctx: Any) -> None:
         try:
@@ -128,71 +128,71 @@ def test_a_cancelled_task_cleans_up_and_ends(stage_of: Callable[..., Stage], fun
         finally:
             cleaned_up.set()
 
-    with nobody_else_notices(stage):
-        launch, took = cancelled(stage, task, begun)
+    with nobody_else_notices(runner):
+        launch, took = cancelled(runner, task, begun)
         assert took < SLOW_MACHINE_S
         assert cleaned_up.is_set()
-        assert "it is killed now" not in stage.log_of(launch)
-        no_spark_job_goes_on(stage.spark)
+        assert "it is killed now" not in runner.log_of(launch)
+        no_spark_job_goes_on(runner.spark)
 
 
 @pytest.mark.parametrize("function", HEEDS_NOT, ids=[function.__name__ for function in HEEDS_NOT])
-def test_a_cancelled_task_that_goes_on_is_killed_at_the_end_of_its_grace(stage: Stage, function: Does) -> None:
-    begun = stage.signal()
-    with nobody_else_notices(stage):
-        launch, took = cancelled(stage, lambda ctx: function(ctx, begun), begun)
+def test_a_cancelled_task_that_goes_on_is_killed_at_the_end_of_its_grace(runner: TaskRunner, function: Does) -> None:
+    begun = runner.signal()
+    with nobody_else_notices(runner):
+        launch, took = cancelled(runner, lambda ctx: function(ctx, begun), begun)
         assert GRACE_S <= took < GRACE_S + SLOW_MACHINE_S
-        assert "it has not ended 2 s after it was stopped; it is killed now" in stage.log_of(launch)
-        killed_at, ended_at = times_of_the_end(stage, launch)
+        assert "it has not ended 2 s after it was stopped; it is killed now" in runner.log_of(launch)
+        killed_at, ended_at = times_of_the_end(runner, launch)
         assert timedelta(0) <= ended_at - killed_at <= timedelta(seconds=2), "its slot is free within 2 s of the grace"
 
 
-def times_of_the_end(stage: Stage, launch: TaskLaunch) -> tuple[datetime, datetime]:
+def times_of_the_end(runner: TaskRunner, launch: TaskLaunch) -> tuple[datetime, datetime]:
     """When it was killed and when its end was reported, as the executor has recorded it."""
-    lines = [line for event in stage.audience.events if isinstance(event, TaskLogged) for line in event.lines]
+    lines = [line for event in runner.recorder.events if isinstance(event, TaskLogged) for line in event.lines]
     killed_at = next(x.at for x in lines if x.run_id == launch.ti.run_id and "it is killed now" in x.message)
-    ended = (event for event in stage.audience.events if isinstance(event, TaskEnded) and event.key == launch.key)
+    ended = (event for event in runner.recorder.events if isinstance(event, TaskEnded) and event.key == launch.key)
     assert killed_at is not None
     return killed_at, next(ended).at
 
 
-def cancelled(stage: Stage, task: Callable[[Any], None], begun: FileSignal) -> tuple[TaskLaunch, float]:
+def cancelled(runner: TaskRunner, task: Callable[[Any], None], begun: FileSignal) -> tuple[TaskLaunch, float]:
     """The launch, and the seconds from the call to the report of its end, when its process has gone."""
-    launch = stage.start(a_launch(), task)
+    launch = runner.start(a_launch(), task)
     assert begun.wait(PATIENCE)
     at = time.monotonic()
-    assert stage.executor.cancel(launch.key, "cancelled by hand")
-    assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+    assert runner.executor.cancel(launch.key, "cancelled by hand")
+    assert runner.recorder.outcome(launch) == Cancelled("cancelled by hand")
     took = time.monotonic() - at
     assert not os.path.exists(f"/proc/{begun.text()}")
     return launch, took
 
 
 @pytest.mark.parametrize("function", [loops, stays_in_c], ids=["loops", "stays_in_c"])
-def test_a_task_that_takes_too_long_is_stopped_in_the_same_way(stage: Stage, function: Does) -> None:
-    begun = stage.signal()
-    with nobody_else_notices(stage):
-        launch = stage.start(a_launch(timeout=TOO_LATE), lambda ctx: function(ctx, begun))
-        assert stage.audience.outcome(launch) == Failed("timed out after 2 s")
+def test_a_task_that_takes_too_long_is_stopped_in_the_same_way(runner: TaskRunner, function: Does) -> None:
+    begun = runner.signal()
+    with nobody_else_notices(runner):
+        launch = runner.start(a_launch(timeout=TOO_LATE), lambda ctx: function(ctx, begun))
+        assert runner.recorder.outcome(launch) == Failed("timed out after 2 s")
         wait_gone(int(begun.text()))
-        first, *_, last = stage.audience.lines(launch)
+        first, *_, last = runner.recorder.lines(launch)
         what = "TaskStopped is raised in its code, its Spark jobs are cancelled, and it can write no more"
         assert first == f"timed out after 2 s: {what}"
         assert re.fullmatch(r"it ended \d+\.\d s after it was stopped", last)
-        assert ("it is killed now" in stage.log_of(launch)) == (function is stays_in_c)
+        assert ("it is killed now" in runner.log_of(launch)) == (function is stays_in_c)
 
 
-def test_a_task_that_is_stopped_learns_it_by_an_exception_that_its_log_shows(stage: Stage) -> None:
-    begun = stage.signal()
-    launch = stage.start(a_launch(), lambda ctx: sleeps(ctx, begun))
+def test_a_task_that_is_stopped_learns_it_by_an_exception_that_its_log_shows(runner: TaskRunner) -> None:
+    begun = runner.signal()
+    launch = runner.start(a_launch(), lambda ctx: sleeps(ctx, begun))
     assert begun.wait(PATIENCE)
-    stage.executor.cancel(launch.key, "cancelled by hand")
-    stage.audience.outcome(launch)
-    assert "in sleeps" in stage.log_of(launch) and "TaskStopped" in stage.log_of(launch)
+    runner.executor.cancel(launch.key, "cancelled by hand")
+    runner.recorder.outcome(launch)
+    assert "in sleeps" in runner.log_of(launch) and "TaskStopped" in runner.log_of(launch)
 
 
-def test_the_children_of_a_task_that_is_killed_end_with_it(stage: Stage) -> None:
-    begun, children = stage.signal(), stage.signal()
+def test_the_children_of_a_task_that_is_killed_end_with_it(runner: TaskRunner) -> None:
+    begun, children = runner.signal(), runner.signal()
 
     def task(ctx: Any) -> None:
         sessions = [False, True]
@@ -200,18 +200,18 @@ def test_the_children_of_a_task_that_is_killed_end_with_it(stage: Stage) -> None
         children.set(" ".join(map(str, pids)))
         catches_everything(ctx, begun)
 
-    with nobody_else_notices(stage):
-        launch = stage.start(a_launch(), task)
+    with nobody_else_notices(runner):
+        launch = runner.start(a_launch(), task)
         assert begun.wait(PATIENCE)
-        stage.executor.cancel(launch.key, "cancelled by hand")
-        assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+        runner.executor.cancel(launch.key, "cancelled by hand")
+        assert runner.recorder.outcome(launch) == Cancelled("cancelled by hand")
         assert [pid for pid in children.text().split() if os.path.exists(f"/proc/{pid}")] == []
-        assert "not now" in stage.log_of(launch)
+        assert "not now" in runner.log_of(launch)
 
 
 @pytest.mark.parametrize("heeds", [True, False], ids=["heeds", "has to be killed"])
-def test_sparks_python_workers_of_a_task_that_is_stopped_end(stage: Stage, heeds: bool) -> None:
-    working = stage.signal()
+def test_sparks_python_workers_of_a_task_that_is_stopped_end(runner: TaskRunner, heeds: bool) -> None:
+    working = runner.signal()
 
     def task(ctx: Any) -> None:
         from pyspark.sql import functions as F
@@ -228,40 +228,40 @@ def test_sparks_python_workers_of_a_task_that_is_stopped_end(stage: Stage, heeds
                 if heeds:
                     raise
 
-    with nobody_else_notices(stage):
-        launch = stage.start(a_launch(), task)
+    with nobody_else_notices(runner):
+        launch = runner.start(a_launch(), task)
         assert working.wait(PATIENCE)
-        stage.executor.cancel(launch.key, "cancelled by hand")
-        assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+        runner.executor.cancel(launch.key, "cancelled by hand")
+        assert runner.recorder.outcome(launch) == Cancelled("cancelled by hand")
         at = time.monotonic()
         wait_gone(int(working.text()))
         assert time.monotonic() - at < SLOW_MACHINE_S  # 2 s: Spark waits so long for its worker to end by itself
-        no_spark_job_goes_on(stage.spark)
+        no_spark_job_goes_on(runner.spark)
 
 
-def test_a_task_whose_file_never_ends_can_be_stopped(stage: Stage) -> None:
-    begun, snapshot = stage.signal(), stage.folder / "endless"
+def test_a_task_whose_file_never_ends_can_be_stopped(runner: TaskRunner) -> None:
+    begun, snapshot = runner.signal(), runner.folder / "endless"
     snapshot.mkdir()
     (snapshot / "begun.pickle").write_bytes(pickled_by_value(begun))
-    (snapshot / "stage.py").write_text(
+    (snapshot / "work_dag.py").write_text(
         "import os, pickle\n"
         "from pathlib import Path\n"
         "pickle.loads(Path(__file__).with_name('begun.pickle').read_bytes()).set(str(os.getpid()))\n"
         "while True: pass\n"
     )
-    with nobody_else_notices(stage):
-        launch = of_snapshot(a_launch(), snapshot, "stage.py")
-        stage.executor.launch(launch)
+    with nobody_else_notices(runner):
+        launch = of_snapshot(a_launch(), snapshot, "work_dag.py")
+        runner.executor.launch(launch)
         assert begun.wait(PATIENCE)
-        stage.executor.cancel(launch.key, "cancelled by hand")
-        assert stage.audience.outcome(launch) == Cancelled("cancelled by hand")
+        runner.executor.cancel(launch.key, "cancelled by hand")
+        assert runner.recorder.outcome(launch) == Cancelled("cancelled by hand")
         wait_gone(int(begun.text()))
 
 
-def test_two_stops_are_one(stage: Stage) -> None:
-    begun = stage.signal()
-    launch = stage.start(a_launch(), lambda ctx: catches_everything(ctx, begun))
+def test_two_stops_are_one(runner: TaskRunner) -> None:
+    begun = runner.signal()
+    launch = runner.start(a_launch(), lambda ctx: catches_everything(ctx, begun))
     assert begun.wait(PATIENCE)
-    assert stage.executor.cancel(launch.key, "first")
-    assert not stage.executor.cancel(launch.key, "second")
-    assert stage.audience.outcome(launch) == Cancelled("first")
+    assert runner.executor.cancel(launch.key, "first")
+    assert not runner.executor.cancel(launch.key, "second")
+    assert runner.recorder.outcome(launch) == Cancelled("first")

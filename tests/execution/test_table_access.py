@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
-from support.executor_fixture import Stage, a_launch
+from support.executor_fixture import TaskRunner, a_launch
 
 from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.execution.table_access import TableAccesses
@@ -39,18 +39,20 @@ def named(spark: SparkSession, source: str) -> Any:
     spark.sql("DROP SCHEMA bronze CASCADE")
 
 
-def tables_of(stage: Stage, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> list[AccessedTable]:
-    outcome = stage.play(launch, function)
+def tables_of(
+    runner: TaskRunner, launch: TaskLaunch, function: Callable[[Any], Any] | None = None
+) -> list[AccessedTable]:
+    outcome = runner.run(launch, function)
     assert isinstance(outcome, Succeeded), outcome
-    return reported(stage, launch)
+    return reported(runner, launch)
 
 
-def reported(stage: Stage, launch: TaskLaunch) -> list[AccessedTable]:
-    return [replace(one, table_id=None) for one in with_ids(stage, launch)]
+def reported(runner: TaskRunner, launch: TaskLaunch) -> list[AccessedTable]:
+    return [replace(one, table_id=None) for one in with_ids(runner, launch)]
 
 
-def with_ids(stage: Stage, launch: TaskLaunch) -> tuple[AccessedTable, ...]:
-    (end,) = (e for e in stage.audience.events if isinstance(e, TaskEnded) and e.key == launch.key)
+def with_ids(runner: TaskRunner, launch: TaskLaunch) -> tuple[AccessedTable, ...]:
+    (end,) = (e for e in runner.recorder.events if isinstance(e, TaskEnded) and e.key == launch.key)
     return end.tables
 
 
@@ -63,7 +65,7 @@ def sizes_of_new_files(spark: SparkSession, path: str, version: int) -> int:
     return int(log.selectExpr("sum(add.size)").first()[0])
 
 
-def test_a_write_and_what_it_was_made_of(stage: Stage, source: str, tmp_path: Path) -> None:
+def test_a_write_and_what_it_was_made_of(runner: TaskRunner, source: str, tmp_path: Path) -> None:
     target = str(tmp_path / "target")
 
     def work(ctx: Any) -> None:
@@ -71,21 +73,21 @@ def test_a_write_and_what_it_was_made_of(stage: Stage, source: str, tmp_path: Pa
         ctx.write(rows.where(ctx.in_interval("at")), target, time_column="at")
 
     written = AccessedTable("write", None, f"file:{target}", 1, 6, None, None, "at")
-    first, second = tables_of(stage, a_launch(), work)
-    ids = [row["id"] for path in (source, target) for row in stage.spark.sql(f"DESCRIBE DETAIL '{path}'").collect()]
-    assert [one.table_id for one in with_ids(stage, a_launch())] == ids
-    assert (first, second.bytes) == (read(source), sizes_of_new_files(stage.spark, target, 1))
+    first, second = tables_of(runner, a_launch(), work)
+    ids = [row["id"] for path in (source, target) for row in runner.spark.sql(f"DESCRIBE DETAIL '{path}'").collect()]
+    assert [one.table_id for one in with_ids(runner, a_launch())] == ids
+    assert (first, second.bytes) == (read(source), sizes_of_new_files(runner.spark, target, 1))
     assert second == AccessedTable(**{**vars(written), "bytes": second.bytes})
-    again = tables_of(stage, a_launch(launch=2), work)
+    again = tables_of(runner, a_launch(launch=2), work)
     assert again == [read(source), AccessedTable("write", None, f"file:{target}")], "it was written by the try before"
 
 
-def test_ways_to_read(stage: Stage, named: str, source: str, tmp_path: Path) -> None:
-    stage.spark.range(2).write.parquet(str(tmp_path / "plain"))
+def test_ways_to_read(runner: TaskRunner, named: str, source: str, tmp_path: Path) -> None:
+    runner.spark.range(2).write.parquet(str(tmp_path / "plain"))
     plain, table = str(tmp_path / "plain"), read(source, name=named)
 
     def found(function: Callable[[Any], Any]) -> list[AccessedTable]:
-        return tables_of(stage, a_launch(run_id=f"run {len(stage.audience.events)}"), function)
+        return tables_of(runner, a_launch(run_id=f"run {len(runner.recorder.events)}"), function)
 
     assert found(lambda ctx: ctx.spark.table("bronze.events").count()) == [table]
     assert found(lambda ctx: ctx.spark.table("bronze.seen").count()) == [table]
@@ -121,9 +123,9 @@ def test_ways_to_read(stage: Stage, named: str, source: str, tmp_path: Path) -> 
         ("CREATE OR REPLACE TABLE bronze.made USING delta AS SELECT id FROM bronze.events", 1, 6),
     ],
 )  # fmt: skip
-def test_statements_of_sql(stage: Stage, named: str, source: str, sql: str, version: int, rows: int) -> None:
-    stage.spark.sql("CREATE TABLE bronze.made (id BIGINT) USING delta")
-    tables = tables_of(stage, a_launch(kind="sql", sql=sql))
+def test_statements_of_sql(runner: TaskRunner, named: str, source: str, sql: str, version: int, rows: int) -> None:
+    runner.spark.sql("CREATE TABLE bronze.made (id BIGINT) USING delta")
+    tables = tables_of(runner, a_launch(kind="sql", sql=sql))
     (written,) = (one for one in tables if one.access == "write")
     assert read(source, name=named) in tables
     assert (written.name, written.version, written.rows) == ("bronze.made", version, rows)
@@ -131,25 +133,25 @@ def test_statements_of_sql(stage: Stage, named: str, source: str, sql: str, vers
     assert {one.name for one in tables if one.access == "read"} <= {named, "bronze.made"}
 
 
-def test_a_query_of_sql_into_a_table(stage: Stage, named: str, source: str) -> None:
+def test_a_query_of_sql_into_a_table(runner: TaskRunner, named: str, source: str) -> None:
     launch = a_launch(kind="sql", sql="SELECT * FROM bronze.events", into="bronze.copy", mode="append")
-    first, second = tables_of(stage, launch)
+    first, second = tables_of(runner, launch)
     assert first == read(source, name=named)
     assert (second.access, second.name, second.version, second.rows) == ("write", "bronze.copy", 1, 6)
 
 
-def test_a_try_that_fails_has_read_too(stage: Stage, source: str) -> None:
+def test_a_try_that_fails_has_read_too(runner: TaskRunner, source: str) -> None:
     def fails(ctx: Any) -> None:
         ctx.spark.read.format("delta").load(source)
         raise ValueError("after all")
 
     launch = a_launch()
-    assert isinstance(stage.play(launch, fails), Failed)
-    assert reported(stage, launch) == [read(source)]
+    assert isinstance(runner.run(launch, fails), Failed)
+    assert reported(runner, launch) == [read(source)]
 
 
 @pytest.mark.bench
-def test_share_of_a_tasks_time(stage: Stage, source: str, tmp_path: Path) -> None:
+def test_share_of_a_tasks_time(runner: TaskRunner, source: str, tmp_path: Path) -> None:
     """Prints what recording takes of a task that reads a table and appends its rows to another, twenty times."""
 
     def work(ctx: Any) -> dict[str, float]:
@@ -163,7 +165,7 @@ def test_share_of_a_tasks_time(stage: Stage, source: str, tmp_path: Path) -> Non
             accesses.read_by(rows)
         return {"task_s": took, "recording_s": time.perf_counter() - begun}
 
-    outcome = stage.play(a_launch(), work)
+    outcome = runner.run(a_launch(), work)
     assert isinstance(outcome, Succeeded) and outcome.result_json
     figures = json.loads(outcome.result_json)
     print(f"\n{figures}: {figures['recording_s'] / figures['task_s']:.2%}")

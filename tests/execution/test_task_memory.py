@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.executor_fixture import Stage, a_launch
+from support.executor_fixture import TaskRunner, a_launch
 from support.task_facts import nobody_else_notices
 
 from backfill_manager.execution.messages import Failed, Succeeded, TaskLaunch
@@ -47,40 +47,40 @@ def wants_more_and_more(ctx: Any) -> None:
 
 @pytest.mark.parametrize("function", [wants_10_gb_at_once, wants_more_and_more], ids=["at once", "bit by bit"])
 def test_a_task_that_takes_more_than_its_memory_fails_with_that(
-    stage: Stage, limited: TaskLaunch, function: Any
+    runner: TaskRunner, limited: TaskLaunch, function: Any
 ) -> None:
-    with nobody_else_notices(stage):
-        outcome = stage.play(limited, function)
+    with nobody_else_notices(runner):
+        outcome = runner.run(limited, function)
         assert outcome == Failed(TOO_MUCH)
-        assert stage.log_of(limited).startswith("I begin")
+        assert runner.log_of(limited).startswith("I begin")
 
 
-def test_what_its_children_take_counts(stage: Stage, limited: TaskLaunch) -> None:
+def test_what_its_children_take_counts(runner: TaskRunner, limited: TaskLaunch) -> None:
     def starts(ctx: Any) -> int:
         code = "b'x' * (2 << 30)"
         return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False).returncode
 
-    with nobody_else_notices(stage):
-        outcome = stage.play(limited, starts)
+    with nobody_else_notices(runner):
+        outcome = runner.run(limited, starts)
         assert outcome == Failed(TOO_MUCH) or outcome in (Succeeded("1"), Succeeded("-9")), outcome
 
 
-def test_a_task_that_keeps_within_its_memory_succeeds(stage: Stage, limited: TaskLaunch) -> None:
+def test_a_task_that_keeps_within_its_memory_succeeds(runner: TaskRunner, limited: TaskLaunch) -> None:
     def takes_half(ctx: Any) -> int:
         kept = b"x" * (LIMIT_MB // 2 << 20)
         return len(kept) and ctx.spark.range(7).count()
 
-    assert stage.play(limited, takes_half) == Succeeded("7")
+    assert runner.run(limited, takes_half) == Succeeded("7")
 
 
-def test_a_task_is_nicer_than_the_manager_by_what_is_asked_for(stage: Stage) -> None:
+def test_a_task_is_nicer_than_the_manager_by_what_is_asked_for(runner: TaskRunner) -> None:
     def looks(ctx: Any) -> list[int]:
         child = subprocess.run(["nice"], capture_output=True, text=True, check=True)
         return [os.getpriority(os.PRIO_PROCESS, 0), int(child.stdout)]
 
-    with nobody_else_notices(stage):
-        plain = stage.play(a_launch(), looks)
-        nicer = stage.play(dataclasses.replace(a_launch("nicer"), nice=3), looks)
+    with nobody_else_notices(runner):
+        plain = runner.run(a_launch(), looks)
+        nicer = runner.run(dataclasses.replace(a_launch("nicer"), nice=3), looks)
         own = os.getpriority(os.PRIO_PROCESS, 0)
         assert plain == Succeeded(f"[{own}, {own}]")
         assert nicer == Succeeded(f"[{own + 3}, {own + 3}]")

@@ -35,8 +35,8 @@ FUNCTION: Final = """
 import time
 from backfill_manager import dag, task
 
-@dag("stage", schedule="@daily")
-def stage():
+@dag("work_dag", schedule="@daily")
+def work_dag():
     @task
     def work(ctx):
         from backfill_manager.execution import task_spark
@@ -57,7 +57,7 @@ class SmallWrites:
         self._ended: TaskEnded | None = None
         self._has_ended = threading.Event()
         (folder / "snapshot").mkdir()
-        (folder / "snapshot" / "stage.py").write_text(FUNCTION)
+        (folder / "snapshot" / "work_dag.py").write_text(FUNCTION)
 
     def measure(self, days: int, writes: int) -> dict[str, Any]:
         """Of one write: seconds of the call, and of the try; CPU in milliseconds by process; Spark jobs by their description."""
@@ -100,7 +100,7 @@ class SmallWrites:
         at = FIRST + timedelta(days=day)
         launch = a_launch("work", interval=(at, at + timedelta(days=1)), params={"table": table})
         self._has_ended.clear()
-        executor.launch(of_snapshot(launch, self._folder / "snapshot", "stage.py"))
+        executor.launch(of_snapshot(launch, self._folder / "snapshot", "work_dag.py"))
         self._has_ended.wait()
         assert self._ended is not None
         outcome = self._ended.outcome

@@ -30,8 +30,8 @@ KINDS: Final = (
 FUNCTIONS: Final = """
 from backfill_manager import dag, task
 
-@dag("stage", schedule=None)
-def stage():
+@dag("work_dag", schedule=None)
+def work_dag():
     @task{kind}
     def work(ctx):
         {body}
@@ -73,12 +73,12 @@ def launch_of(kind: str, folder: Path, number: int) -> TaskLaunch:
     if not snapshot.exists():
         snapshot.mkdir()
         text = FUNCTIONS.format(kind=".executor" if is_executor else "", body=_BODIES[kind])
-        (snapshot / "stage.py").write_text(text)
+        (snapshot / "work_dag.py").write_text(text)
     how = {"kind": "executor"} if is_executor else {}
     return of_snapshot(
         a_launch("work", run_id=f"run {number} {time.monotonic_ns()}", reuse_process=reuse_process, **how),
         snapshot,
-        "stage.py",
+        "work_dag.py",
     )
 
 

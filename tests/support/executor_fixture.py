@@ -71,7 +71,7 @@ def an_executor(spark: SparkSession, on_event: Callable[[Event], None], **how: A
 
 
 @dataclass
-class Audience:
+class EventRecorder:
     """Hears the events of an executor, and can wait for them."""
 
     events: list[Event] = field(default_factory=list)
@@ -118,7 +118,7 @@ _seq = itertools.count(1)
 def a_launch(
     task_id: str = "work",
     *,
-    dag_id: str = "stage",
+    dag_id: str = "work_dag",
     run_id: str | None = None,
     interval: tuple[datetime, datetime] | None = (day(1), day(2)),
     partition: str | None = None,
@@ -151,7 +151,7 @@ def a_launch(
         ),
         dag=dag,
         task=spec,
-        version=DagVersion(dag_id, 1, "hash", "{}", "bundle", "stage.py", snapshot, day(1)),
+        version=DagVersion(dag_id, 1, "hash", "{}", "bundle", "work_dag.py", snapshot, day(1)),
         pool=pool,
         params=params or {},
         results={**dict.fromkeys(dag.readable_by(task_id) if others else ()), **(results or {})},
@@ -161,8 +161,8 @@ def a_launch(
 
 
 @dataclass
-class Stage:
-    """An open executor, its audience, and a folder for what goes between tests and tasks.
+class TaskRunner:
+    """An open executor, its recorder, and a folder for what goes between tests and tasks.
 
     Tasks share no memory with their test: a function is stored in a snapshot, with the values that it uses as they are at that
     moment. What it finds out comes back as its result, in its log, through a signal or in a file.
@@ -170,18 +170,18 @@ class Stage:
 
     spark: SparkSession
     executor: Executor
-    audience: Audience
+    recorder: EventRecorder
     leading: list[bool]
     folder: Path
     _names: Iterator[int] = field(default_factory=itertools.count)
 
-    def play(self, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> Outcome:
+    def run(self, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> Outcome:
         """Run one launch to its end. The function is that of its task; SQL tasks have none."""
         self.start(launch, function)
-        return self.audience.outcome(launch)
+        return self.recorder.outcome(launch)
 
     def start(self, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> TaskLaunch:
-        assert self.audience.end_of(launch) is None, "each start has a launch number of its own"
+        assert self.recorder.end_of(launch) is None, "each start has a launch number of its own"
         if function is not None:
             launch = with_function(launch, function, self.folder)
         self.executor.launch(launch)
@@ -194,7 +194,7 @@ class Stage:
         return FileBarrier(self.folder / f"barrier {next(self._names)}", parties, rounds)
 
     def log_of(self, launch: TaskLaunch) -> str:
-        return "\n".join(self.audience.lines(launch))
+        return "\n".join(self.recorder.lines(launch))
 
 
 def outlive_the_stop(begun: FileSignal) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.execution.messages import Succeeded, TaskLaunch
 from backfill_manager.execution.preview import Clones
-from support.executor_fixture import Stage, a_launch, day
+from support.executor_fixture import TaskRunner, a_launch, day
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +23,9 @@ def in_preview(clones: Clones, n: int = 1, **how: Any) -> TaskLaunch:
     return dataclasses.replace(launch, preview_id=clones.preview_id)
 
 
-def played(stage: Stage, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> str | None:
-    outcome = stage.play(launch, function)
-    assert isinstance(outcome, Succeeded), (outcome, stage.log_of(launch))
+def result_of(runner: TaskRunner, launch: TaskLaunch, function: Callable[[Any], Any] | None = None) -> str | None:
+    outcome = runner.run(launch, function)
+    assert isinstance(outcome, Succeeded), (outcome, runner.log_of(launch))
     return outcome.result_json
 
 

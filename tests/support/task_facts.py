@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from backfill_manager.execution.messages import Succeeded
-from support.executor_fixture import PATIENCE, Stage, a_launch
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch
 
 LEFT_BEHIND = "left_behind"  # in the name of everything that a test's task leaves behind
 EACH_SIGNAL = sorted({*signal.Signals} - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
@@ -84,28 +84,28 @@ def facts_of_a_task(ctx: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def nobody_else_notices(stage: Stage) -> Iterator[None]:
+def nobody_else_notices(runner: TaskRunner) -> Iterator[None]:
     """What happens inside changes nothing for a task that runs beside it, for one after it, and for the manager."""
     own = facts()
-    before = stage.play(a_launch("before", run_id="before"), facts_of_a_task)
+    before = runner.run(a_launch("before", run_id="before"), facts_of_a_task)
     assert isinstance(before, Succeeded) and before.result_json is not None
-    begun, may_go_on = stage.signal(), stage.signal()
+    begun, may_go_on = runner.signal(), runner.signal()
 
     def stays(ctx: Any) -> dict[str, Any]:
         begun.set()
         assert may_go_on.wait(PATIENCE)
         return facts_of_a_task(ctx)
 
-    free = stage.executor.free("backfill")
-    beside = stage.start(a_launch("beside", run_id="beside"), stays)
+    free = runner.executor.free("backfill")
+    beside = runner.start(a_launch("beside", run_id="beside"), stays)
     assert begun.wait(PATIENCE)
     yield
     may_go_on.set()
-    assert found(stage.audience.outcome(beside)) == found(before), "beside it"
-    assert found(stage.play(a_launch("after", run_id="after"), facts_of_a_task)) == found(before), "after it"
+    assert found(runner.recorder.outcome(beside)) == found(before), "beside it"
+    assert found(runner.run(a_launch("after", run_id="after"), facts_of_a_task)) == found(before), "after it"
     assert facts() == own, "in the manager"
-    assert stage.executor.free("backfill") == free, "its slot is free"
-    assert stage.executor.running() == set()
+    assert runner.executor.free("backfill") == free, "its slot is free"
+    assert runner.executor.running() == set()
 
 
 def found(outcome: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ functions = pickle.loads(Path(__file__).with_name("functions.pickle").read_bytes
 
 
 @dag({dag_id!r}, schedule=None)
-def stage():
+def work_dag():
     for task_id, function in functions.items():
         {decorator}(task_id=task_id)(function)()
 """
@@ -42,9 +42,9 @@ def with_function(launch: TaskLaunch, function: Callable[[Any], Any], folder: Pa
     snapshot = folder / f"snapshot {next(_numbers)}"
     snapshot.mkdir(parents=True)
     decorator = "task.executor" if launch.task.kind == "executor" else "task"
-    (snapshot / "stage.py").write_text(DAG_FILE.format(dag_id=launch.dag.dag_id, decorator=decorator))
+    (snapshot / "work_dag.py").write_text(DAG_FILE.format(dag_id=launch.dag.dag_id, decorator=decorator))
     (snapshot / "functions.pickle").write_bytes(pickled_by_value(functions))
-    return of_snapshot(launch, snapshot, "stage.py")
+    return of_snapshot(launch, snapshot, "work_dag.py")
 
 
 def _of_another_task(ctx: Any) -> None:
