@@ -81,7 +81,7 @@ def test_killed_between_two_tables_each_is_old_or_new_and_at_the_end_new_once(
     wait_for(lambda: preview_outcome(store) == s.PROMOTED)
     assert promotions(root) == [1, 1, 1, 1]
     assert {run for table in TABLES for run in runs_in(root / table)} == {new}
-    (answer,) = store.read(Response, matching(kind=kinds.BACKFILL_PROMOTE))
+    (answer,) = wait_for(lambda: store.read(Response, matching(kind=kinds.BACKFILL_PROMOTE)))  # another table
     assert (answer.outcome, answer.message) == ("accepted", "preview preview is promoted: 4 tables, 1 run")
     states = {run.run_id: (run.run_type, run.state) for run in store.read(DagRun)}
     assert states == {old: (s.BACKFILL_RUN, s.OVERRIDDEN), new: (s.BACKFILL_RUN, s.SUCCESS)}

@@ -141,7 +141,7 @@ def test_many_dags_that_are_due_in_one_minute_run_once_each(number: int, load: A
     runs = manager.store.read(DagRun)
     per_dag = Counter(run.dag_id for run in runs if run.interval_end == due)
     assert per_dag == {f"dag{n}": 1 for n in range(number)}
-    assert {run.state for run in runs} == {s.SUCCESS}
+    assert {run.state for run in runs} == {s.SUCCESS}, [ti.error for ti in manager.store.read(TaskInstance) if ti.error]
 
 
 EACH_MINUTE = """
