@@ -33,7 +33,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 FIRST: Final = datetime(2024, 1, 1, tzinfo=UTC)
+OF_TRY: Final = ("dag_id", "run_id", "task_id", "try_number")
 KILLED: Final = "its process ended with signal 9 (SIGKILL)"
 DAG_FILE = """
 import json
@@ -299,18 +300,9 @@ def test_a_backfill_whose_task_processes_are_killed_writes_what_one_writes_that_
 
 def _failed_by_themselves(store: Store) -> list[tuple[TaskTry, list[str]]]:
     """Tries that nobody killed, with their logs: they would be tried again a thousand times."""
-    failed = store.read(TaskTry, [Condition("error", "!=", KILLED)])
-    lines = store.read(TaskLog) if failed else []
     return [
-        (
-            it,
-            [
-                line.message
-                for line in lines
-                if (line.run_id, line.task_id, line.try_number) == (it.run_id, it.task_id, it.try_number)
-            ],
-        )
-        for it in failed
+        (it, [line.message for line in store.read(TaskLog, matching(**{name: getattr(it, name) for name in OF_TRY}))])
+        for it in store.read(TaskTry, [Condition("error", "!=", KILLED)])
     ]
 
 
