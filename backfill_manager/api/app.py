@@ -18,8 +18,8 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
 
-from backfill_manager.api.addresses import TrustedProxies
 from backfill_manager.api.auth import RejectUnauthenticated
+from backfill_manager.api.client_addresses import TrustedProxies
 from backfill_manager.api.client_limits import ClientLimits
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import ErrorPage, add_error_handlers

@@ -24,7 +24,7 @@ from fastapi import Depends, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backfill_manager.api.addresses import client_address, is_loopback
+from backfill_manager.api.client_addresses import client_address, is_loopback
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import error_response
 from backfill_manager.api.middleware import CLOSE, Middleware

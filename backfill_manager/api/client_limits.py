@@ -13,8 +13,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backfill_manager.api.addresses import client_address, network_of
 from backfill_manager.api.auth import User, fail_login, identify, sent_token, sha256_of
+from backfill_manager.api.client_addresses import client_address, network_of
 from backfill_manager.api.connections import max_connections
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import error_response, page_or_problem

@@ -25,8 +25,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from backfill_manager import descriptors
-from backfill_manager.api.addresses import is_in, network_of
+from backfill_manager import file_descriptors
+from backfill_manager.api.client_addresses import is_in, network_of
 from backfill_manager.api.errors import PROBLEM_JSON, problem
 from backfill_manager.api.middleware import MAX_HEAD_BYTES
 from backfill_manager.logging import get_logger
@@ -44,7 +44,7 @@ log = get_logger("api")
 
 def max_connections(api: ApiSettings) -> int:
     """The configured number, but at most half of this process's descriptors: the rest is for the state and for tasks."""
-    return max(1, min(api.max_connections, descriptors.limit() // 2))
+    return max(1, min(api.max_connections, file_descriptors.limit() // 2))
 
 
 def raw_problem(status: int, detail: str, *, retry_after_s: int | None = None) -> bytes:
@@ -130,7 +130,7 @@ class Connections:
         if self._max < api.max_connections:
             log.warning(
                 "fewer connections than configured", max_connections=api.max_connections, now=self._max,
-                descriptors=descriptors.limit(),
+                descriptors=file_descriptors.limit(),
             )  # fmt: skip
 
     async def accept(self, listener: socket.socket) -> None:
@@ -141,7 +141,7 @@ class Connections:
             try:
                 peer, address = await loop.sock_accept(listener)
             except OSError as error:
-                if error.errno in descriptors.NO_DESCRIPTOR_ERRNOS:
+                if error.errno in file_descriptors.NO_DESCRIPTOR_ERRNOS:
                     self._log("no free file descriptor: no connections are accepted for a moment")
                     await asyncio.sleep(NO_DESCRIPTORS_PAUSE_S)
                 else:  # the client has gone again

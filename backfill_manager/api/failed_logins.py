@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from backfill_manager.api.addresses import network_of
+from backfill_manager.api.client_addresses import network_of
 from backfill_manager.api.token_buckets import TokenBuckets
 from backfill_manager.clock import Clock
 from backfill_manager.errors import RateLimited

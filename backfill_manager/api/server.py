@@ -17,7 +17,7 @@ import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 
-from backfill_manager.api.addresses import is_loopback
+from backfill_manager.api.client_addresses import is_loopback
 from backfill_manager.api.connections import KEEP_ALIVE_S, Connection, Connections
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.middleware import MAX_HEAD_BYTES

@@ -23,8 +23,8 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 
-from backfill_manager.api.addresses import client_address
 from backfill_manager.api.auth import Operator, User
+from backfill_manager.api.client_addresses import client_address
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import error_response
 from backfill_manager.api.openapi import PREFIX

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from backfill_manager import descriptors
+from backfill_manager import file_descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, StateError, WrongJava
 from backfill_manager.humanise import plural
@@ -128,7 +128,7 @@ def _java() -> Check:
 
 
 def _descriptors() -> Check:
-    number = descriptors.limit()
+    number = file_descriptors.limit()
     if number < MIN_DESCRIPTORS:
         advice = f"Raise it where the manager starts: `ulimit -n {MIN_DESCRIPTORS}` or more, `LimitNOFILE=` in systemd."
         return Check("descriptors", "warning", f"{number} files may be open at once", advice)

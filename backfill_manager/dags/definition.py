@@ -366,7 +366,7 @@ def has_macros(sql: str) -> bool:
 
 
 def _is_query(text: str) -> bool:
-    """As far as the text tells; Spark's parser takes nothing else when it is run (execution/wait_looks.py)."""
+    """As far as the text tells; Spark's parser takes nothing else when it is run (execution/wait_checks.py)."""
     from backfill_manager.store.sql_guard import split_statements  # more than most DAG files need
 
     found = split_statements(text, "spark")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.execution.sql_lexer import identifier
+from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from backfill_manager.execution.exactly_once_writer import OutputWriter
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
 from backfill_manager.execution.spark_executor_runtime import ExecutorTaskContext, TaskSkipped
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.model.states import WriteMode
 from backfill_manager.schemas.checks import Check
+from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

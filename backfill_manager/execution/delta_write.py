@@ -18,9 +18,9 @@ from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import bounds, ends
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
-from backfill_manager.execution.sql_lexer import identifier, string_literal
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.model.states import WriteMode
+from backfill_manager.store.sql_guard import identifier, string_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

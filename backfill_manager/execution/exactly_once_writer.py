@@ -15,7 +15,7 @@ How:
   what was checked. Where they fail nothing is committed, and staged files stay as those of a killed writer do.
 - What a commit does with the rows is in delta_write.py and output_merge.py.
 - An interval, a partition or an append is staged as files, which the manager commits with those of others
-  (execution/group_commit.py). Every other write is a commit of its own, in its turn at the table (table_turns.py); while
+  (execution/output_group_commit.py). Every other write is a commit of its own, in its turn at the table (table_turns.py); while
   it waits its rows are computed and cached. Commits that conflict with writers outside of this manager are retried.
 
 The commit's user metadata names state, dag, run, task, DAG version, try and interval.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
 from backfill_manager.execution.delta_write import Write
-from backfill_manager.execution.group_commit import Answer
+from backfill_manager.execution.output_group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.output_table import Commit, CommitMark, OutputTable, TableState
 from backfill_manager.execution.row_checks import RowChecks
@@ -121,7 +121,7 @@ class OutputWriter:
     def _staged(
         self, table: OutputTable, transaction: str, df: DataFrame, write: Write, checks: RowChecks
     ) -> StagedWrite | None:
-        """The rows as files that others commit (execution/group_commit.py); None where only a commit of its own will do."""
+        """The rows as files that others commit (execution/output_group_commit.py); None where only a commit of its own does."""
         from pyspark.sql.types import StructType
 
         if not table.exists():

@@ -33,7 +33,7 @@ from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLeas
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.group_commit import CommitsOfTry, GroupCommits
+from backfill_manager.execution.output_group_commit import CommitsOfTry, GroupCommits
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_sql_task
 from backfill_manager.execution.secrets import FindSecret, no_secret
@@ -272,9 +272,10 @@ class Executor:
     def _run_sql(self, it: _Try) -> None:
         """The life of a SQL task's thread."""
         self.started(it)
+        why_not = partial(self.write_refusal, it)
 
         def refuse_if_abandoned() -> None:
-            refusal = self.refusal(it)
+            refusal = why_not()
             if refusal is not None:
                 kind, why = refusal
                 raise AbandonedTry(why) if kind == "abandoned" else LostLease(why)
@@ -288,7 +289,7 @@ class Executor:
                 session.conf.set(SESSION_OF, it.jobs.group)
                 outcome = run_sql_task(
                     it.launch, session, log=it.lines.add, turns=it.turns,
-                    commits=CommitsOfTry(self._commits, partial(self.refusal, it)) if self._commits.is_available else None,
+                    commits=CommitsOfTry(self._commits, why_not) if self._commits.is_available else None,
                     refuse_if_abandoned=refuse_if_abandoned, state=self._state, accesses=it.accesses,
                     check_results=it.check_results, rows_before=partial(self.rows_before, it),
                 )  # fmt: skip
@@ -321,7 +322,7 @@ class Executor:
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
 
-    def refusal(self, it: _Try) -> tuple[str, str] | None:
+    def write_refusal(self, it: _Try) -> tuple[str, str] | None:
         """Why this try must write nothing any more, if it must not: ("abandoned" or "unsure", the message)."""
         if it.abandoned is not None:
             end = it.abandoned
@@ -484,7 +485,7 @@ class _Listener:
 
     def __init__(self, executor: Executor, it: _Try) -> None:
         self._executor, self._it = executor, it
-        self.line, self.refusal = it.lines.add, partial(executor.refusal, it)
+        self.line, self.write_refusal = it.lines.add, partial(executor.write_refusal, it)
         self.rows_before = partial(executor.rows_before, it)
         self.secret, self.span = partial(executor.secret, it), partial(executor.span, it)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from backfill_manager.execution.catalog import folder_of, name_parts
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.store.file_statistics import file_statistics
+from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import table_path
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from backfill_manager.clock import EPOCH, UTC, from_micros, micros
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.interval import ends as interval_ends
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.planning.data_gaps import Axis
+from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -89,7 +89,7 @@ class Cancelled:
 @dataclass(frozen=True)
 class Lost:
     """Spark went away while it ran: no try is spent, but it may be the task that ends it, so losses are counted
-    (`manager.losses`). `alone`: no other task had begun at that moment."""
+    (`manager.crash_loops`). `alone`: no other task had begun at that moment."""
 
     reason: str
     alone: bool = False

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.store.delta_spark.conflicts import marked_commits
+from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,9 +16,9 @@ from py4j.protocol import Py4JJavaError
 from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.execution.messages import AccessedTable
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_access import plain_name
 from backfill_manager.store.delta_spark.transaction import TableDefinition
+from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable, DeltaTableBuilder

@@ -30,11 +30,11 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import hadoop_path, name_parts, warehouse
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output_table import OutputTable, TableState
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in, tables_of_explained
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
 from backfill_manager.masking import mask_text
+from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import table_key
 
 if TYPE_CHECKING:

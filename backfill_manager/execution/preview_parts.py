@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from backfill_manager.execution.messages import AccessedTable
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.store.sql_guard import identifier
 
 WHOLE: Final = "the whole table"
 

@@ -14,8 +14,8 @@ from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
 from backfill_manager.execution.bash_task import BashFailed, run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
-from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.output_group_commit import Commits
 from backfill_manager.execution.preview import Preview, redirect
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.secrets import no_secret

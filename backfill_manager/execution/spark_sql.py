@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.execution.sql_statement import StatementRunner
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.planning.rendering import sql_text, sql_values
+from backfill_manager.store.sql_guard import spark_statements
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def run_sql(this: WriteContext, ctx: TaskContext) -> None:
     """Run the task's statements in `ctx.spark`."""
     task = this.launch.task
-    parts = statements(_text(this.launch))
+    parts = spark_statements(_text(this.launch))
     if not parts:
         raise InvalidInput(f"sql task {task.task_id!r} has no statement")
     values = parameters(this.launch)

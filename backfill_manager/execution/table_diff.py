@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.preview_parts import label
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.masking import mask_values
+from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,8 +1,9 @@
 """Turns at tables: who may write a table now, in the order in which they asked.
 
 Two writers that replace different intervals of one unpartitioned table conflict in Delta (12 to 14 of 16 fail, measured), so the
-commits of a manager to a table are made one after another, each of one write or of many (group_commit.py). INSERTs of SQL tasks,
-which never conflict with each other, share a turn: they hold it together. Writers outside of the manager meet Delta's own check.
+commits of a manager to a table are made one after another, each of one write or of many (output_group_commit.py). INSERTs of SQL
+tasks, which never conflict with each other, share a turn: they hold it together. Writers outside of the manager meet
+Delta's own check.
 
 The queues are in the manager's process. Its threads (SQL tasks) wait in `acquire`. A task process sends a message instead; the
 manager asks in its name by `request`, which keeps no thread waiting. Each try has a `TurnHolder`, so that none of its turns

@@ -35,8 +35,8 @@ from py4j.protocol import Py4JError
 
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
 from backfill_manager.execution import task_spans
-from backfill_manager.execution.group_commit import Answer, checked
 from backfill_manager.execution.messages import Skipped, Succeeded, TaskLaunch
+from backfill_manager.execution.output_group_commit import Answer, checked
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.secrets import NoSecret, check_secret_name

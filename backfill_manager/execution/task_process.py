@@ -34,7 +34,6 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, StateError
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.group_commit import Answer, GroupCommits
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
 from backfill_manager.execution.messages import (
     AccessedTable,
@@ -47,6 +46,7 @@ from backfill_manager.execution.messages import (
     Succeeded,
     TaskSpan,
 )
+from backfill_manager.execution.output_group_commit import Answer, GroupCommits
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
@@ -85,7 +85,7 @@ class Listener(Protocol):
     def span(self, span: TaskSpan) -> None:
         """That its code has made."""
 
-    def refusal(self) -> tuple[str, str] | None:
+    def write_refusal(self) -> tuple[str, str] | None:
         """Why it must write nothing any more: ("abandoned" or "unsure", the message)."""
 
     def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
@@ -548,7 +548,7 @@ class TaskProcesses:
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
         number = int(request["number"])
         if request["request"] == "may_write":
-            kind, why = task.listener.refusal() or ("", "")
+            kind, why = task.listener.write_refusal() or ("", "")
             self._reply(process, {"number": number, kind or "yes": why or True})
             return
         if request["request"] == "commit":
@@ -575,7 +575,7 @@ class TaskProcesses:
 
     def _commit(self, process: _Process, task: RunningTask, number: int, staged: dict[str, Any]) -> None:
         def refusal() -> tuple[str, str] | None:
-            return ("abandoned", "its process has ended") if process.has_ended else task.listener.refusal()
+            return ("abandoned", "its process has ended") if process.has_ended else task.listener.write_refusal()
 
         def reply(answer: Answer) -> None:
             self._reply(process, {"number": number, "answer": dataclasses.asdict(answer)})

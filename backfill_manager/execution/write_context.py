@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant
-from backfill_manager.execution.group_commit import Commits
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.output_group_commit import Commits
 from backfill_manager.execution.preview import Preview
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.secrets import no_secret

@@ -10,7 +10,7 @@ from datetime import timedelta
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution import messages as m
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.losses import POSTPONED_FOR_S, after_loss
+from backfill_manager.manager.crash_loops import POSTPONED_FOR_S, after_loss
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c

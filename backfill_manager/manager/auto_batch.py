@@ -1,4 +1,4 @@
-"""What `planning.batch_size` is given of an active backfill with `batch=auto`, and what its runs teach it. Pure."""
+"""What `planning.auto_batch_size` is given of an active backfill with `batch=auto`, and what its runs teach it. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import pool_of
-from backfill_manager.planning.batch_size import (
+from backfill_manager.planning.auto_batch_size import (
     MAX_PAST,
     BatchLimits,
     cost_of,

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
-from backfill_manager.manager import notifications
+from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
 from backfill_manager.manager.items import end_items
@@ -66,7 +66,7 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
         reason = f"{plural(failures, 'failed item')}: paused by stop_on_failure={limit}"
         tick.put(c.backfill_paused(live.row, reason))
-        notifications.backfill_paused(tick, live, reason)
+        notification_rules.backfill_paused(tick, live, reason)
     opens_at = _window_opens_at(live, tick.now)
     if live.row.waits_until != opens_at:
         tick.put(live.row.evolve(waits_until=opens_at))
@@ -270,7 +270,7 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
     wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
-    notifications.backfill_ended(tick, live, outcome)
+    notification_rules.backfill_ended(tick, live, outcome)
     reason = None if outcome == s.SUCCESS else live.row.reason
     if outcome == s.FAILED and reason is None:
         reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {plural(live.row.planned, 'item')}"

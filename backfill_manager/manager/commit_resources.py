@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from backfill_manager import descriptors
+from backfill_manager import file_descriptors
 from backfill_manager.store.uri import canonical_place
 
 COMMIT_BYTES: Final = 32_000_000  # a commit writes far less, a compaction up to that
@@ -19,8 +19,8 @@ MAX_PART: Final = 4  # of a small disk a quarter is enough
 
 def why_no_commit(root: str) -> str | None:
     """Why a commit to the state at `root` would fail now; None when nothing is missing."""
-    if not descriptors.are_free():
-        return f"too few file descriptors are free; the limit is {descriptors.limit()}"
+    if not file_descriptors.are_free():
+        return f"too few file descriptors are free; the limit is {file_descriptors.limit()}"
     if not _has_space(root):
         return f"the disk of the state at {root} is full; make space, or stop the manager"
     return None

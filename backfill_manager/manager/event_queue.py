@@ -10,10 +10,17 @@ from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResul
 from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
-from backfill_manager.manager.wait_lookers import Looked
+from backfill_manager.manager.wait_checker import WaitsChecked
 
 ManagerEvent = (
-    Event | PlanResult | ParseResult | AllBundlesParsed | PreviewResult | PreviewsExpired | Looked | NotificationsSent
+    Event
+    | PlanResult
+    | ParseResult
+    | AllBundlesParsed
+    | PreviewResult
+    | PreviewsExpired
+    | WaitsChecked
+    | NotificationsSent
 )
 
 

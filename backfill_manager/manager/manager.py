@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.descriptors import raise_limit
 from backfill_manager.errors import LostLease, StateError, StateLost
 from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
 from backfill_manager.execution.spark_status import SparkStatus
+from backfill_manager.file_descriptors import raise_limit
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
 from backfill_manager.manager.notification_targets import Target, targets_of
-from backfill_manager.manager.notifications import new_notifications
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner, PlanResult
 from backfill_manager.manager.preview_work import PreviewWork
@@ -47,7 +47,7 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.trace_sender import Exporter, TraceSender, make_exporter
 from backfill_manager.manager.trace_spans import TraceIds, TraceSpans
-from backfill_manager.manager.wait_lookers import Lookers
+from backfill_manager.manager.wait_checker import WaitCheckers
 from backfill_manager.model.records import Backfill, DagRun, Pool, Request, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
@@ -203,12 +203,12 @@ class Manager:
             spark, store, clock, state_id=identity_of(store, leader.row).state_id, keep_s=settings.retention.previews,
             on_event=events.put, on_spark_gone=executor.report_spark_gone,
         )  # fmt: skip
-        lookers = Lookers(
+        wait_checkers = WaitCheckers(
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
         )
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services: list[Service] = [planner, previews, *lookers.services, poller, monitor, CoreAffinity()]
+        self._services: list[Service] = [planner, previews, *wait_checkers.services, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
@@ -226,7 +226,7 @@ class Manager:
         self._services.append(self._sender)
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
-            previews=previews, look_for=lookers.want,
+            previews=previews, check_waits=wait_checkers.want,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
             snapshots=own_snapshots(settings, store.root), on_commit=self._has_committed,
         )  # fmt: skip

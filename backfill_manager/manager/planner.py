@@ -24,7 +24,7 @@ from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.interval_rows import rows_counter
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
-from backfill_manager.execution.wait_looks import looks_of_plan
+from backfill_manager.execution.wait_checks import wait_checks_of_plan
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
@@ -134,8 +134,8 @@ class Planner(Service):
         plan = with_batch_limits(plan, self._store, self._batch_target_s)
         if request.kind != BACKFILL_DRY_RUN:
             return plan
-        look_for, files_of = looks_of_plan(self._session), input_files(self._session)
-        return with_dry_run(plan, self._store, now, look_for=look_for, files_of=files_of)
+        check_waits, files_of = wait_checks_of_plan(self._session), input_files(self._session)
+        return with_dry_run(plan, self._store, now, check_waits=check_waits, files_of=files_of)
 
     def _counting_session(self, pool: str) -> SparkSession:
         """Rows are counted in the backfill's own pool: it may take long, and only a decision goes before everything else."""

@@ -1,6 +1,6 @@
 """Restores the state of a new leader from the tables: what had finished stays finished, what was running runs again.
 
-Tasks that were running under a leader that did not give its lease back have lost a start (`manager.losses`). A leader that
+Tasks that were running under a leader that did not give its lease back have lost a start (`manager.crash_loops`). A leader that
 gave it back had committed the outcomes of its tasks before; what it could not commit (storage was away) is put back and not
 counted.
 
@@ -24,9 +24,9 @@ from collections import defaultdict
 from datetime import datetime
 
 from backfill_manager.manager.callbacks import outcome_of
+from backfill_manager.manager.crash_loops import after_loss
 from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.items import end_items
-from backfill_manager.manager.losses import after_loss
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState

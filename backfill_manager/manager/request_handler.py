@@ -27,7 +27,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.requests import backfill_checks
 from backfill_manager.schemas import commands, kinds
-from backfill_manager.schemas.backfill_row import columns_of, option_of
+from backfill_manager.schemas.backfill_options import columns_of, option_of
 from backfill_manager.schemas.commands import CHECKED_TOGETHER, Command
 from backfill_manager.schemas.errors import error_columns
 from backfill_manager.store.base import Store, matching

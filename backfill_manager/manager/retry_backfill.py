@@ -23,7 +23,7 @@ from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
 from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.backfill_row import AUTO, option_of
+from backfill_manager.schemas.backfill_options import AUTO, option_of
 from backfill_manager.schemas.commands import UPDATABLE_FIELDS, RetryBackfill
 from backfill_manager.store.base import Condition, Store, matching
 

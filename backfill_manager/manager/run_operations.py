@@ -37,7 +37,7 @@ from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.planning.next_run import manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
-from backfill_manager.requests.payloads import check_logical_date, check_place
+from backfill_manager.requests.checked_payloads import check_logical_date, check_place
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.commands import Command

@@ -15,7 +15,7 @@ from collections import Counter
 from datetime import datetime
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.manager import notifications
+from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.items import close_pending, end_items
@@ -101,7 +101,7 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
     """Ends the run, and the items that it took."""
     state = tick.state
     state.put(c.run_ended(run.row, outcome, tick.now, reason))
-    notifications.run_ended(tick, run, outcome, reason)
+    notification_rules.run_ended(tick, run, outcome, reason)
     del state.runs[run.key]
     for other in state.runs.values():
         if other.row.dag_id == run.row.dag_id and other.row.previous_run_id == run.row.run_id:

@@ -37,10 +37,10 @@ from backfill_manager.model.records import (
     TaskInstance,
 )
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.batch_size import PastRun, growth_limit
+from backfill_manager.planning.auto_batch_size import PastRun, growth_limit
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
-from backfill_manager.planning.wait_looks import Look, Seen, open_looks
+from backfill_manager.planning.wait_conditions import Seen, WaitCheck, open_wait_checks
 from backfill_manager.planning.written_intervals import WrittenIntervals
 from backfill_manager.schemas.waits import ExternalWait
 from backfill_manager.settings.model import LimitSettings
@@ -57,7 +57,9 @@ class ActiveRun:
     selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others count as done
     past: dict[str, TaskInstance] | None = None  # tasks of the previous run once it is finished; None: not read (yet)
     wait_ends: dict[str, datetime] = field(default_factory=dict)  # of tasks that wait for data and have a limit
-    looks: dict[ExternalWait, tuple[Look, ...]] = field(default_factory=dict)  # what each wait means for this run
+    wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(
+        default_factory=dict
+    )  # what each wait means for this run
     may_start: bool = True  # within `max_active_runs`, as of this tick
 
     @property
@@ -177,8 +179,8 @@ class ManagerState:
         self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
         # Of tables that tasks of active runs wait for, by their names as given; read when one first waits for it.
         self.written: dict[str, WrittenIntervals] = {}
-        self.looks_wanted: dict[Look, None] = {}  # all that tasks wait for, as of this tick, found or not
-        self.looks_seen: dict[Look, Seen] = {}  # what has been seen of these
+        self.wait_checks_wanted: dict[WaitCheck, None] = {}  # all that tasks wait for, as of this tick, found or not
+        self.wait_checks_seen: dict[WaitCheck, Seen] = {}  # what has been seen of these
         self.targets: tuple[Target, ...] = ()  # of notifications
         self.notifications: dict[tuple[str, str], Notification] = {}  # that are to be sent
         # Of DAGs with `expected_by`: version, start of the interval and deadline that are looked at next.
@@ -220,13 +222,15 @@ class ManagerState:
                 written.add(access.interval_start, access.interval_end, access.partition_key)
 
     @property
-    def open_looks(self) -> list[Look]:
+    def open_wait_checks(self) -> list[WaitCheck]:
         """What is waited for and has not been found."""
-        return open_looks(self.looks_wanted, self.looks_seen)
+        return open_wait_checks(self.wait_checks_wanted, self.wait_checks_seen)
 
     def forget_looks(self) -> None:
         """Those that nothing waits for any more."""
-        self.looks_seen = {look: seen for look, seen in self.looks_seen.items() if look in self.looks_wanted}
+        self.wait_checks_seen = {
+            look: seen for look, seen in self.wait_checks_seen.items() if look in self.wait_checks_wanted
+        }
 
     def put_item(self, backfill: ActiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
         """Replaces an item, and updates the counts by state."""

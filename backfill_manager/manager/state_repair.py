@@ -22,7 +22,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import StateCopied, StateError
 from backfill_manager.humanise import plural
-from backfill_manager.manager.maintenance import leading
+from backfill_manager.manager.short_leadership import leading
 from backfill_manager.manager.state_identity import other_place
 from backfill_manager.model import records
 from backfill_manager.model import states as s

@@ -20,7 +20,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of
+from backfill_manager.schemas.backfill_options import STORED_OPTIONS, columns_of
 from backfill_manager.store.base import Leader, Store
 
 

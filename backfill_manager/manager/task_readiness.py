@@ -1,8 +1,9 @@
-"""When a task may start, the whole rule. Pure decisions over `ManagerState`; of a run that may start (`runs.py`).
+"""When a task of a run that may start (`runs.py`) may start itself; slots and limits come after it (task_slots.py). Pure
+decisions over `ManagerState`.
 
 A task becomes ready, in this order: its upstream allows it (its trigger rule, manager/trigger_rules.py), the tasks that it is
 mapped over have ended, the run before allows it (`depends_on_past`, `wait_for_downstream`), and the data that it waits for is
-there (`waits_for`, up to its `wait_limit`). Then it is `scheduled`. Which of those get a slot is in dispatcher.py.
+there (`waits_for`, up to its `wait_limit`). Then it is `scheduled`. Which of those get a slot is in task_slots.py.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Final
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
-from backfill_manager.manager import notifications
+from backfill_manager.manager import notification_rules
 from backfill_manager.manager.map_tasks import map_tasks, over_tasks
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.manager.trigger_rules import PAST_IS_DONE, evaluate
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.planning.wait_looks import MAX_OPEN, looks_of, open_looks
+from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
 MAX_SHOWN: Final = 10  # of what a run waits for
 MAX_SHOWN_LENGTH: Final = 300
@@ -96,13 +97,13 @@ def _missing(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
             if not ((known := state.written.get(wait)) and known.covers(*part)):
                 missing.append(wait)
             continue
-        if wait not in run.looks:
-            run.looks[wait] = looks_of(wait, run.spec, *part)
-        open_ = open_looks(run.looks[wait], state.looks_seen)
+        if wait not in run.wait_checks:
+            run.wait_checks[wait] = wait_checks_of(wait, run.spec, *part)
+        open_ = open_wait_checks(run.wait_checks[wait], state.wait_checks_seen)
         later = set(open_[MAX_OPEN:])
-        state.looks_wanted |= dict.fromkeys(look for look in run.looks[wait] if look not in later)
+        state.wait_checks_wanted |= dict.fromkeys(look for look in run.wait_checks[wait] if look not in later)
         if open_:
-            seen = state.looks_seen.get(open_[0])
+            seen = state.wait_checks_seen.get(open_[0])
             missing.append(open_[0].label + (seen.describe() if seen else ""))
     return missing
 
@@ -152,6 +153,6 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
     is_itself = obstacle.task_id == task.task_id
     what = "depends on the past, and" if is_itself else f"waits for its downstream {obstacle.task_id!r}, which"
     return (
-        f"{notifications.DEADLOCK}task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run before, "
-        f"{run.row.previous_run_id}"
+        f"{notification_rules.DEADLOCK}task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run "
+        f"before, {run.row.previous_run_id}"
     )

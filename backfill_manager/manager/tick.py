@@ -40,13 +40,13 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.store_plan import store_plan
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.tick_decisions import Decisions
-from backfill_manager.manager.wait_lookers import Looked
+from backfill_manager.manager.wait_checker import WaitsChecked
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
-from backfill_manager.planning.wait_looks import Look
+from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas import kinds
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
@@ -103,7 +103,7 @@ class PreviewRunner(Protocol):
 
 
 class TickLoop:
-    """Runs in the manager's own thread. `plan` and `parse` take requests, `look_for` all that
+    """Runs in the manager's own thread. `plan` and `parse` take requests, `check_waits` all that
     tasks wait for; `on_stop(drain)` is called for `manager.stop`.
     `snapshots`: the folder of snapshots if it is this state's alone, where `retention` applies to it."""
 
@@ -111,14 +111,14 @@ class TickLoop:
         self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
         plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
         parse: Callable[[ParseRequest], None] = lambda _: None, previews: PreviewRunner | None = None,
-        look_for: Callable[[Collection[Look]], None] = lambda _: None,
+        check_waits: Callable[[Collection[WaitCheck]], None] = lambda _: None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
         retention: RetentionSettings | None = None, snapshots: Path | None = None,
         on_commit: Callable[[Changes], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader, on_commit)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
-        self._previews, self._look_for = previews, look_for
+        self._previews, self._check_waits = previews, check_waits
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
         self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots)
@@ -175,8 +175,8 @@ class TickLoop:
         for event in events:
             if isinstance(event, ParseResult):
                 self._take_parse_result(event, now)
-            elif isinstance(event, Looked):
-                self.state.looks_seen |= event.seen
+            elif isinstance(event, WaitsChecked):
+                self.state.wait_checks_seen |= event.seen
             elif isinstance(event, NotificationsSent):
                 for row in event.rows:
                     self.state.put(row)
@@ -306,7 +306,7 @@ class TickLoop:
                 self._previews.delete(preview_id)
         for parse in tick.parses:
             self._parse(parse)
-        self._look_for(self.state.open_looks)
+        self._check_waits(self.state.open_wait_checks)
         for request_id in tick.compactions:
             self.decisions.compact_state(request_id, self._clock.now())
             self._events.wake()  # the next tick commits the response

@@ -18,14 +18,14 @@ from backfill_manager.humanise import plural
 from backfill_manager.manager import (
     apply_outcomes,
     backfill_runs,
-    dispatcher,
     early_end,
-    notifications,
+    notification_rules,
     runs,
     schedule,
     task_readiness,
+    task_slots,
 )
-from backfill_manager.manager.losses import isolation_ends_at
+from backfill_manager.manager.crash_loops import isolation_ends_at
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
@@ -53,7 +53,7 @@ class Decisions:
     ) -> Tick:
         """Changes the state, and returns what is to be done after the commit. `free`: unused slots by pool."""
         tick = Tick(self.state, now, self.leader.next_seq)
-        self.state.looks_wanted = {}
+        self.state.wait_checks_wanted = {}
         apply_outcomes.apply_outcomes(self.state, events, self.leader.term)
         self.requests.handle(requests, tick)
         if not self.draining:
@@ -66,9 +66,9 @@ class Decisions:
             runs.advance_runs(tick)  # new runs may start in this tick
         self.state.forget_looks()
         if not self.draining:
-            notifications.find_late_runs(tick)
+            notification_rules.find_late_runs(tick)
         if not self.draining:
-            dispatcher.dispatch(tick, free)
+            task_slots.dispatch(tick, free)
         return tick
 
     def prefetch(self, now: datetime) -> None:
@@ -106,5 +106,5 @@ class Decisions:
         due += [backfill_runs.next_window_opening(self.state), task_readiness.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
-            due += [notifications.next_deadline(self.state, now)]
+            due += [notification_rules.next_deadline(self.state, now)]
         return min((at for at in due if at is not None), default=None)

@@ -28,13 +28,13 @@ from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.planning.auto_batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
+from backfill_manager.planning.backfill_intervals import intervals
 from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
 from backfill_manager.planning.batch_coverage import covered_ranges
-from backfill_manager.planning.batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
 from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
-from backfill_manager.planning.schedule_intervals import intervals
 from backfill_manager.planning.sql_queries import query
 from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
 from backfill_manager.schemas import errors

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from backfill_manager.schemas.findings import FINDINGS, Finding
-from backfill_manager.store.table_log import Changes, Files, TableLog
+from backfill_manager.store.data_table_log import Changes, Files, TableLog
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def with_dry_run(
-    plan: BackfillPlan, store: Store, now: datetime, *, look_for: LookFor, files_of: FilesOf
+    plan: BackfillPlan, store: Store, now: datetime, *, check_waits: LookFor, files_of: FilesOf
 ) -> BackfillPlan:
     """The data that its items would wait for, the failed tasks that would run again, and what it would cost."""
-    return with_estimates(with_reruns(with_waits(plan, store, look_for), store), store, files_of, now)
+    return with_estimates(with_reruns(with_waits(plan, store, check_waits), store), store, files_of, now)

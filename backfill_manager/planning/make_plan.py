@@ -12,8 +12,8 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import with_defaults
-from backfill_manager.planning.by_data import FindWanted, as_data_see
 from backfill_manager.planning.downstream_plan import Dags, with_downstream
+from backfill_manager.planning.gap_kinds import FindWanted, as_data_see
 from backfill_manager.planning.stale import as_stale_sees
 from backfill_manager.schemas.commands import CreateBackfill
 

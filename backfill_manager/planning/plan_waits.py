@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.model import states
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.wait_looks import Look, looks_of
+from backfill_manager.planning.wait_conditions import WaitCheck, wait_checks_of
 from backfill_manager.planning.written_intervals import WrittenIntervals, read_written
 from backfill_manager.schemas.waits import ExternalWait, Wait, label
 from backfill_manager.store.base import Store
@@ -20,7 +20,7 @@ from backfill_manager.value_rules import table_key, table_keys
 
 MAX_LOOKED_AT: Final = 10_000  # items that are looked for; of those behind nothing is known
 
-LookFor = Callable[[Sequence[Look]], Mapping[Look, bool | str]]
+LookFor = Callable[[Sequence[WaitCheck]], Mapping[WaitCheck, bool | str]]
 """What is there, and where nobody can say, why; what it leaves out has not been looked for."""
 
 
@@ -32,7 +32,7 @@ class ItemWaits:
     unknown: tuple[str, ...]
 
 
-def with_waits(plan: BackfillPlan, store: Store, look_for: LookFor) -> BackfillPlan:
+def with_waits(plan: BackfillPlan, store: Store, check_waits: LookFor) -> BackfillPlan:
     """The plan and those downstream of it with their `waits`, by ordinal, and the sums of them. What a plan's parents will write
     is there for it: its items come after theirs."""
     plans = [_Waiting(one) for one in (plan, *plan.downstream)]
@@ -40,7 +40,7 @@ def with_waits(plan: BackfillPlan, store: Store, look_for: LookFor) -> BackfillP
         return plan
     names = {wait for one in plans for wait in one.waits if isinstance(wait, str)}
     written = read_written(store, names)
-    seen = look_for(tuple(dict.fromkeys(look for one in plans for looks in one.looks.values() for look in looks)))
+    seen = check_waits(tuple(dict.fromkeys(look for one in plans for looks in one.looks.values() for look in looks)))
     by_id = {one.dag.dag_id: one for one in (plan, *plan.downstream)}
     root, *below = (one.made(_with_parents(written, one, by_id), seen) for one in plans)
     return dataclasses.replace(root, downstream=tuple(below))
@@ -72,8 +72,8 @@ class _Waiting:
         self.plan = plan
         self.waits = tuple(dict.fromkeys(wait for task_id in plan.tasks for wait in plan.dag.task(task_id).waits_for))
         self.items = _pending(plan) if self.waits else []
-        self.looks: dict[tuple[int, ExternalWait], tuple[Look, ...]] = {
-            (item["ordinal"], wait): looks_of(
+        self.looks: dict[tuple[int, ExternalWait], tuple[WaitCheck, ...]] = {
+            (item["ordinal"], wait): wait_checks_of(
                 wait, plan.dag, item["interval_start"], item["interval_end"], item["partition_key"]
             )
             for item in self.items[:MAX_LOOKED_AT]
@@ -81,7 +81,7 @@ class _Waiting:
             if not isinstance(wait, str)
         }
 
-    def made(self, written: Mapping[str, WrittenIntervals], seen: Mapping[Look, bool | str]) -> BackfillPlan:
+    def made(self, written: Mapping[str, WrittenIntervals], seen: Mapping[WaitCheck, bool | str]) -> BackfillPlan:
         missing, unknown = Counter[Wait](), Counter[Wait]()
         problems: dict[Wait, str] = {}
         by_item: dict[int, ItemWaits] = {}

@@ -15,7 +15,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_values, unmask
 from backfill_manager.model.records import Backfill, Request
 from backfill_manager.queries.requests import request_details
-from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.backfill_options import option_of
 from backfill_manager.schemas.commands import UPDATABLE_FIELDS, parse_payload
 from backfill_manager.schemas.kinds import BACKFILL_SET
 from backfill_manager.store.base import Condition, Store, matching

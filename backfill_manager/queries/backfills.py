@@ -20,7 +20,7 @@ from backfill_manager.model.records import Backfill, DagRow, Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
-from backfill_manager.schemas.backfill_row import STORED_OPTIONS, columns_of, option_of, options_of
+from backfill_manager.schemas.backfill_options import STORED_OPTIONS, columns_of, option_of, options_of
 from backfill_manager.schemas.commands import CreateBackfill, parse_payload
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching

@@ -18,7 +18,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, TaskInstance
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
-from backfill_manager.planning.wait_looks import looks_of
+from backfill_manager.planning.wait_conditions import wait_checks_of
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
 from backfill_manager.schemas.waits import label
@@ -157,7 +157,7 @@ def waits_of(spec: DagSpec, start: datetime, end: datetime) -> list[str]:
     waits = dict.fromkeys(wait for task in spec.work for wait in task.waits_for)
     names: dict[str, None] = {}
     for wait in waits:
-        looks = () if isinstance(wait, str) else looks_of(wait, spec, start, end, None)
+        looks = () if isinstance(wait, str) else wait_checks_of(wait, spec, start, end, None)
         names |= dict.fromkeys([wait] if isinstance(wait, str) else [look.label for look in looks])
     return list(names)
 

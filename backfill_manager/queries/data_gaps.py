@@ -27,15 +27,15 @@ from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.execution.interval_rows import axis_along
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, TableAccess
-from backfill_manager.planning.by_data import FindWanted, Wanted
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
+from backfill_manager.planning.gap_kinds import FindWanted, Wanted
 from backfill_manager.planning.interval_overlap import micros_of
 from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.planning.written_intervals import REVERT, without_reverted
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.store.table_log import TIME_TYPES, TableLog, read_table_log
+from backfill_manager.store.data_table_log import TIME_TYPES, TableLog, read_table_log
 
 if TYPE_CHECKING:
     from backfill_manager.planning.data_gaps import Flags, Numbers

@@ -26,7 +26,7 @@ from backfill_manager.planning.backfill_range import MAX_ITEMS, NOTHING_TO_BATCH
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas import commands, errors
-from backfill_manager.schemas.backfill_row import option_of
+from backfill_manager.schemas.backfill_options import option_of
 from backfill_manager.schemas.fields import fields_of
 from backfill_manager.schemas.regex import check_regex
 

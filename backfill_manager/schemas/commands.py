@@ -3,7 +3,7 @@
 A command is a frozen pydantic model that takes its values strictly: no "1" for 1, no unknown field. `COMMANDS` maps each
 kind of request to the model of its payload, which is also the layout of `request.payload_json`. Releases share a state, so a
 field may be added with a default, but none may change its name or meaning. Only form is checked here; what depends on the
-DAG or the state is checked by `requests.backfill_checks` and `requests.payloads`.
+DAG or the state is checked by `requests.backfill_checks` and `requests.checked_payloads`.
 
 A new option of a backfill is one field of `UpdatableOptions` (it can be changed while the backfill runs) or of `PlanOptions` (it
 can't). If it is kept with the backfill, it is also a column of `model.records.Backfill`.

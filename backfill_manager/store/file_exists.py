@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from backfill_manager.store.data_table_log import plain_location
 from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
-from backfill_manager.store.table_log import plain_location
 
 
 def file_exists(path: str) -> bool:

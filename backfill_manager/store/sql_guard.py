@@ -34,6 +34,12 @@ def split_statements(sql: str, dialect: str) -> list[tuple[str, str]]:
     return [*found, (word, sql[start:].strip())] if word else found
 
 
+def spark_statements(sql: str) -> list[str]:
+    """The statements of a task's text. One that begins with BEGIN is a script (SQL scripting) and is not split."""
+    found = split_statements(sql, "spark")
+    return [sql.strip()] if found and found[0][0] == "BEGIN" else [statement for _, statement in found]
+
+
 def single_query(sql: str) -> str:
     """The query without a closing semicolon; `InvalidInput` for more than one statement or one that is no query."""
     found = split_statements(sql, "postgres")

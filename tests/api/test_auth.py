@@ -10,8 +10,8 @@ import pytest
 from support.api_server import ApiFixture, Caller, bearer, with_tokens
 from support.api_sessions import LOGIN, session_of, with_login
 
-from backfill_manager.api.addresses import is_loopback
 from backfill_manager.api.app import create_app
+from backfill_manager.api.client_addresses import is_loopback
 from backfill_manager.api.server import check_host
 from backfill_manager.api.sessions import SESSION_S
 from backfill_manager.errors import InvalidConfig

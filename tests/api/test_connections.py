@@ -23,8 +23,8 @@ import httpx
 import pytest
 from support.sample_state import FilledState, StandingClock
 
-from backfill_manager import descriptors
-from backfill_manager.api.addresses import network_of
+from backfill_manager import file_descriptors
+from backfill_manager.api.client_addresses import network_of
 from backfill_manager.api.connections import max_connections
 from backfill_manager.settings import ApiSettings
 
@@ -352,4 +352,4 @@ def test_the_soft_limit_of_descriptors_is_raised_and_never_lowered() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["1000", "True", "True", "False", "True", "1000"]
-    assert descriptors.limit() > 0
+    assert file_descriptors.limit() > 0

@@ -111,7 +111,7 @@ def test_a_setting_of_the_dag_given_to_one_task_is_reported_as_what_it_is() -> N
 
 
 def test_a_pool_that_is_scheduled_runs_own_can_be_named_but_is_not_taken() -> None:
-    """The dispatcher sends a backfill's tasks elsewhere (docs/semantics.md, "Pools and priority")."""
+    """The manager sends a backfill's tasks elsewhere (docs/semantics.md, "Pools and priority")."""
     assert with_overrides(SPEC, {"pool": "scheduled"}).task("a").pool == "scheduled"
 
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from support.manager_process import TIMEOUT_S, wait_for
 
-from backfill_manager import descriptors
+from backfill_manager import file_descriptors
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import Response
 from backfill_manager.requests import submit
@@ -73,7 +73,7 @@ def opened(process: subprocess.Popen[bytes]) -> int:
 def test_a_manager_outlives_connections_that_hold_half_a_header_and_a_lack_of_descriptors(
     tmp_path: Path, manager: subprocess.Popen[bytes]
 ) -> None:
-    descriptors.raise_limit()  # of this process, for its ends of the connections
+    file_descriptors.raise_limit()  # of this process, for its ends of the connections
     log = tmp_path / "log"
     found = wait_for(lambda: re.search(r"The web pages are at (http://127\.0\.0\.1:(\d+))", log.read_text()))
     store = open_store(str(tmp_path / "state"))

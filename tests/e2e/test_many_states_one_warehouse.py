@@ -15,7 +15,7 @@ from backfill_manager.manager import dag_test_run
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, TaskInstance
 from backfill_manager.requests import submit
-from backfill_manager.requests.payloads import triggered_dag
+from backfill_manager.requests.checked_payloads import triggered_dag
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings

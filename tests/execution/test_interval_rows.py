@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from backfill_manager.clock import micros
 from backfill_manager.execution.interval_rows import rows_counter
 from backfill_manager.planning.data_gaps import Axis, rows_in
-from backfill_manager.store.table_log import read_table_log
+from backfill_manager.store.data_table_log import read_table_log
 
 HOUR = 3_600_000_000
 JANUARY = micros(datetime(2013, 1, 1, tzinfo=timezone.utc))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, joined, label
-from backfill_manager.execution.sql_lexer import identifier
 from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.store.sql_guard import identifier
 
 
 def day(first: int, last: int | None = None, column: str = "a`t") -> Replaced:

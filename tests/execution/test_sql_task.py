@@ -17,11 +17,11 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.spark_sql import parameters
-from backfill_manager.execution.sql_lexer import identifier, statements, string_literal
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity
 from backfill_manager.execution.written_tables import written_by
 from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.store.sql_guard import identifier, spark_statements, string_literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_statements_are_parted_outside_of_quotes_and_comments(text: str, parts: list[str]) -> None:
-    assert statements(text) == parts
+    assert spark_statements(text) == parts
 
 
 def test_names_and_texts_are_never_code(runner: TaskRunner) -> None:

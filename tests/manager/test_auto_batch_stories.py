@@ -12,7 +12,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import AUTO_BATCH, Pool
-from backfill_manager.planning.batch_size import GROWTH
+from backfill_manager.planning.auto_batch_size import GROWTH
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 

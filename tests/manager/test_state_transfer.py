@@ -18,7 +18,7 @@ from support.recorded_state import go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput, StateError
-from backfill_manager.manager.maintenance import adopt_state
+from backfill_manager.manager.short_leadership import adopt_state
 from backfill_manager.manager.state_transfer import export_state, import_state
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BackfillItem, TaskInstance
 from backfill_manager.settings import Settings

@@ -1,4 +1,4 @@
-"""Tasks that wait for what no run of ours writes: what the tick looks for, what it makes of what was seen, and the lookers."""
+"""Tasks that wait for what no run of ours writes: what the tick looks for, what it makes of what was seen, and who looks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from support.scenarios import accepted, clear
 from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.execution import messages as m
-from backfill_manager.execution.wait_looks import Found
-from backfill_manager.manager.wait_lookers import Looked, Looker, Lookers
+from backfill_manager.execution.wait_checks import Found
+from backfill_manager.manager.wait_checker import WaitChecker, WaitCheckers, WaitsChecked
 from backfill_manager.model import states as s
-from backfill_manager.planning.wait_looks import Look, Seen
+from backfill_manager.planning.wait_conditions import Seen, WaitCheck
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 DAY = days("2024-01-02", 1)
@@ -36,13 +36,13 @@ class Ground(InMemoryManager):
         spec = dag_spec("silver", "clean", schedule=schedule, timezone=timezone, batchable=True, each=each)
         super().__init__(spec, script=lambda _: None, clock=FakeClock())
 
-    def see(self, *looks: Look, problem: str | None = None) -> None:
-        self.events.put(Looked({look: Seen(problem is None, problem, NOON) for look in looks}))
+    def see(self, *looks: WaitCheck, problem: str | None = None) -> None:
+        self.events.put(WaitsChecked({look: Seen(problem is None, problem, NOON) for look in looks}))
         self.drain()
 
     @property
-    def looks(self) -> list[Look]:
-        return self.state.open_looks
+    def looks(self) -> list[WaitCheck]:
+        return self.state.open_wait_checks
 
     @property
     def reason(self) -> str | None:
@@ -62,7 +62,7 @@ def test_a_run_waits_for_all_of_them_and_takes_no_slot() -> None:
     assert (manager.reason, manager.looks, manager.running) == ("waits for /in/2024-01-02/_SUCCESS", [success], {})
     assert not manager.tick(), "waiting changes nothing"
     manager.see(success)
-    assert (len(manager.running), manager.reason, manager.looks, manager.state.looks_seen) == (1, None, [], {})
+    assert (len(manager.running), manager.reason, manager.looks, manager.state.wait_checks_seen) == (1, None, [], {})
 
 
 def test_tables_of_ours_and_of_others_together() -> None:
@@ -150,17 +150,17 @@ def test_the_timeline_says_what_a_run_waits_for() -> None:
     assert "waits for /in/2024-01-02/_SUCCESS" in text
 
 
-# -- lookers ----------------------------------------------------------------------------------------------------------
+# -- wait_checkers ----------------------------------------------------------------------------------------------------------
 class Storage:
     """A look that the test answers."""
 
     def __init__(self, clock: FakeClock, takes_s: float = 0.0) -> None:
-        self.there: set[Look] = set()
-        self.looked: list[Look] = []
+        self.there: set[WaitCheck] = set()
+        self.looked: list[WaitCheck] = []
         self.error: Exception | None = None
         self._clock, self._takes_s = clock, takes_s
 
-    def __call__(self, looks: Sequence[Look]) -> Found:
+    def __call__(self, looks: Sequence[WaitCheck]) -> Found:
         self.looked += looks
         self._clock.advance(seconds=self._takes_s)
         if self.error:
@@ -168,15 +168,15 @@ class Storage:
         return {look: look in self.there for look in looks}
 
 
-def looker(takes_s: float = 0.0) -> tuple[Looker, Storage, FakeClock, list[Looked]]:
-    clock, reports = FakeClock(), list[Looked]()
+def looker(takes_s: float = 0.0) -> tuple[WaitChecker, Storage, FakeClock, list[WaitsChecked]]:
+    clock, reports = FakeClock(), list[WaitsChecked]()
     storage = Storage(clock, takes_s)
-    return Looker("waits", clock, 30.0, reports.append, storage, lambda look: look), storage, clock, reports
+    return WaitChecker("waits", clock, 30.0, reports.append, storage, lambda look: look), storage, clock, reports
 
 
 def test_a_looker_reports_changes_alone_and_looks_in_intervals() -> None:
     subject, storage, clock, reports = looker()
-    one, other = Look(ORDERS, *DAY[0]), Look(RATES, *DAY[0])
+    one, other = WaitCheck(ORDERS, *DAY[0]), WaitCheck(RATES, *DAY[0])
     assert subject.run_once() is None, "nothing is wanted"
     subject.want([one, other])
     assert subject.run_once() == 30.0
@@ -193,7 +193,7 @@ def test_a_looker_reports_changes_alone_and_looks_in_intervals() -> None:
 
 def test_what_is_wanted_again_is_looked_for_and_reported_again() -> None:
     subject, storage, _, reports = looker()
-    look = Look(ORDERS, *DAY[0])
+    look = WaitCheck(ORDERS, *DAY[0])
     storage.there.add(look)
     for _ in range(2):
         subject.want([look])
@@ -204,7 +204,7 @@ def test_what_is_wanted_again_is_looked_for_and_reported_again() -> None:
 
 def test_a_look_takes_a_tenth_of_the_time_at_most() -> None:
     subject, storage, clock, _ = looker(takes_s=20.0)
-    subject.want([Look(ORDERS, *DAY[0])])
+    subject.want([WaitCheck(ORDERS, *DAY[0])])
     assert subject.run_once() == 180.0
     clock.advance(seconds=179)
     subject.run_once()
@@ -213,7 +213,7 @@ def test_a_look_takes_a_tenth_of_the_time_at_most() -> None:
 
 def test_a_look_that_raises_is_what_was_seen_and_the_next_one_may_find() -> None:
     subject, storage, clock, reports = looker()
-    look = Look(ORDERS, *DAY[0])
+    look = WaitCheck(ORDERS, *DAY[0])
     storage.error = OSError("no permission")
     subject.want([look])
     subject.run_once()
@@ -226,25 +226,25 @@ def test_a_look_that_raises_is_what_was_seen_and_the_next_one_may_find() -> None
 
 
 def test_lookers_look_for_each_kind_in_threads_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    reports: queue.SimpleQueue[Looked] = queue.SimpleQueue()
+    reports: queue.SimpleQueue[WaitsChecked] = queue.SimpleQueue()
     gone: list[str] = []
     success, reached, orders = looks = [
-        Look(file("/x"), path=str(tmp_path / "_SUCCESS")), Look(condition("SELECT :interval_start < now()"), *DAY[0]),
-        Look(rows(str(tmp_path / "orders"), time_column="at"), *DAY[0]),
+        WaitCheck(file("/x"), path=str(tmp_path / "_SUCCESS")), WaitCheck(condition("SELECT :interval_start < now()"), *DAY[0]),
+        WaitCheck(rows(str(tmp_path / "orders"), time_column="at"), *DAY[0]),
     ]  # fmt: skip
-    lookers = Lookers(spark, SystemClock(), 0.05, on_seen=reports.put, on_spark_gone=gone.append)
+    wait_checkers = WaitCheckers(spark, SystemClock(), 0.05, on_seen=reports.put, on_spark_gone=gone.append)
 
-    def next_reports(n: int) -> dict[Look, Seen]:
+    def next_reports(n: int) -> dict[WaitCheck, Seen]:
         return {look: seen for _ in range(n) for look, seen in reports.get(timeout=60).seen.items()}
 
-    for service in lookers.services:
+    for service in wait_checkers.services:
         service.start()
     try:
-        lookers.want(looks)
+        wait_checkers.want(looks)
         first = next_reports(3)
         assert [first[look].is_there for look in looks] == [False, True, False]
         assert first[orders].problem == "table not found"
-        lookers.want([success, orders])
+        wait_checkers.want([success, orders])
         (tmp_path / "_SUCCESS").touch()
         spark.sql("SELECT TIMESTAMP'2024-01-02 10:00:00' AS at").write.format("delta").save(str(tmp_path / "orders"))
         then = next_reports(2)
@@ -252,6 +252,6 @@ def test_lookers_look_for_each_kind_in_threads_of_their_own(spark: SparkSession,
             then |= next_reports(1)
         assert then[success].is_there and reached not in then
     finally:
-        for service in lookers.services:
+        for service in wait_checkers.services:
             service.stop()
     assert not gone

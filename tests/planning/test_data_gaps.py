@@ -22,7 +22,7 @@ from backfill_manager.planning.data_gaps import (
     rows_in,
 )
 from backfill_manager.schemas.findings import FINDINGS
-from backfill_manager.store.table_log import FIRST, PAST, Changes, Files, TableLog
+from backfill_manager.store.data_table_log import FIRST, PAST, Changes, Files, TableLog
 
 DAY = 100  # places of an interval
 

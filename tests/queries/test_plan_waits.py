@@ -16,7 +16,7 @@ from backfill_manager.cli.render.plan import wait_lines
 from backfill_manager.model.records import TableAccess
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.plan_waits import with_waits
-from backfill_manager.planning.wait_looks import Look
+from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.testing import dag_spec, days
 
@@ -38,7 +38,7 @@ def plan(*waits: Any, **command: Any) -> BackfillPlan:
     return BackfillPlan(CreateBackfill(dag_id="silver", batch=1, **command), spec, 1, items)
 
 
-def nothing(looks: Sequence[Look]) -> Mapping[Look, bool | str]:
+def nothing(looks: Sequence[WaitCheck]) -> Mapping[WaitCheck, bool | str]:
     assert not looks
     return {}
 
@@ -62,12 +62,12 @@ def test_tables_of_ours_by_what_tasks_have_written(state: FilledState) -> None:
 
 
 def test_what_others_deliver_by_looks_and_what_nobody_has_looked_for(state: FilledState) -> None:
-    def look_for(looks: Sequence[Look]) -> Mapping[Look, bool | str]:
+    def check_waits(looks: Sequence[WaitCheck]) -> Mapping[WaitCheck, bool | str]:
         assert len(looks) == 9
         there = {look: look.path != "/in/02/_SUCCESS" for look in looks if look.path}
         return there | dict.fromkeys((look for look in looks if look.wait == ORDERS), "table not found")
 
-    made = with_waits(plan(SUCCESS, RATES, ORDERS), state.store, look_for)
+    made = with_waits(plan(SUCCESS, RATES, ORDERS), state.store, check_waits)
     items = made.to_json_document()["items"]
     assert [item["waits_for"] for item in items] == [
         ["partner.orders"],
@@ -95,11 +95,11 @@ def test_plans_downstream_say_it_too_and_count_on_those_above(state: FilledState
     below = dataclasses.replace(plan("bronze.events", "bronze.places", SUCCESS), parents=("bronze",))
     calls = list[int]()
 
-    def look_for(looks: Sequence[Look]) -> Mapping[Look, bool | str]:
+    def check_waits(looks: Sequence[WaitCheck]) -> Mapping[WaitCheck, bool | str]:
         calls.append(len(looks))
         return dict.fromkeys(looks, False)
 
-    made = with_waits(dataclasses.replace(above, downstream=(below,)), state.store, look_for)
+    made = with_waits(dataclasses.replace(above, downstream=(below,)), state.store, check_waits)
     assert calls == [3] and "waits" not in made.summary
     (document,) = made.to_json_document()["downstream"]
     assert [item["waits_for"] for item in document["items"]] == [

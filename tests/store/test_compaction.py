@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from backfill_manager.store.delta_rs.compaction import (
     MAX_SMALL_FILES,
     SLICE_ROWS,
     VACUUM_AFTER,
+    Compactor,
     Span,
     what_to_rewrite,
 )
@@ -93,6 +95,53 @@ def test_requests_are_tidied_while_clients_may_ask(state: DeltaRsStore) -> None:
     assert lead.compact()["request"] == 1
     state.append_request(request("one more"))
     assert len(state.unanswered()) == COMPACT_AFTER + 2
+
+
+def entries_of(store: DeltaRsStore, table: str) -> set[str]:
+    return {entry.name for entry in Path(store.tables.location(table), "_delta_log").glob("*.json")}
+
+
+def test_commits_leave_a_log_to_the_compaction(state: DeltaRsStore) -> None:
+    """Of two processes that clean up a log at the same time one fails, and its commit has landed by then."""
+    lead = takes_over(state)
+    for table, commit in (
+        ("request", lambda n: state.append_request(request(f"q{n}"))),
+        ("manager", lambda n: lead.heartbeat(AT + timedelta(seconds=n))),
+    ):
+        for n in range(VACUUM_AFTER // 2):
+            commit(n)
+        state.tables.open(table).create_checkpoint()
+        expired = entries_of(state, table)
+        for n in range(VACUUM_AFTER):
+            commit(n)
+        assert expired <= entries_of(state, table), table
+        lead.compact()
+        assert not expired & entries_of(state, table), table
+
+
+def test_some_that_shorten_a_log_at_the_same_time_all_go_on(state: DeltaRsStore) -> None:
+    """As managers of releases before did, and a manager that was overtaken may."""
+    for n in range(2 * VACUUM_AFTER):
+        state.append_request(request(f"q{n}"))
+    state.tables.open("request").create_checkpoint()
+    expired = entries_of(state, "request")
+    with ThreadPoolExecutor(4) as threads:
+        handles = [state.tables.open("request") for _ in range(4)]
+        assert list(threads.map(lambda handle: Compactor()._shorten_log("request", handle), handles)) == [None] * 4
+    assert len(state.unanswered()) == 2 * VACUUM_AFTER, "whatever is left of the log"
+    Compactor()._shorten_log("request", state.tables.open("request"))
+    assert len(expired & entries_of(state, "request")) < 5, "the last version, at most"
+
+
+def test_the_log_of_requests_is_shortened_where_clients_are_always_quicker(state: DeltaRsStore) -> None:
+    lead = takes_over(state)
+    for n in range(VACUUM_AFTER + 1):
+        state.append_request(request(f"q{n}"))
+    handle = state.tables.open("request")
+    state.append_request(request("quicker"))
+    assert lead._writer.compactor.compact_shared("request", handle) > 1, "not compacted"  # type: ignore[attr-defined]
+    assert [*Path(state.root, "request", "_delta_log").glob("*.checkpoint.parquet")]
+    assert len(state.unanswered()) == VACUUM_AFTER + 2
 
 
 def test_the_lease_is_tidied_too(state: DeltaRsStore) -> None:

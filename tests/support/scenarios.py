@@ -153,7 +153,7 @@ class Mortal:
 
 
 def a_third_kill_would_fail_a_task(manager: InMemoryManager) -> bool:
-    """The rule of three losses in a row (`manager.losses`) has its own tests; where kills come by chance it stays out."""
+    """The rule of three losses in a row (`manager.crash_loops`) has its own tests; where kills come by chance it stays out."""
     return any((ti.losses or 0) >= 2 for _, ti in manager.state.tasks())
 
 

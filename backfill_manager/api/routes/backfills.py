@@ -22,10 +22,10 @@ from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.tasks import running_tasks
-from backfill_manager.requests import payloads
+from backfill_manager.requests import checked_payloads
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.backfill_copy import with_copied
-from backfill_manager.requests.payloads import (
+from backfill_manager.requests.checked_payloads import (
     check_not_ended,
     previewed_backfill,
     retried_backfill,
@@ -102,7 +102,7 @@ def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit
     a change that somebody else made meanwhile is not overwritten."""
     backfill = find_backfill(submitter.store, backfill_id)
     was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
-    return payloads.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
+    return checked_payloads.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
 
 
 @router.delete("/{backfill_id}", operation_id="delete_backfill", **CHANGE)
@@ -208,14 +208,14 @@ def revert(backfill_id: Id, submitter: ApiSubmit, body: Revert | None = None) ->
 def note(backfill_id: Id, body: Note, submitter: ApiSubmit) -> Payload:
     """Writes a note on a backfill in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note
     that somebody else wrote meanwhile is not overwritten."""
-    return payloads.noted_backfill(find_backfill(submitter.store, backfill_id), body.text, body.was)
+    return checked_payloads.noted_backfill(find_backfill(submitter.store, backfill_id), body.text, body.was)
 
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:
     store, context = submitter.store, submitter.context
     values = with_copied(store, body)
     command = read_backfill(values, current_dag(store, values.dag_id)[1])
-    return payloads.new_backfill(
+    return checked_payloads.new_backfill(
         store,
         context.settings,
         command,

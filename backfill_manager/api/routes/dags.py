@@ -23,7 +23,7 @@ from backfill_manager.queries.grid import grid
 from backfill_manager.queries.paging import Order
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.versions import diff_versions, list_versions
-from backfill_manager.requests import payloads
+from backfill_manager.requests import checked_payloads
 from backfill_manager.requests.data_gaps import gap_report
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
@@ -138,7 +138,7 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
     run = (body or NewRun()).model_dump()
 
     def payload(_: str) -> Payload:
-        return payloads.triggered_dag(submitter.store, dag_id, now=submitter.context.clock.now(), **run)
+        return checked_payloads.triggered_dag(submitter.store, dag_id, now=submitter.context.clock.now(), **run)
 
     return await submitter(kinds.DAG_TRIGGER, payload, location=lambda run_id: address_of(dag_id, run_id))
 
@@ -220,7 +220,7 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
 
     def planned() -> tuple[ClearTasks, dict[str, Any]]:
         command.check()
-        known = payloads.with_whole_ids(store, command)
+        known = checked_payloads.with_whole_ids(store, command)
         return known, plan_clear(store, known, queries.all_dags(store), queries.spec_reader(store)).to_json_document()
 
     if body.dry_run:
@@ -243,9 +243,11 @@ async def mark(dag_id: Id, body: MarkRuns, submitter: ApiSubmit) -> Response:
     """Sets several runs to a state; those that are in it already stay as they are. Running tasks are stopped first."""
     command = commands.MarkRuns(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
     if body.dry_run:
-        _, plan = await run_in_threadpool(payloads.marked_runs, submitter.store, command)
+        _, plan = await run_in_threadpool(checked_payloads.marked_runs, submitter.store, command)
         return JSONResponse(plan.to_json_document())
-    return await submitter(kinds.RUNS_MARK, lambda _: payloads.marked_runs(submitter.store, command)[0].to_payload())
+    return await submitter(
+        kinds.RUNS_MARK, lambda _: checked_payloads.marked_runs(submitter.store, command)[0].to_payload()
+    )
 
 
 def _check_known(reader: Reader, dag_id: str) -> None:
@@ -276,7 +278,7 @@ def deactivate_in_bundle(name: Id, body: Deactivate, submitter: ApiSubmit) -> Pa
 
 
 def _known_bundle(submitter: Submitter, name: str) -> str:
-    return payloads.known_bundle(submitter.store, submitter.context.settings, name)
+    return checked_payloads.known_bundle(submitter.store, submitter.context.settings, name)
 
 
 @bundles_router.get("/import_errors", operation_id="list_import_errors", **reads(r.Page[r.ImportProblem]))

@@ -13,7 +13,7 @@ from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit, Payload, submits
 from backfill_manager.queries.pools import list_pools
-from backfill_manager.requests import payloads
+from backfill_manager.requests import checked_payloads
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas.resources import Page, Pool
 
@@ -35,4 +35,4 @@ def get_pools(
 def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Payload:
     """Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share when the manager is
     restarted. Null is the same as left out, but for memory and nice: it takes the pool's own away."""
-    return payloads.set_pool(submitter.store, name, **body.model_dump(exclude_unset=True))
+    return checked_payloads.set_pool(submitter.store, name, **body.model_dump(exclude_unset=True))

@@ -28,7 +28,7 @@ from backfill_manager.queries.tasks import (
     list_task_instances,
     list_tries,
 )
-from backfill_manager.requests import payloads
+from backfill_manager.requests import checked_payloads
 from backfill_manager.schemas import kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.store.base import Store
@@ -109,7 +109,7 @@ def get_run(run_of: RunOf, reader: Reader) -> Any:
 @submits(kinds.RUN_CANCEL)
 def cancel(run_of: RunOf, submitter: ApiSubmit) -> Payload:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
-    return payloads.cancelled_run(run_of(submitter.store))
+    return checked_payloads.cancelled_run(run_of(submitter.store))
 
 
 @router.post("/{run_id}/mark", operation_id="mark_run", dependencies=BY_ID, **CHANGE)
@@ -120,8 +120,8 @@ async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
     def payload(_: str) -> Payload:
         run = run_of(submitter.store)
         if body.task_id is None:
-            return payloads.marked_run(run, body.state)
-        return payloads.marked_task(submitter.store, run, body.task_id, body.state)
+            return checked_payloads.marked_run(run, body.state)
+        return checked_payloads.marked_task(submitter.store, run, body.task_id, body.state)
 
     return await submitter(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
 
@@ -132,7 +132,7 @@ async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
 def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
     """Puts the intervals that it has written back to what they were before, in all its tables. The request's `result` says which,
     and who has read them since (`read_by`)."""
-    return payloads.reverted_run(run_of(submitter.store), dry_run=(body or Revert()).dry_run)
+    return checked_payloads.reverted_run(run_of(submitter.store), dry_run=(body or Revert()).dry_run)
 
 
 @router.patch("/{run_id}/note", operation_id="note_run", dependencies=BY_ID, **CHANGE)
@@ -141,7 +141,7 @@ def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> P
 def note(run_of: RunOf, body: Note, submitter: ApiSubmit) -> Payload:
     """Writes a note on a run in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note that
     somebody else wrote meanwhile is not overwritten."""
-    return payloads.noted_run(run_of(submitter.store), body.text, body.was)
+    return checked_payloads.noted_run(run_of(submitter.store), body.text, body.was)
 
 
 @router.get("/{run_id}/tasks", operation_id="list_tasks_of_run", dependencies=BY_ID, **reads(r.RunTasks))

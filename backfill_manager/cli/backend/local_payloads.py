@@ -13,7 +13,7 @@ from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
-from backfill_manager.requests import payloads, submit
+from backfill_manager.requests import checked_payloads, submit
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.backfill_copy import with_copied
 from backfill_manager.schemas import kinds
@@ -35,43 +35,43 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case kinds.BACKFILL_RETRY:
             values = {"latest_version": False, "downstream": False, "items": (), **values}
             latest, items = values["latest_version"], values.pop("items")
-            return {**values, **payloads.retried_backfill(backfill, latest_version=latest, items=items)}
+            return {**values, **checked_payloads.retried_backfill(backfill, latest_version=latest, items=items)}
         case kinds.BACKFILL_SET:
-            return payloads.changed_backfill(store, settings, backfill, values["changes"])
+            return checked_payloads.changed_backfill(store, settings, backfill, values["changes"])
         case kinds.BACKFILL_DIFF | kinds.BACKFILL_PROMOTE | kinds.BACKFILL_DISCARD:
-            return COMMANDS[kind].parse({**values, **payloads.previewed_backfill(backfill)}).to_payload()
+            return COMMANDS[kind].parse({**values, **checked_payloads.previewed_backfill(backfill)}).to_payload()
         case kinds.BACKFILL_REVERT:
-            return payloads.reverted_backfill(backfill, dry_run=values["dry_run"])
+            return checked_payloads.reverted_backfill(backfill, dry_run=values["dry_run"])
         case kinds.RUN_REVERT:
-            return payloads.reverted_run(backend.run_row(values), dry_run=values["dry_run"])
+            return checked_payloads.reverted_run(backend.run_row(values), dry_run=values["dry_run"])
         case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
-            return {**values, **payloads.check_not_ended(backfill, kind.removeprefix("backfill."))}
+            return {**values, **checked_payloads.check_not_ended(backfill, kind.removeprefix("backfill."))}
         case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
             return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
         case kinds.DAG_TRIGGER:
             values = {"logical_date": None, "conf": {}, **values}
-            return payloads.triggered_dag(store, **values, now=backend.clock.now())
+            return checked_payloads.triggered_dag(store, **values, now=backend.clock.now())
         case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
             # An active manager knows its bundles best: its configuration may be another one than ours.
             if not backend.has_active_manager():
-                payloads.known_bundle(store, settings, values["bundle"])
+                checked_payloads.known_bundle(store, settings, values["bundle"])
             return values
         case kinds.RUN_CANCEL:
-            return payloads.cancelled_run(backend.run_row(values))
+            return checked_payloads.cancelled_run(backend.run_row(values))
         case kinds.RUN_NOTE:
-            return payloads.noted_run(backend.run_row(values), values["text"])
+            return checked_payloads.noted_run(backend.run_row(values), values["text"])
         case kinds.BACKFILL_NOTE:
-            return payloads.noted_backfill(backfill, values["text"])
+            return checked_payloads.noted_backfill(backfill, values["text"])
         case kinds.RUN_MARK:
-            return payloads.marked_run(backend.run_row(values), values["state"])
+            return checked_payloads.marked_run(backend.run_row(values), values["state"])
         case kinds.RUNS_MARK:
-            return payloads.marked_runs(store, MarkRuns.parse(values))[0].to_payload()
+            return checked_payloads.marked_runs(store, MarkRuns.parse(values))[0].to_payload()
         case kinds.TASK_MARK:
-            return payloads.marked_task(store, backend.run_row(values), values["task_id"], values["state"])
+            return checked_payloads.marked_task(store, backend.run_row(values), values["task_id"], values["state"])
         case kinds.TASKS_CLEAR:
             return {"ask": _clear_command(backend, values).to_payload()}
         case kinds.POOL_SET:
-            return payloads.set_pool(store, **values)
+            return checked_payloads.set_pool(store, **values)
         case _:  # manager.stop, state.compact, task.run
             return values
 
@@ -82,7 +82,7 @@ def dry_run_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> D
     if kind == kinds.BUNDLE_PARSE:
         return _parse_bundle(backend, values)
     if kind == kinds.RUNS_MARK:
-        return payloads.marked_runs(backend.store, MarkRuns.parse(values))[1].to_json_document()
+        return checked_payloads.marked_runs(backend.store, MarkRuns.parse(values))[1].to_json_document()
     from backfill_manager.planning.clear_plan import plan_clear
 
     store, command = backend.store, _clear_command(backend, values)
@@ -93,14 +93,14 @@ def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id:
     """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
     backfill = with_copied(backend.store, BackfillInput.parse(values))
     command = read_backfill(backfill, dags.current_dag(backend.store, backfill.dag_id)[1])
-    return payloads.new_backfill(
+    return checked_payloads.new_backfill(
         backend.store, backend.context.settings, command, backfill_id, backend.clock.now(),
         typed=(backfill.start_date, backfill.end_date),
     )  # fmt: skip
 
 
 def _clear_command(backend: LocalBackend, values: Mapping[str, Any]) -> ClearTasks:
-    return payloads.with_whole_ids(backend.store, ClearTasks.parse(values))
+    return checked_payloads.with_whole_ids(backend.store, ClearTasks.parse(values))
 
 
 def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
@@ -122,7 +122,7 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.cli.backend.local_spark import local_spark
     from backfill_manager.execution.input_statistics import input_files
     from backfill_manager.execution.interval_rows import rows_counter
-    from backfill_manager.execution.wait_looks import looks_of_plan
+    from backfill_manager.execution.wait_checks import wait_checks_of_plan
     from backfill_manager.planning.batch_forecast import with_batch_limits
     from backfill_manager.planning.dry_run import with_dry_run
     from backfill_manager.planning.make_plan import make_plan
@@ -137,7 +137,7 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
         find_wanted = wanted_by_data(store, rows_counter(spark))
         plan = make_plan(spark, store, backfill, dag, row.current_version, others, now, find_wanted)
         plan = with_batch_limits(plan, store, context.settings.limits.batch_target)
-        found = with_dry_run(plan, store, now, look_for=looks_of_plan(spark), files_of=input_files(spark))
+        found = with_dry_run(plan, store, now, check_waits=wait_checks_of_plan(spark), files_of=input_files(spark))
         return found.to_json_document()
 
 

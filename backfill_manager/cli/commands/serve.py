@@ -35,7 +35,7 @@ def serve(
     Example: [cyan]bfm serve --port 8099[/]
     """
     from backfill_manager.api import server
-    from backfill_manager.descriptors import raise_limit
+    from backfill_manager.file_descriptors import raise_limit
 
     raise_limit()
     settings = context.settings

@@ -90,7 +90,7 @@ def compact(context: CliContext) -> None:
     done = _by_manager(backend, STATE_COMPACT) if backend.has_active_manager() else None
     files = None if done is None else done["files"]
     if files is None:
-        from backfill_manager.manager.maintenance import compact_state
+        from backfill_manager.manager.short_leadership import compact_state
 
         files = compact_state(backend.store, context.settings, context.clock)
     rows = [{"table": table, "files": number} for table, number in files.items()]
@@ -117,8 +117,8 @@ def prune(
 
 
 def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -> dict[str, int]:
-    from backfill_manager.manager.maintenance import prune_state
     from backfill_manager.manager.retention import Sweep, ages
+    from backfill_manager.manager.short_leadership import prune_state
     from backfill_manager.manager.snapshots import own_snapshots
     from backfill_manager.schemas import errors
 
@@ -175,7 +175,7 @@ def adopt(
     backend = context.local_backend()
     if as_copy == as_original:
         raise InvalidInput("Choose what this state is: --as-copy or --as-original.")
-    from backfill_manager.manager.maintenance import adopt_state
+    from backfill_manager.manager.short_leadership import adopt_state
 
     store = backend.store
     store.init()
@@ -230,7 +230,7 @@ def import_(
     store, settings = context.local_backend().any_store, context.settings
     manifest = import_state(store, Path(source), snapshots_folder(settings, store.root), context.out.note)
     if manifest["tables"]["manager"]["rows"]:
-        from backfill_manager.manager.maintenance import adopt_state
+        from backfill_manager.manager.short_leadership import adopt_state
 
         adopt_state(store, settings, context.clock, "original" if as_original else "copy")
     rows = sum(table["rows"] for table in manifest["tables"].values())

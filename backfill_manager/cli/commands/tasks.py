@@ -207,8 +207,8 @@ def run(
     from backfill_manager.queries.dags import current_dag
     from backfill_manager.queries.runs import find_run, run_details
     from backfill_manager.queries.tasks import list_task_instances
+    from backfill_manager.requests.checked_payloads import task_by_hand
     from backfill_manager.requests.json_input import parse_conf
-    from backfill_manager.requests.payloads import task_by_hand
 
     # Not for a server: REST has no route for it.
     backend = context.local_backend(

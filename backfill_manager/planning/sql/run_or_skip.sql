@@ -8,7 +8,7 @@
 -- the DAG's runs that are not overridden.
 -- An item is judged by the run on its own date, else by the one that covers it; one that is live is in flight either way.
 -- `missing` has no item for what has succeeded, `stale` and `outdated` none for what hasn't or what the current version made (to
--- `outdated` that is what is up to date: by_data.py).
+-- `outdated` that is what is up to date: gap_kinds.py).
 -- :complete_until is the present, in epoch micros: an interval that ends later is not complete. Empty: all are taken.
 -- Both sides are one partition: neither the join nor the numbering moves a row, and the whole plan is one Spark job.
 WITH known AS (

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
-from backfill_manager.store.delta_rs.tables import run
+from backfill_manager.store.delta_rs.tables import OF_A_LEADER, run
 from backfill_manager.store.sql_text import select
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
@@ -75,6 +76,7 @@ class Compactor:
     def __init__(self) -> None:
         self._compacted: dict[str, int] = {}  # table -> version after the last time
         self._vacuumed: dict[str, int] = {}
+        self._shortened: dict[str, int] = {}  # its log
         self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
 
     def touched(self, table: str, lowest: int) -> None:
@@ -94,20 +96,29 @@ class Compactor:
         elif len(handle.file_uris()) > may_stay:
             _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
         if thoroughly or handle.version() - self._vacuumed.get(table, 0) >= VACUUM_AFTER:
-            handle.vacuum(dry_run=False, full=True, commit_properties=target.commit)
-            handle.create_checkpoint()
-            handle.cleanup_metadata()
+            handle.vacuum(
+                dry_run=False, full=True, commit_properties=target.commit, post_commithook_properties=OF_A_LEADER
+            )
+            self._shorten_log(table, handle)
             self._vacuumed[table] = handle.version()
         self._compacted[table] = handle.version()
         return len(handle.file_uris())
 
     def compact_shared(self, table: str, handle: DeltaTable, thoroughly: bool = False) -> int:
         """The same for the table that clients append to: where a client is quicker, the compaction waits for the next
-        time."""
+        time, and only the log is shortened."""
         try:
             return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
         except CommitFailedError:
+            if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
+                self._shorten_log(table, handle)
             return len(handle.file_uris())
+
+    def _shorten_log(self, table: str, handle: DeltaTable) -> None:
+        handle.create_checkpoint()
+        with suppress(FileNotFoundError):  # an entry that another process, of a manager before, has deleted meanwhile
+            handle.cleanup_metadata()
+        self._shortened[table] = handle.version()
 
     def _rewrite_spans(self, target: CompactionTarget, may_stay: int) -> None:
         added = target.handle.get_add_actions(flatten=True)
@@ -158,5 +169,6 @@ def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
     )
     options: dict[str, Any] = {"predicate": where} if where else {}
     write_deltalake(
-        target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes, **options
+        target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes,
+        post_commithook_properties=OF_A_LEADER, **options,
     )  # fmt: skip

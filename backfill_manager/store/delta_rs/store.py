@@ -18,7 +18,7 @@ from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Finding, Leader
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
-from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
+from backfill_manager.store.delta_rs.tables import OF_A_CLIENT, DeltaRsTables, run
 from backfill_manager.store.one_look import looked_at
 from backfill_manager.store.sql_guard import single_query
 from backfill_manager.store.sql_text import arrow_table
@@ -113,7 +113,9 @@ class DeltaRsStore(DeltaStore):
                 handle = self.tables.take_appender(Request.TABLE)
                 try:
                     retries = CommitProperties(max_commit_retries=APPEND_RETRIES)
-                    write_deltalake(handle, rows, mode="append", commit_properties=retries)
+                    write_deltalake(
+                        handle, rows, mode="append", commit_properties=retries, post_commithook_properties=OF_A_CLIENT
+                    )
                     self.tables.keep_appender(Request.TABLE, handle)
                     return self.tables.expect_changes()
                 except CommitFailedError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from arro3.core import Table
 from cachetools import LRUCache
-from deltalake import DeltaTable, QueryBuilder, Schema
+from deltalake import DeltaTable, PostCommitHookProperties, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from backfill_manager.clock import SystemClock
@@ -47,6 +47,9 @@ NO_COPIES_FOR_S: Final = 60.0  # after one could not be made
 MAX_RESULT_BYTES: Final = 16_000_000  # of all together
 _log = logging.getLogger(__name__)
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
+# The compaction alone cleans a log up: of two processes that do it at once, delta-rs fails in one, whose commit has landed.
+OF_A_LEADER: Final = PostCommitHookProperties(cleanup_expired_logs=False)
+OF_A_CLIENT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
 
@@ -332,7 +335,7 @@ class DeltaRsTables(DeltaTables):
         return dict(DeltaTable(self.location(table)).metadata().configuration)
 
     def check_promises(self) -> None:
-        from backfill_manager.store.delta_rs.promises import check_conditional_put
+        from backfill_manager.store.delta_rs.storage_probe import check_conditional_put
 
         with self.translate_errors(Request.TABLE, "written"):
             check_conditional_put(lambda: self.open(Request.TABLE), self.root)

@@ -34,7 +34,7 @@ from backfill_manager.queries.backfill_settings import SettingsNow, options_to_c
 from backfill_manager.queries.dags import current_dag, current_dags, params_of
 from backfill_manager.queries.dry_run import plan_shown
 from backfill_manager.queries.managers import has_active_manager
-from backfill_manager.requests.payloads import changed_backfill, new_backfill
+from backfill_manager.requests.checked_payloads import changed_backfill, new_backfill
 from backfill_manager.requests.submit import id_from
 from backfill_manager.schemas.commands import CreateBackfill
 from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, BACKFILL_SET

@@ -37,13 +37,13 @@ from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.failures import group_errors
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
-from backfill_manager.requests.payloads import (
+from backfill_manager.requests.checked_payloads import (
     check_not_ended,
     previewed_backfill,
     retried_backfill,
 )
 from backfill_manager.schemas import kinds
-from backfill_manager.schemas.backfill_row import AUTO
+from backfill_manager.schemas.backfill_options import AUTO
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.links import PathId, to, to_run

@@ -25,8 +25,8 @@ from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tasks import worst_first
 from backfill_manager.queries.versions import code_of, diff_versions, list_versions
+from backfill_manager.requests.checked_payloads import triggered_dag, with_whole_ids
 from backfill_manager.requests.json_input import parse_conf
-from backfill_manager.requests.payloads import triggered_dag, with_whole_ids
 from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
@@ -35,7 +35,7 @@ from backfill_manager.store.base import Store
 from backfill_manager.web.dates import checked_zone, for_command, moved
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
-from backfill_manager.web.pages.chosen import Chosen
+from backfill_manager.web.pages.chosen_runs import Chosen
 from backfill_manager.web.pages.grid_panel import Id as PanelId
 from backfill_manager.web.pages.grid_panel import panel_of
 from backfill_manager.web.svg.calendar import year_of_days

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.runs import find_run, run_view
-from backfill_manager.requests.payloads import noted_backfill, noted_run
+from backfill_manager.requests.checked_payloads import noted_backfill, noted_run
 from backfill_manager.schemas import kinds
 from backfill_manager.web.links import PathId, to, to_run
 from backfill_manager.web.page import OperatorContext, PageContext, page_router

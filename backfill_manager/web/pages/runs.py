@@ -32,7 +32,7 @@ from backfill_manager.queries.tasks import (
     task_view,
     worst_first,
 )
-from backfill_manager.requests.payloads import cancelled_run, marked_run, marked_task
+from backfill_manager.requests.checked_payloads import cancelled_run, marked_run, marked_task
 from backfill_manager.schemas import kinds
 from backfill_manager.store.base import Store
 from backfill_manager.web.json_tree import json_tree

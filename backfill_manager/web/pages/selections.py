@@ -22,7 +22,7 @@ from backfill_manager.number_ranges import Ranges, range_texts, read_ranges
 from backfill_manager.queries.backfills import check_states
 from backfill_manager.queries.dags import current_dag, known_dag
 from backfill_manager.queries.selected_dates import SelectedDates, dates_of_items, dates_of_runs, ranges_in_states
-from backfill_manager.requests.payloads import marked_runs
+from backfill_manager.requests.checked_payloads import marked_runs
 from backfill_manager.schemas.commands import MAX_RANGES, BackfillSettings, MarkRuns
 from backfill_manager.schemas.kinds import RUNS_MARK
 from backfill_manager.store.base import Condition, Store, matching
@@ -30,7 +30,7 @@ from backfill_manager.web.links import PathId, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect
 from backfill_manager.web.pages import form_fields as f
 from backfill_manager.web.pages.backfill_forms import new_backfill_page
-from backfill_manager.web.pages.chosen import Chosen, LongText
+from backfill_manager.web.pages.chosen_runs import Chosen, LongText
 from backfill_manager.web.pages.dag import RUNS_SHOWN, ClearForm, clear_page
 
 router: Final = page_router()

@@ -22,7 +22,7 @@ from backfill_manager.execution.messages import (
     Succeeded,
     TaskLaunch,
 )
-from backfill_manager.manager.losses import ALONE_FOR_S, BACK_OFF_S
+from backfill_manager.manager.crash_loops import ALONE_FOR_S, BACK_OFF_S
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskTry
 from backfill_manager.testing import InMemoryManager, dag_spec, days

@@ -14,9 +14,9 @@ from support.scenarios import accepted, refused
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
+from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
 from backfill_manager.manager.notification_targets import Target, targets_of
-from backfill_manager.manager.notifications import new_notifications
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.failures import failures_of, group_errors

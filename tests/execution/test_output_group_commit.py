@@ -16,10 +16,10 @@ import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
-from backfill_manager.execution import group_commit
+from backfill_manager.execution import output_group_commit
 from backfill_manager.execution.delta_write import Write
-from backfill_manager.execution.group_commit import GroupCommits
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.output_group_commit import GroupCommits
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS, retry_on_conflict
@@ -237,7 +237,7 @@ def test_a_bug_beside_a_commit_ends_the_manager_and_nobody_waits_for_ever(
     def fails(ready: object) -> None:
         raise bug
 
-    monkeypatch.setattr(group_commit, "_group", fails)
+    monkeypatch.setattr(output_group_commit, "_group", fails)
     identity = OutputTable(runner.spark, filled).identity
     commits.submit(SimpleNamespace(identity=identity), lambda: None, pytest.fail)  # type: ignore[arg-type]
     commits.close()

@@ -20,13 +20,13 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.interval_rows import axis_along, rows_counter
 from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.sql_lexer import statements
 from backfill_manager.planning.data_gaps import rows_in
 from backfill_manager.planning.plan_waits import LookFor
-from backfill_manager.planning.wait_looks import Look
+from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
+from backfill_manager.store.data_table_log import TableLog, read_table_log
 from backfill_manager.store.file_exists import file_exists
-from backfill_manager.store.table_log import TableLog, read_table_log
+from backfill_manager.store.sql_guard import spark_statements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 NO_INTERVAL: Final = "the run has no interval"
 MAX_FILES_OF_PLAN: Final = 100
 _THREADS: Final = 8  # that look for files of a plan
-Found = dict[Look, bool | str]
+Found = dict[WaitCheck, bool | str]
 
 
-def look_for_file(look: Look) -> bool | str:
+def look_for_file(look: WaitCheck) -> bool | str:
     if look.path is None:
         return NO_INTERVAL
     try:
@@ -46,7 +46,7 @@ def look_for_file(look: Look) -> bool | str:
         return one_line(error)
 
 
-def look_for_rows(spark: SparkSession, looks: Sequence[Look], *, may_count: bool = True) -> Found:
+def look_for_rows(spark: SparkSession, looks: Sequence[WaitCheck], *, may_count: bool = True) -> Found:
     """Of one table and column. Only where its log does not tell enough, Spark counts; if it may not, these looks are left out."""
     first = looks[0].wait
     assert isinstance(first, RowsWait)
@@ -65,12 +65,12 @@ def look_for_rows(spark: SparkSession, looks: Sequence[Look], *, may_count: bool
     return found
 
 
-def looks_of_plan(spark: SparkSession) -> LookFor:
+def wait_checks_of_plan(spark: SparkSession) -> LookFor:
     """What a dry run can look for in passing: rows that a table's log tells of, some files, and no condition."""
 
-    def look_for(looks: Sequence[Look]) -> Found:
+    def check_waits(looks: Sequence[WaitCheck]) -> Found:
         found: Found = {}
-        by_table: dict[tuple[str, str], list[Look]] = defaultdict(list)
+        by_table: dict[tuple[str, str], list[WaitCheck]] = defaultdict(list)
         for look in looks:
             if isinstance(look.wait, RowsWait):
                 by_table[look.wait.rows, look.wait.time_column].append(look)
@@ -83,17 +83,17 @@ def looks_of_plan(spark: SparkSession) -> LookFor:
         with ThreadPoolExecutor(_THREADS) as threads:
             return found | dict(zip(files, threads.map(look_for_file, files), strict=True))
 
-    return look_for
+    return check_waits
 
 
-def look_for_condition(spark: SparkSession, look: Look) -> bool | str:
+def look_for_condition(spark: SparkSession, look: WaitCheck) -> bool | str:
     """By a query alone: Spark's parser takes nothing else here. `InvalidInput` for one that does not give true or false."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType, NullType
 
     assert isinstance(look.wait, ConditionWait)
-    (query,) = statements(look.wait.condition)
+    (query,) = spark_statements(look.wait.condition)
     spark._jsparkSession.sessionState().sqlParser().parseQuery(query)
     instants = {"interval_start": look.start, "interval_end": look.end, "logical_date": look.start}
     values: dict[str, Any] = {name: F.expr(instant_literal(at)) for name, at in instants.items() if at is not None}
@@ -122,7 +122,7 @@ class _Counter:
     log: TableLog
     may_count: bool
 
-    def of(self, looks: Sequence[Look]) -> Found:
+    def of(self, looks: Sequence[WaitCheck]) -> Found:
         """Of intervals in order, none of which overlaps another."""
         wanted = np.array([look.wait.at_least for look in looks if isinstance(look.wait, RowsWait)], np.int64)
         rows = rows_in(self._axis(looks), self.log.files)
@@ -141,7 +141,7 @@ class _Counter:
                 found[look] = unknown if counted is None else bool(counted[number] >= look.wait.at_least)
         return found
 
-    def _axis(self, looks: Sequence[Look]) -> Any:
+    def _axis(self, looks: Sequence[WaitCheck]) -> Any:
         sides = np.array(
             [(micros(look.start), micros(look.end)) for look in looks if look.start and look.end], np.int64
         )
@@ -166,13 +166,13 @@ def _location(spark: SparkSession, table: str) -> str | None:
         raise InvalidInput("it is no Delta table; wait for a condition instead") from None
 
 
-def _has_interval(look: Look) -> bool:
+def _has_interval(look: WaitCheck) -> bool:
     return look.start is not None and look.end is not None and look.start < look.end
 
 
-def _apart(looks: Sequence[Look]) -> Iterator[list[Look]]:
+def _apart(looks: Sequence[WaitCheck]) -> Iterator[list[WaitCheck]]:
     """In groups of one time zone and in order, in which none overlaps another."""
-    groups: dict[str, list[list[Look]]] = defaultdict(list)
+    groups: dict[str, list[list[WaitCheck]]] = defaultdict(list)
     for look in sorted(looks, key=lambda look: (look.start or 0, look.end or 0)):
         of_zone = groups[look.timezone]
         group = next((one for one in of_zone if one[-1].end <= look.start), None)  # type: ignore[operator]

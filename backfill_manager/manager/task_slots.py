@@ -6,7 +6,7 @@ backfill never takes a scheduled run's slots (`model.pools`). A polite backfill 
 waits for a slot.
 
 A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is started
-in its first 20 seconds: if the process ends a third time, that task is the cause (`manager.losses` has the reasoning). Until a
+in its first 20 seconds: if the process ends a third time, that task is the cause (`manager.crash_loops` says why). Until a
 lost task has been running again for as long, a pool is given no more than it has slots: when the process ends, tasks that wait
 in the executor can't be distinguished from those that had just begun, and would be counted too.
 """
@@ -22,7 +22,7 @@ from typing import Any
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
-from backfill_manager.manager.losses import has_recovered, is_suspect, isolation_ends_at
+from backfill_manager.manager.crash_loops import has_recovered, is_suspect, isolation_ends_at
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s

@@ -1,6 +1,6 @@
 """Looks again and again, in threads of their own, for what tasks wait for and no run of ours writes: rows, files, conditions.
 
-    tick: what is waited for ─► `Lookers.want` ─► a look at once, then one in each interval ─► `Looked`, if it has changed ─► tick
+    tick: what is awaited ─► `WaitCheckers.want` ─► a look now, then one in each interval ─► a change: `WaitsChecked` ─► tick
 
 Each kind has its thread, so that a storage that hangs holds up no query. A look that takes long is made less often: it takes a
 tenth of the time at most. What fails is what was seen: a run shows it, and the next look may find otherwise. Nothing is kept: a
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from backfill_manager.clock import Clock
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
-from backfill_manager.execution.wait_looks import Found, look_for_condition, look_for_file, look_for_rows
+from backfill_manager.execution.wait_checks import Found, look_for_condition, look_for_file, look_for_rows
 from backfill_manager.logging import get_logger
 from backfill_manager.model.pools import SCHEDULED_POOL
-from backfill_manager.planning.wait_looks import Look, Seen
+from backfill_manager.planning.wait_conditions import Seen, WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
 from backfill_manager.service import Service
 
@@ -37,30 +37,30 @@ log = get_logger("waits")
 
 
 @dataclass(frozen=True)
-class Looked:
+class WaitsChecked:
     """What has changed."""
 
-    seen: Mapping[Look, Seen]
+    seen: Mapping[WaitCheck, Seen]
 
 
-class Looker(Service):
+class WaitChecker(Service):
     """Looks for one kind of thing. `together` divides what is due into what one look answers; `look` may raise anything."""
 
     JOINED: ClassVar = False  # a storage or a Spark that hangs would hold up the manager's end
 
     def __init__(
-        self, name: str, clock: Clock, interval_s: float, on_seen: Callable[[Looked], None],
-        look: Callable[[Sequence[Look]], Found], together: Callable[[Look], object],
+        self, name: str, clock: Clock, interval_s: float, on_seen: Callable[[WaitsChecked], None],
+        look: Callable[[Sequence[WaitCheck]], Found], together: Callable[[WaitCheck], object],
     ) -> None:  # fmt: skip
         super().__init__(name)
         self.name = name
         self._clock, self._interval_s, self._on_seen = clock, interval_s, on_seen
         self._look, self._together = look, together
         self._lock = threading.Lock()
-        self._next: dict[Look, float] = {}  # all that is wanted, and when it is looked for
-        self._seen: dict[Look, Seen] = {}
+        self._next: dict[WaitCheck, float] = {}  # all that is wanted, and when it is looked for
+        self._seen: dict[WaitCheck, Seen] = {}
 
-    def want(self, looks: Collection[Look]) -> None:
+    def want(self, looks: Collection[WaitCheck]) -> None:
         """All that is waited for now. What is new is looked for at once; what is not wanted any more is forgotten."""
         with self._lock:
             new = [look for look in looks if look not in self._next]
@@ -75,7 +75,7 @@ class Looker(Service):
         now = self._clock.monotonic()
         with self._lock:
             due = [look for look, at in self._next.items() if at <= now]
-        groups: dict[object, list[Look]] = defaultdict(list)
+        groups: dict[object, list[WaitCheck]] = defaultdict(list)
         for look in due:
             groups[self._together(look)].append(look)
         for looks in groups.values():
@@ -89,14 +89,14 @@ class Looker(Service):
             first = min(self._next.values(), default=None)
         return None if first is None else max(0.0, first - self._clock.monotonic())
 
-    def _found(self, looks: Sequence[Look]) -> Found:
+    def _found(self, looks: Sequence[WaitCheck]) -> Found:
         try:
             return self._look(looks)
         except Exception as error:  # noqa: BLE001 - seen at the run that waits; the manager goes on
             return dict.fromkeys(looks, one_line(error))
 
     def _report(self, found: Found, next_at: float) -> None:
-        changed: dict[Look, Seen] = {}
+        changed: dict[WaitCheck, Seen] = {}
         at = self._clock.now()
         with self._lock:
             for look, result in found.items():
@@ -111,16 +111,16 @@ class Looker(Service):
             names = sorted({look.label for look, seen in changed.items() if seen.problem == problem})
             log.warning("could not look for what a task waits for", waits_for=", ".join(names[:3]), reason=problem)
         if changed and not self._stopping.is_set():
-            self._on_seen(Looked(changed))
+            self._on_seen(WaitsChecked(changed))
 
 
-class _SparkLooker(Looker):
+class _SparkWaitChecker(WaitChecker):
     """One whose looks may run Spark jobs: in the pool of scheduled runs, one at a time, each for a limited time."""
 
     def __init__(
-        self, name: str, spark: SparkSession, clock: Clock, interval_s: float, on_seen: Callable[[Looked], None],
-        on_spark_gone: Callable[[str], None], look: Callable[[SparkSession, Sequence[Look]], Found],
-        together: Callable[[Look], object],
+        self, name: str, spark: SparkSession, clock: Clock, interval_s: float, on_seen: Callable[[WaitsChecked], None],
+        on_spark_gone: Callable[[str], None], look: Callable[[SparkSession, Sequence[WaitCheck]], Found],
+        together: Callable[[WaitCheck], object],
     ) -> None:  # fmt: skip
         super().__init__(name, clock, interval_s, on_seen, lambda looks: look(self._session, looks), together)
         self._spark, self._on_spark_gone, self._tag = spark, on_spark_gone, f"bfm/{name.replace(' ', '-')}"
@@ -144,7 +144,7 @@ class _SparkLooker(Looker):
         with ignore_stopped_context():
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
-    def _found(self, looks: Sequence[Look]) -> Found:
+    def _found(self, looks: Sequence[WaitCheck]) -> Found:
         with self._limited() as is_over:
             found = super()._found(looks)
         if (reason := spark_gone_reason(self._spark)) and not self._stopping.is_set():
@@ -170,37 +170,37 @@ class _SparkLooker(Looker):
             timer.cancel()
 
 
-class Lookers:
+class WaitCheckers:
     """Those of every kind."""
 
     def __init__(
-        self, spark: SparkSession, clock: Clock, interval_s: float, *, on_seen: Callable[[Looked], None],
+        self, spark: SparkSession, clock: Clock, interval_s: float, *, on_seen: Callable[[WaitsChecked], None],
         on_spark_gone: Callable[[str], None],
     ) -> None:  # fmt: skip
         common = (spark, clock, interval_s, on_seen, on_spark_gone)
-        self._by_kind: dict[type, Looker] = {
-            RowsWait: _SparkLooker("waits for rows", *common, look_for_rows, _table),
-            FileWait: Looker("waits for files", clock, interval_s, on_seen, _files, lambda look: look),
-            ConditionWait: _SparkLooker("waits for conditions", *common, _conditions, lambda look: look),
+        self._by_kind: dict[type, WaitChecker] = {
+            RowsWait: _SparkWaitChecker("waits for rows", *common, look_for_rows, _table),
+            FileWait: WaitChecker("waits for files", clock, interval_s, on_seen, _files, lambda look: look),
+            ConditionWait: _SparkWaitChecker("waits for conditions", *common, _conditions, lambda look: look),
         }
 
     @property
-    def services(self) -> list[Looker]:
+    def services(self) -> list[WaitChecker]:
         return list(self._by_kind.values())
 
-    def want(self, looks: Collection[Look]) -> None:
+    def want(self, looks: Collection[WaitCheck]) -> None:
         """All that tasks wait for now, and that has not been found."""
         for kind, looker in self._by_kind.items():
             looker.want([look for look in looks if isinstance(look.wait, kind)])
 
 
-def _table(look: Look) -> object:
+def _table(look: WaitCheck) -> object:
     return (look.wait.rows, look.wait.time_column) if isinstance(look.wait, RowsWait) else look
 
 
-def _files(looks: Sequence[Look]) -> Found:
+def _files(looks: Sequence[WaitCheck]) -> Found:
     return {look: look_for_file(look) for look in looks}
 
 
-def _conditions(spark: SparkSession, looks: Sequence[Look]) -> Found:
+def _conditions(spark: SparkSession, looks: Sequence[WaitCheck]) -> Found:
     return {look: look_for_condition(spark, look) for look in looks}

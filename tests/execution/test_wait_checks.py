@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.wait_looks import look_for_condition, look_for_file, look_for_rows, looks_of_plan
-from backfill_manager.planning.wait_looks import Look
+from backfill_manager.execution.wait_checks import look_for_condition, look_for_file, look_for_rows, wait_checks_of_plan
+from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.testing import days
 
 DAY = days("2024-01-02", 1)[0]
@@ -34,9 +34,9 @@ def orders(spark: SparkSession) -> Iterator[str]:
     spark.sql("DROP SCHEMA partner CASCADE")
 
 
-def at(table: str, day: int, column: str = "at", timezone: str = "UTC", **more: Any) -> Look:
+def at(table: str, day: int, column: str = "at", timezone: str = "UTC", **more: Any) -> WaitCheck:
     start = DAY[0] + timedelta(days=day - 2)
-    return Look(rows(table, time_column=column, **more), start, start + timedelta(days=1), None, timezone)
+    return WaitCheck(rows(table, time_column=column, **more), start, start + timedelta(days=1), None, timezone)
 
 
 def test_rows_of_intervals_by_the_log_of_a_table(spark: SparkSession, orders: str) -> None:
@@ -63,7 +63,8 @@ def test_columns_of_each_type_are_of_the_zone_of_the_dag(spark: SparkSession, or
     for column in ("at", "ntz", "day"):
         wait = rows(orders, time_column=column)
         looks = [
-            Look(wait, start + timedelta(days=n), start + timedelta(days=n + 1), None, NEW_YORK) for n in (-1, 0, 1)
+            WaitCheck(wait, start + timedelta(days=n), start + timedelta(days=n + 1), None, NEW_YORK)
+            for n in (-1, 0, 1)
         ]
         found = look_for_rows(spark, looks)
         assert [found[look] for look in looks] == [True, True, False], column
@@ -74,9 +75,9 @@ def test_what_the_log_leaves_open_is_counted(spark: SparkSession, orders: str) -
     half = DAY[0] + timedelta(hours=22)
     wait = rows(orders, time_column="at")
     looks = [
-        Look(wait, DAY[0], half),
-        Look(wait, half, DAY[1]),
-        Look(wait, half + timedelta(minutes=1), half + timedelta(minutes=2)),
+        WaitCheck(wait, DAY[0], half),
+        WaitCheck(wait, half, DAY[1]),
+        WaitCheck(wait, half + timedelta(minutes=1), half + timedelta(minutes=2)),
     ]
     found = look_for_rows(spark, looks)
     assert [found[look] for look in looks] == [True, True, False]
@@ -85,14 +86,14 @@ def test_what_the_log_leaves_open_is_counted(spark: SparkSession, orders: str) -
 def test_a_table_that_is_not_there_and_others_that_say_nothing(
     spark: SparkSession, orders: str, tmp_path: Path
 ) -> None:
-    def found(look: Look) -> bool | str:
+    def found(look: WaitCheck) -> bool | str:
         return look_for_rows(spark, [look])[look]
 
     assert found(at("partner.nothing", 2)) == found(at("nowhere.orders", 2)) == "table not found"
     assert found(at(str(tmp_path / "gone"), 2)) == "table not found"
     assert "'id' is string" in str(found(at(orders, 2, "id")))
     assert "'when' is not there" in str(found(at(orders, 2, "when")))
-    assert found(Look(rows(orders, time_column="at"))) == "the run has no interval"
+    assert found(WaitCheck(rows(orders, time_column="at"))) == "the run has no interval"
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.csv").write_text("1")
     assert "no Delta table" in str(found(at(str(tmp_path / "files"), 2)))
@@ -115,7 +116,7 @@ def test_a_table_that_another_application_makes_later_is_found_in_the_warehouse(
 
 def test_files_and_folders(tmp_path: Path) -> None:
     def found(path: str) -> bool | str:
-        return look_for_file(Look(file(path), path=path))
+        return look_for_file(WaitCheck(file(path), path=path))
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "_SUCCESS").touch()
@@ -123,17 +124,24 @@ def test_files_and_folders(tmp_path: Path) -> None:
     for there in ("in/_SUCCESS", "in", "a b [x]"):
         assert found(f"{tmp_path}/{there}") is True and found(f"file://{tmp_path}/{there}") is True
     assert found(f"{tmp_path}/out/_SUCCESS") is False and found(f"{tmp_path}/in/_SUCCESS/x") is False
-    assert look_for_file(Look(file("/in/{interval_start:%Y}"))) == "the run has no interval"
+    assert look_for_file(WaitCheck(file("/in/{interval_start:%Y}"))) == "the run has no interval"
     assert "xyz" in str(found("xyz://bucket/x"))
     assert "characters" in str(found("s3://bucket/[x]"))
 
 
 def test_a_dry_run_looks_for_rows_by_logs_and_for_files(spark: SparkSession, orders: str, tmp_path: Path) -> None:
     (tmp_path / "here").touch()
-    half = Look(rows(orders, time_column="at"), DAY[0] + timedelta(hours=22), DAY[1])
-    files = [Look(file("/x"), path=str(tmp_path / name)) for name in ("here", "there")]
-    looks = [at(orders, 2), at(orders, 4), half, at("partner.nothing", 2), *files, Look(condition("SELECT true"), *DAY)]
-    assert looks_of_plan(spark)(looks) == {
+    half = WaitCheck(rows(orders, time_column="at"), DAY[0] + timedelta(hours=22), DAY[1])
+    files = [WaitCheck(file("/x"), path=str(tmp_path / name)) for name in ("here", "there")]
+    looks = [
+        at(orders, 2),
+        at(orders, 4),
+        half,
+        at("partner.nothing", 2),
+        *files,
+        WaitCheck(condition("SELECT true"), *DAY),
+    ]
+    assert wait_checks_of_plan(spark)(looks) == {
         looks[0]: True, looks[1]: False, looks[3]: "table not found", files[0]: True, files[1]: False
     }  # fmt: skip
 
@@ -153,14 +161,16 @@ def test_a_dry_run_looks_for_rows_by_logs_and_for_files(spark: SparkSession, ord
     ],
 )
 def test_what_a_condition_says(spark: SparkSession, orders: str, query: str, found: bool | str) -> None:
-    answer = look_for_condition(spark, Look(condition(query), *DAY))
+    answer = look_for_condition(spark, WaitCheck(condition(query), *DAY))
     assert answer == found or (isinstance(found, str) and str(answer).startswith(found))
 
 
 def test_a_condition_of_a_partition_whose_key_is_a_value(spark: SparkSession) -> None:
     key = "a' OR '1'='1"
-    assert look_for_condition(spark, Look(condition("SELECT :partition_key = 'a'"), partition_key=key)) is False
-    assert look_for_condition(spark, Look(condition("SELECT length(:partition_key) = 12"), partition_key=key)) is True
+    assert look_for_condition(spark, WaitCheck(condition("SELECT :partition_key = 'a'"), partition_key=key)) is False
+    assert (
+        look_for_condition(spark, WaitCheck(condition("SELECT length(:partition_key) = 12"), partition_key=key)) is True
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,5 +183,5 @@ def test_a_condition_of_a_partition_whose_key_is_a_value(spark: SparkSession) ->
 def test_a_condition_changes_nothing(spark: SparkSession, orders: str, query: str) -> None:
     before = spark.table(orders).count()
     with pytest.raises(PySparkException):
-        look_for_condition(spark, Look(condition(query), *DAY))
+        look_for_condition(spark, WaitCheck(condition(query), *DAY))
     assert spark.table(orders).count() == before

@@ -21,7 +21,7 @@ MAX_OPEN: Final = 100  # of one wait of one run, that are looked for at a time
 
 
 @dataclass(frozen=True)
-class Look:
+class WaitCheck:
     """One wait for one interval; of a file its path alone, which many intervals may share."""
 
     wait: ExternalWait
@@ -51,22 +51,22 @@ class Seen:
         return f": {self.problem}{at}"
 
 
-def looks_of(
+def wait_checks_of(
     wait: ExternalWait, dag: DagSpec, start: datetime | None, end: datetime | None, partition_key: str | None
-) -> tuple[Look, ...]:
+) -> tuple[WaitCheck, ...]:
     """For a run with this interval or partition, in the order of time."""
     return tuple(dict.fromkeys(_look(wait, dag, *part, partition_key) for part in _parts(dag, start, end)))
 
 
-def _look(wait: ExternalWait, dag: DagSpec, start: datetime | None, end: datetime | None, key: str | None) -> Look:
+def _look(wait: ExternalWait, dag: DagSpec, start: datetime | None, end: datetime | None, key: str | None) -> WaitCheck:
     if not isinstance(wait, FileWait):
-        return Look(wait, start, end, key, dag.timezone)
+        return WaitCheck(wait, start, end, key, dag.timezone)
     zone = ZoneInfo(dag.timezone)
     sides = (None if at is None else at.astimezone(zone) for at in (start, end))
     try:
-        return Look(wait, path=wait.path(*sides))
+        return WaitCheck(wait, path=wait.path(*sides))
     except ValueError:  # it names an interval, and the run has none
-        return Look(wait)
+        return WaitCheck(wait)
 
 
 def _parts(
@@ -81,6 +81,6 @@ def _parts(
     return [*found] if fits else [(start, end)]
 
 
-def open_looks(looks: Iterable[Look], seen: Mapping[Look, Seen]) -> list[Look]:
+def open_wait_checks(looks: Iterable[WaitCheck], seen: Mapping[WaitCheck, Seen]) -> list[WaitCheck]:
     """Those that have not been found yet."""
     return [look for look in looks if not ((known := seen.get(look)) and known.is_there)]

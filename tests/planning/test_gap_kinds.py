@@ -15,7 +15,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.by_data import Wanted
+from backfill_manager.planning.gap_kinds import Wanted
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.requests.backfill_checks import check_backfill
 from backfill_manager.schemas.commands import CreateBackfill
