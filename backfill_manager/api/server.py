@@ -97,6 +97,8 @@ class _Server(uvicorn.Server):
             task.cancel()
         self._context.tables.close()
         await super().shutdown(sockets)
+        if self.force_exit:  # after a second signal; uvicorn leaves this out then, and asyncio cancels it with a traceback
+            await self.lifespan.shutdown()
 
 
 def serve(app: FastAPI, listener: socket.socket) -> None:

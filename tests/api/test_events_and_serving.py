@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +185,20 @@ def test_bfm_serve_serves_until_it_gets_a_signal(state: FilledState, number: int
         server.send_signal(number)
         _, err = server.communicate(timeout=TIMEOUT_S)
     assert (server.returncode, err) == (0, "")
+
+
+def test_bfm_serve_ends_without_a_traceback_however_often_it_is_told_to(state: FilledState) -> None:
+    with bfm(state.root.parent, "--state", str(state.root), "serve", "--port", "0") as server:
+        assert server.stderr is not None
+        url = re.findall(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
+        with httpx.stream("GET", f"{url}/api/v1/events", timeout=TIMEOUT_S, trust_env=False) as stream:
+            assert stream.status_code == 200
+            while server.poll() is None:
+                server.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    server.wait(0.01)
+        _, err = server.communicate(timeout=TIMEOUT_S)
+    assert err == "" and server.returncode in (0, -signal.SIGINT), "the latter where its last moment meets a signal"
 
 
 @pytest.mark.parametrize(
