@@ -97,7 +97,9 @@ class _Server(uvicorn.Server):
             task.cancel()
         self._context.tables.close()
         await super().shutdown(sockets)
-        if self.force_exit:  # after a second signal; uvicorn leaves this out then, and asyncio cancels it with a traceback
+        if (
+            self.force_exit
+        ):  # after a second signal; uvicorn leaves this out then, and asyncio cancels it with a traceback
             await self.lifespan.shutdown()
 
 

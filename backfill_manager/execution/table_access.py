@@ -36,6 +36,7 @@ _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 _FILES: Final = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
 _DELTA: Final = ".delta."  # in the name of a class
 _COMMANDS: Final = ("Command", "CommandResult", "AsSelect")  # ends of names
+_accesses: TableAccesses | None = None  # of the try of this process
 _OF_A_QUERY: Final = ("AppendData", "OverwriteByExpression", "CreateTableAsSelect", "ReplaceTableAsSelect")
 
 
@@ -102,24 +103,31 @@ def plain_name(name: str) -> str:
 def record_reads(accesses: TableAccesses) -> None:
     """From here on this process adds what its queries read, here and nowhere else. Only in a task process: it changes PySpark's
     classes."""
+    global _accesses
+    change_readers()
+    _accesses = accesses
+
+
+@functools.cache
+def change_readers() -> None:
+    """The first half of `record_reads`, which fork servers do for all of their processes."""
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrameReader, SparkSession
 
     readers = ("load", "table", "parquet", "orc", "csv", "json", "text")
     for owner, names in ((SparkSession, ("table", "sql")), (DataFrameReader, readers), (DeltaTable, ("toDF",))):
         for name in names:
-            method = getattr(owner, name)
-            setattr(owner, name, _recorded(getattr(method, "not_recorded", method), accesses))
+            setattr(owner, name, _recorded(getattr(owner, name)))
 
 
-def _recorded(method: Callable[..., DataFrame], accesses: TableAccesses) -> Callable[..., DataFrame]:
+def _recorded(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     @functools.wraps(method)
     def record(*args: Any, **options: Any) -> DataFrame:
         df = method(*args, **options)
-        accesses.read_by(df)
+        if _accesses is not None:
+            _accesses.read_by(df)
         return df
 
-    record.not_recorded = method  # type: ignore[attr-defined]  # for the next try of this process
     return record
 
 

@@ -34,11 +34,11 @@ from typing import Any, Final, NoReturn
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.huge_pages import use_huge_pages
 
-PRELOADS: Final = {  # what PySpark imports at its first use, too
+PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions that are called
     "pyspark": (
         "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
         "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle",
-        "delta.tables", "backfill_manager.processes.without_numpy",
+        "delta.tables", "backfill_manager.processes.without_numpy", "backfill_manager.execution.table_access:change_readers",
     ),
     "numpy": ("numpy",),
     "pandas": ("pandas",),
@@ -155,7 +155,7 @@ class ForkServer:
         for name in new:
             with suppress(Exception):  # whoever needs it reports why it can't be imported
                 for module in PRELOADS.get(name, (name,)):
-                    importlib.import_module(module)
+                    _function(module)() if ":" in module else importlib.import_module(module)
         for name in _WITHOUT_THREADS:
             os.environ.pop(name, None)
         os.environ.update(kept)

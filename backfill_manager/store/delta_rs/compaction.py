@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
-from backfill_manager.store.delta_rs.tables import OF_A_LEADER, run
+from backfill_manager.store.delta_rs.tables import OF_A_LEADER, run, unless_others_are_quicker
 from backfill_manager.store.sql_text import select
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
@@ -107,12 +106,11 @@ class Compactor:
     def compact_shared(self, table: str, handle: DeltaTable, thoroughly: bool = False) -> int:
         """The same for the table that clients append to: where a client is quicker, the compaction waits for the next
         time, and only the log is shortened."""
-        try:
+        with unless_others_are_quicker():
             return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
-        except CommitFailedError:
-            if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
-                self._shorten_log(table, handle)
-            return len(handle.file_uris())
+        if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
+            self._shorten_log(table, handle)
+        return len(handle.file_uris())
 
     def _shorten_log(self, table: str, handle: DeltaTable) -> None:
         handle.create_checkpoint()

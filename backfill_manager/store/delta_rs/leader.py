@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
-from backfill_manager.store.delta_rs.tables import OF_A_LEADER, DeltaRsTables, run
+from backfill_manager.store.delta_rs.tables import OF_A_LEADER, DeltaRsTables, run, unless_others_are_quicker
 from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
@@ -144,7 +144,7 @@ class DeltaRsWriter(DeltaWriter):
         with self.tables.translate_errors(Request.TABLE, "written"):
             handle = self.tables.open(Request.TABLE)
             if _value(handle, Request.TABLE, "count(*)", predicate(where)):
-                with suppress(CommitFailedError):
+                with unless_others_are_quicker():
                     once = CommitProperties(max_commit_retries=0)
                     handle.delete(predicate(where), commit_properties=once, post_commithook_properties=OF_A_LEADER)
 

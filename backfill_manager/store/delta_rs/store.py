@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from arro3.core import Table
 from deltalake import CommitProperties, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Finding, Leader
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
-from backfill_manager.store.delta_rs.tables import OF_A_CLIENT, DeltaRsTables, run
+from backfill_manager.store.delta_rs.tables import OF_A_CLIENT, DeltaRsTables, is_lost_race, run
 from backfill_manager.store.one_look import looked_at
 from backfill_manager.store.sql_guard import single_query
 from backfill_manager.store.sql_text import arrow_table
@@ -118,8 +118,8 @@ class DeltaRsStore(DeltaStore):
                     )
                     self.tables.keep_appender(Request.TABLE, handle)
                     return self.tables.expect_changes()
-                except CommitFailedError:
-                    if attempt == APPEND_ATTEMPTS:
+                except DeltaError as error:
+                    if attempt == APPEND_ATTEMPTS or not is_lost_race(error):
                         raise
 
     def lead(self, row: Manager) -> Leader:

@@ -53,6 +53,27 @@ OF_A_CLIENT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_e
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
 
+def is_torn_listing(error: DeltaError) -> bool:
+    """Of a log to which others append: a folder is not listed at one moment, so of two entries that are made meanwhile the
+    listing may have the later one alone. A commit that ends so has not been made."""
+    return "Expected contiguous commit files" in str(error)
+
+
+def is_lost_race(error: DeltaError) -> bool:
+    """Others were quicker: nothing was written."""
+    return isinstance(error, CommitFailedError) or is_torn_listing(error)
+
+
+@contextmanager
+def unless_others_are_quicker() -> Iterator[None]:
+    """For what can wait until the next time."""
+    try:
+        yield
+    except DeltaError as error:
+        if not is_lost_race(error):
+            raise
+
+
 def is_engine_error(error: Exception) -> bool:
     """True for what deltalake raises, which includes bare `Exception` for errors of Parquet and of the object store."""
     return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
@@ -63,6 +84,19 @@ def run(handles: Mapping[str, DeltaTable], sql: str) -> Table:
     for name, handle in handles.items():
         builder.register(name, handle)
     return builder.execute(sql).read_all()
+
+
+def _load(location: str) -> DeltaTable:
+    try:
+        return DeltaTable(location)
+    except DeltaError as error:
+        if not (is_torn_listing(error) and is_local(location)):
+            raise
+    # All versions up to one that is there now are there, too; what comes later is not looked at.
+    entries = (name.partition(".") for name in os.listdir(f"{location}/_delta_log"))
+    return DeltaTable(
+        location, version=max(int(name) for name, _, ending in entries if ending == "json" and name.isdigit())
+    )
 
 
 def _dated_version(handle: DeltaTable) -> int:
@@ -147,7 +181,7 @@ class DeltaRsTables(DeltaTables):
         """A handle of the table as it is now."""
         with self.translate_errors(table, "opened"):
             try:
-                handle = DeltaTable(self.location(table))
+                handle = _load(self.location(table))
             except TableNotFoundError as error:
                 raise self.missing(table) from error
             self.check_owner(table, handle.metadata().configuration, may_be_older=may_be_older)
