@@ -97,9 +97,7 @@ class _Server(uvicorn.Server):
             task.cancel()
         self._context.tables.close()
         await super().shutdown(sockets)
-        if (
-            self.force_exit
-        ):  # after a second signal; uvicorn leaves this out then, and asyncio cancels it with a traceback
+        if self.force_exit:  # uvicorn leaves it out after a second signal, and asyncio cancels it then with a traceback
             await self.lifespan.shutdown()
 
 
