@@ -2,7 +2,8 @@
 
 Type checkers see the classes behind `@dag(...)`, `@task(...)` and `sql(...)` (PEP 692); pydantic checks what is passed, and
 makes the JSON Schema of `*.dag.yaml` files (`dags.yaml.json_schema`). A value comes out as `TaskSpec` and `DagSpec` hold it
-(`dags/definition.py`); their fields have the defaults. DAG files must load quickly: `dags.authoring` imports this when the first decorator runs.
+(`dags/definition.py`); their fields have the defaults. DAG files must load quickly: `dags.authoring` imports this when the
+first decorator runs.
 """
 
 from __future__ import annotations
