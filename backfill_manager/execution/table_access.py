@@ -36,8 +36,9 @@ _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 _FILES: Final = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
 _DELTA: Final = ".delta."  # in the name of a class
 _COMMANDS: Final = ("Command", "CommandResult", "AsSelect")  # ends of names
-_accesses: TableAccesses | None = None  # of the try of this process
 _OF_A_QUERY: Final = ("AppendData", "OverwriteByExpression", "CreateTableAsSelect", "ReplaceTableAsSelect")
+
+_accesses: TableAccesses | None = None  # of the try of this process
 
 
 class TableAccesses:
@@ -110,7 +111,7 @@ def record_reads(accesses: TableAccesses) -> None:
 
 @functools.cache
 def change_readers() -> None:
-    """The first half of `record_reads`, which fork servers do for all of their processes."""
+    """The first half of `record_reads`, which fork servers do for all of their processes, those that read files too."""
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrameReader, SparkSession
 

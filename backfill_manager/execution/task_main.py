@@ -231,7 +231,7 @@ class _Manager:
             raise LostLease(reply["unsure"])
 
     def commit(self, staged: StagedWrite) -> Answer:
-        """See `group_commit.Commits`."""
+        """See `output_group_commit.Commits`."""
         reply = self.request("commit", staged=dataclasses.asdict(staged))
         return checked(Answer(**reply["answer"]))
 

@@ -21,7 +21,7 @@ from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.interval_rows import axis_along, rows_counter
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.planning.data_gaps import rows_in
-from backfill_manager.planning.plan_waits import LookFor
+from backfill_manager.planning.plan_waits import CheckWaits
 from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
 from backfill_manager.store.data_table_log import TableLog, read_table_log
@@ -65,7 +65,7 @@ def look_for_rows(spark: SparkSession, looks: Sequence[WaitCheck], *, may_count:
     return found
 
 
-def wait_checks_of_plan(spark: SparkSession) -> LookFor:
+def wait_checks_of_plan(spark: SparkSession) -> CheckWaits:
     """What a dry run can look for in passing: rows that a table's log tells of, some files, and no condition."""
 
     def check_waits(looks: Sequence[WaitCheck]) -> Found:

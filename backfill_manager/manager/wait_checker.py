@@ -190,8 +190,8 @@ class WaitCheckers:
 
     def want(self, looks: Collection[WaitCheck]) -> None:
         """All that tasks wait for now, and that has not been found."""
-        for kind, looker in self._by_kind.items():
-            looker.want([look for look in looks if isinstance(look.wait, kind)])
+        for kind, checker in self._by_kind.items():
+            checker.want([look for look in looks if isinstance(look.wait, kind)])
 
 
 def _table(look: WaitCheck) -> object:

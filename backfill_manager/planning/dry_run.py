@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.estimates import FilesOf, with_estimates
-from backfill_manager.planning.plan_waits import LookFor, with_waits
+from backfill_manager.planning.plan_waits import CheckWaits, with_waits
 from backfill_manager.planning.reruns import with_reruns
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def with_dry_run(
-    plan: BackfillPlan, store: Store, now: datetime, *, check_waits: LookFor, files_of: FilesOf
+    plan: BackfillPlan, store: Store, now: datetime, *, check_waits: CheckWaits, files_of: FilesOf
 ) -> BackfillPlan:
     """The data that its items would wait for, the failed tasks that would run again, and what it would cost."""
     return with_estimates(with_reruns(with_waits(plan, store, check_waits), store), store, files_of, now)

@@ -20,7 +20,7 @@ from backfill_manager.value_rules import table_key, table_keys
 
 MAX_LOOKED_AT: Final = 10_000  # items that are looked for; of those behind nothing is known
 
-LookFor = Callable[[Sequence[WaitCheck]], Mapping[WaitCheck, bool | str]]
+CheckWaits = Callable[[Sequence[WaitCheck]], Mapping[WaitCheck, bool | str]]
 """What is there, and where nobody can say, why; what it leaves out has not been looked for."""
 
 
@@ -32,7 +32,7 @@ class ItemWaits:
     unknown: tuple[str, ...]
 
 
-def with_waits(plan: BackfillPlan, store: Store, check_waits: LookFor) -> BackfillPlan:
+def with_waits(plan: BackfillPlan, store: Store, check_waits: CheckWaits) -> BackfillPlan:
     """The plan and those downstream of it with their `waits`, by ordinal, and the sums of them. What a plan's parents will write
     is there for it: its items come after theirs."""
     plans = [_Waiting(one) for one in (plan, *plan.downstream)]

@@ -154,8 +154,11 @@ class ForkServer:
         os.environ.update(_WITHOUT_THREADS)
         for name in new:
             with suppress(Exception):  # whoever needs it reports why it can't be imported
-                for module in PRELOADS.get(name, (name,)):
-                    _function(module)() if ":" in module else importlib.import_module(module)
+                for one in PRELOADS.get(name, (name,)):
+                    if ":" in one:
+                        _function(one)()
+                    else:
+                        importlib.import_module(one)
         for name in _WITHOUT_THREADS:
             os.environ.pop(name, None)
         os.environ.update(kept)

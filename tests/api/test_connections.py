@@ -344,7 +344,7 @@ def test_connections_get_half_of_the_descriptors_at_most() -> None:
 
 def test_the_soft_limit_of_descriptors_is_raised_and_never_lowered() -> None:
     script = (
-        "import resource; from backfill_manager import descriptors as d\n"
+        "import resource; from backfill_manager import file_descriptors as d\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 1000)); print(d.raise_limit())\n"
         "print(d.are_free(), d.are_free(10_000))\n"
         "import os; held = [os.open(os.devnull, os.O_RDONLY) for _ in range(980)]; print(d.are_free())\n"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -193,7 +194,8 @@ def test_bfm_serve_ends_without_a_traceback_however_often_it_is_told_to(state: F
         url = re.findall(r"http://127\.0\.0\.1:\d+", server.stderr.readline())[0]
         with httpx.stream("GET", f"{url}/api/v1/events", timeout=TIMEOUT_S, trust_env=False) as stream:
             assert stream.status_code == 200
-            while server.poll() is None:
+            end = time.monotonic() + TIMEOUT_S
+            while server.poll() is None and time.monotonic() < end:
                 server.send_signal(signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
                     server.wait(0.01)

@@ -13,6 +13,7 @@ import pytest
 from support.azure_server import CONTAINER, HOST, WHERE_TO_GET_IT, azure_server, find_azurite
 from support.azure_server import has_connector as has_azure_connector
 from support.azure_server import spark_conf as azure_conf
+from support.manager_process import TIMEOUT_S
 from support.s3_server import BUCKET, has_connector, s3_in_environ
 
 SCRIPT = """
@@ -115,7 +116,11 @@ def test_a_table_whose_making_was_killed_is_made_and_a_commit_that_lands_meanwhi
 ) -> None:
     root, conf = place
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, root, json.dumps(conf)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT, root, json.dumps(conf)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
     )
     found: dict[str, object] = {}
     for line in done.stdout.splitlines():

@@ -168,14 +168,14 @@ class Storage:
         return {look: look in self.there for look in looks}
 
 
-def looker(takes_s: float = 0.0) -> tuple[WaitChecker, Storage, FakeClock, list[WaitsChecked]]:
+def checker(takes_s: float = 0.0) -> tuple[WaitChecker, Storage, FakeClock, list[WaitsChecked]]:
     clock, reports = FakeClock(), list[WaitsChecked]()
     storage = Storage(clock, takes_s)
     return WaitChecker("waits", clock, 30.0, reports.append, storage, lambda look: look), storage, clock, reports
 
 
-def test_a_looker_reports_changes_alone_and_looks_in_intervals() -> None:
-    subject, storage, clock, reports = looker()
+def test_a_checker_reports_changes_alone_and_looks_in_intervals() -> None:
+    subject, storage, clock, reports = checker()
     one, other = WaitCheck(ORDERS, *DAY[0]), WaitCheck(RATES, *DAY[0])
     assert subject.run_once() is None, "nothing is wanted"
     subject.want([one, other])
@@ -192,7 +192,7 @@ def test_a_looker_reports_changes_alone_and_looks_in_intervals() -> None:
 
 
 def test_what_is_wanted_again_is_looked_for_and_reported_again() -> None:
-    subject, storage, _, reports = looker()
+    subject, storage, _, reports = checker()
     look = WaitCheck(ORDERS, *DAY[0])
     storage.there.add(look)
     for _ in range(2):
@@ -203,7 +203,7 @@ def test_what_is_wanted_again_is_looked_for_and_reported_again() -> None:
 
 
 def test_a_look_takes_a_tenth_of_the_time_at_most() -> None:
-    subject, storage, clock, _ = looker(takes_s=20.0)
+    subject, storage, clock, _ = checker(takes_s=20.0)
     subject.want([WaitCheck(ORDERS, *DAY[0])])
     assert subject.run_once() == 180.0
     clock.advance(seconds=179)
@@ -212,7 +212,7 @@ def test_a_look_takes_a_tenth_of_the_time_at_most() -> None:
 
 
 def test_a_look_that_raises_is_what_was_seen_and_the_next_one_may_find() -> None:
-    subject, storage, clock, reports = looker()
+    subject, storage, clock, reports = checker()
     look = WaitCheck(ORDERS, *DAY[0])
     storage.error = OSError("no permission")
     subject.want([look])
@@ -225,7 +225,7 @@ def test_a_look_that_raises_is_what_was_seen_and_the_next_one_may_find() -> None
     assert reports[-1].seen[look].is_there
 
 
-def test_lookers_look_for_each_kind_in_threads_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_kind_is_looked_for_in_a_thread_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     reports: queue.SimpleQueue[WaitsChecked] = queue.SimpleQueue()
     gone: list[str] = []
     success, reached, orders = looks = [

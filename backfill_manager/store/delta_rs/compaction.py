@@ -105,7 +105,7 @@ class Compactor:
 
     def compact_shared(self, table: str, handle: DeltaTable, thoroughly: bool = False) -> int:
         """The same for the table that clients append to: where a client is quicker, the compaction waits for the next
-        time, and only the log is shortened."""
+        time, and only the log is shortened when that is due."""
         with unless_others_are_quicker():
             return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
         if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:

@@ -114,7 +114,10 @@ def _damages_of_entries(files: TableFiles, begin: int, last: int, there: set[int
     found = []
     for version in range(begin, last + 1):
         file = f"{LOG}/{version:020}.json"
-        why = _why_no_entry(files.text(file)) if version in there else "is missing"
+        try:  # also one that was not listed: clients may have added it and the next one meanwhile
+            why = _why_no_entry(files.text(file))
+        except FileNotFoundError:
+            why = "is missing"
         if why and version == last and version in there and version > begin:
             remedy = f"the repair sets it aside, which undoes this one commit (version {version})"
             found.append(Damage(files.table, "last entry", file, why, remedy, True))

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import LostLease, StateError
@@ -23,7 +23,13 @@ from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
-from backfill_manager.store.delta_rs.tables import OF_A_LEADER, DeltaRsTables, run, unless_others_are_quicker
+from backfill_manager.store.delta_rs.tables import (
+    OF_A_LEADER,
+    DeltaRsTables,
+    is_lost_race,
+    run,
+    unless_others_are_quicker,
+)
 from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
@@ -43,7 +49,9 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
     with tables.translate_errors(Manager.TABLE, "written"):
         try:
             _append(lease, arrow_table(Manager, [row]), row.term)
-        except CommitFailedError as error:
+        except DeltaError as error:
+            if not is_lost_race(error):
+                raise
             raise LostLease(
                 f"Term {row.term} can't be taken: another manager was quicker, or the leader is alive."
             ) from error
@@ -63,8 +71,9 @@ def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:
             try:
                 _append(handle, arrow_table(TABLES[table], []), term)
                 return handle
-            except CommitFailedError:
-                continue
+            except DeltaError as error:
+                if not is_lost_race(error):
+                    raise
     raise StateError(f"Table {table} at {tables.location(table)} can't be fenced: someone else keeps on writing to it.")
 
 

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import Request
+from backfill_manager.store.delta_rs.tables import OF_A_CLIENT, is_lost_race
 from backfill_manager.store.sql_text import arrow_table
 
 RACES: Final = 3  # two writers may by chance come one after the other, where a storage looks first and writes then
@@ -41,7 +42,10 @@ def check_conditional_put(open_table: Callable[[], DeltaTable], place: str) -> N
 def _commits(handle: DeltaTable) -> bool:
     once = CommitProperties(max_commit_retries=0)
     try:
-        write_deltalake(handle, arrow_table(Request, []), mode="append", commit_properties=once)
-    except CommitFailedError:
+        rows = arrow_table(Request, [])
+        write_deltalake(handle, rows, mode="append", commit_properties=once, post_commithook_properties=OF_A_CLIENT)
+    except DeltaError as error:
+        if not is_lost_race(error):
+            raise
         return False
     return True

@@ -53,10 +53,14 @@ OF_A_CLIENT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_e
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
 
+_TORN: Final = ("Expected contiguous commit files", "Gap between checkpoint version")
+
+
 def is_torn_listing(error: DeltaError) -> bool:
     """Of a log to which others append: a folder is not listed at one moment, so of two entries that are made meanwhile the
-    listing may have the later one alone. A commit that ends so has not been made."""
-    return "Expected contiguous commit files" in str(error)
+    listing may have the later one alone. A commit that ends so has not been made: entries are listed before it. (If it had,
+    a request that is there twice would still be answered once.)"""
+    return any(text in str(error) for text in _TORN)
 
 
 def is_lost_race(error: DeltaError) -> bool:
@@ -366,7 +370,7 @@ class DeltaRsTables(DeltaTables):
         return DeltaTable.is_deltatable(self.location(table))
 
     def _properties(self, table: str) -> dict[str, str]:
-        return dict(DeltaTable(self.location(table)).metadata().configuration)
+        return dict(_load(self.location(table)).metadata().configuration)
 
     def check_promises(self) -> None:
         from backfill_manager.store.delta_rs.storage_probe import check_conditional_put
@@ -376,7 +380,7 @@ class DeltaRsTables(DeltaTables):
 
     def was_led(self) -> bool:
         try:
-            return DeltaTable(self.location(LED_TABLES[0])).transaction_version(LEADER_APP_ID) is not None
+            return _load(self.location(LED_TABLES[0])).transaction_version(LEADER_APP_ID) is not None
         except (DeltaError, OSError):
             return False
 
@@ -394,8 +398,17 @@ class DeltaRsTables(DeltaTables):
         if not self.check_owner(record.TABLE, handle.metadata().configuration, may_be_older=True):
             return False
         there = {field.name for field in handle.schema().fields}
-        if missing := [field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there]:
-            handle.alter.add_columns(missing)
         made_now = {**TABLE_PROPERTIES, VERSION_PROPERTY: str(SCHEMA_VERSION)}
-        handle.alter.set_table_properties(made_now, raise_if_not_exists=False)
+        try:
+            if missing := [
+                field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there
+            ]:
+                handle.alter.add_columns(missing, post_commithook_properties=OF_A_LEADER)
+            handle.alter.set_table_properties(
+                made_now, raise_if_not_exists=False, post_commithook_properties=OF_A_LEADER
+            )
+        except DeltaError as error:
+            if is_torn_listing(error):
+                raise CommitFailedError(str(error)) from error
+            raise
         return True
