@@ -30,7 +30,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
                 "clock",
                 "humanise",
                 "process_info",
-                "descriptors",
+                "file_descriptors",
                 "service",
                 "sql_masking",
                 "yaml_reader",

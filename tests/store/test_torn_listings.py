@@ -17,6 +17,7 @@ from support.state_changes import request, takes_over
 from backfill_manager.errors import StateUnavailable
 from backfill_manager.model.records import Request
 from backfill_manager.store.delta_rs import tables
+from backfill_manager.store.delta_rs.log import is_torn_listing
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 ENTRIES = 6
@@ -60,7 +61,7 @@ def test_who_opens_the_table_finds_it(state: DeltaRsStore, monkeypatch: pytest.M
     mend = tear(state)
     with pytest.raises(DeltaError) as torn:
         DeltaTable(state.tables.location("request"))
-    assert tables.is_torn_listing(torn.value)
+    assert is_torn_listing(torn.value)
     when_it_is_listed_again(monkeypatch, mend)
     assert DeltaRsStore(state.root).unanswered() == []
 

@@ -25,7 +25,8 @@ from typing import Any, Final
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
-from backfill_manager.store.delta_rs.tables import OF_A_LEADER, run, unless_others_are_quicker
+from backfill_manager.store.delta_rs.log import OF_A_LEADER, unless_others_are_quicker
+from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import select
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at

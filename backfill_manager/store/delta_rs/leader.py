@@ -23,13 +23,8 @@ from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
-from backfill_manager.store.delta_rs.tables import (
-    OF_A_LEADER,
-    DeltaRsTables,
-    is_lost_race,
-    run,
-    unless_others_are_quicker,
-)
+from backfill_manager.store.delta_rs.log import OF_A_LEADER, is_lost_race, unless_others_are_quicker
+from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
 from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select

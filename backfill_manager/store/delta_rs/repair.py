@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from backfill_manager.model.records import TABLES
 from backfill_manager.store.delta_rs.damage import LAST_CHECKPOINT, LOG, Damage, TableFiles
-from backfill_manager.store.delta_rs.tables import OF_A_LEADER, DeltaRsTables
+from backfill_manager.store.delta_rs.log import OF_A_LEADER
+from backfill_manager.store.delta_rs.tables import DeltaRsTables
 
 
 def repair(tables: DeltaRsTables, damages: Sequence[Damage]) -> None:

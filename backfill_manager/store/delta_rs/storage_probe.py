@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import Request
-from backfill_manager.store.delta_rs.tables import OF_A_CLIENT, is_lost_race
+from backfill_manager.store.delta_rs.log import OF_A_CLIENT, is_lost_race
 from backfill_manager.store.sql_text import arrow_table
 
 RACES: Final = 3  # two writers may by chance come one after the other, where a storage looks first and writes then

@@ -18,7 +18,8 @@ from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Finding, Leader
 from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
-from backfill_manager.store.delta_rs.tables import OF_A_CLIENT, DeltaRsTables, is_lost_race, run
+from backfill_manager.store.delta_rs.log import OF_A_CLIENT, is_lost_race
+from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
 from backfill_manager.store.one_look import looked_at
 from backfill_manager.store.sql_guard import single_query
 from backfill_manager.store.sql_text import arrow_table

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from arro3.core import Table
 from cachetools import LRUCache
-from deltalake import DeltaTable, PostCommitHookProperties, QueryBuilder, Schema
+from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, Manager, Record, Request
 from backfill_manager.store.delta_base import DeltaTables
+from backfill_manager.store.delta_rs.log import OF_A_LEADER, is_torn_listing
 from backfill_manager.store.one_look import MAX_AGE_S, looked_at
 from backfill_manager.store.schema import (
     LEADER_APP_ID,
@@ -47,35 +48,7 @@ NO_COPIES_FOR_S: Final = 60.0  # after one could not be made
 MAX_RESULT_BYTES: Final = 16_000_000  # of all together
 _log = logging.getLogger(__name__)
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
-# The compaction alone cleans a log up: of two processes that do it at once, delta-rs fails in one, whose commit has landed.
-OF_A_LEADER: Final = PostCommitHookProperties(cleanup_expired_logs=False)
-OF_A_CLIENT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
-
-
-_TORN: Final = ("Expected contiguous commit files", "Gap between checkpoint version")
-
-
-def is_torn_listing(error: DeltaError) -> bool:
-    """Of a log to which others append: a folder is not listed at one moment, so of two entries that are made meanwhile the
-    listing may have the later one alone. A commit that ends so has not been made: entries are listed before it. (If it had,
-    a request that is there twice would still be answered once.)"""
-    return any(text in str(error) for text in _TORN)
-
-
-def is_lost_race(error: DeltaError) -> bool:
-    """Others were quicker: nothing was written."""
-    return isinstance(error, CommitFailedError) or is_torn_listing(error)
-
-
-@contextmanager
-def unless_others_are_quicker() -> Iterator[None]:
-    """For what can wait until the next time."""
-    try:
-        yield
-    except DeltaError as error:
-        if not is_lost_race(error):
-            raise
 
 
 def is_engine_error(error: Exception) -> bool:

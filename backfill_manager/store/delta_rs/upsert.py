@@ -16,7 +16,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from backfill_manager.model.records import Record, columns
 from backfill_manager.store.delta_base import run_seq_spans
-from backfill_manager.store.delta_rs.tables import OF_A_LEADER, run
+from backfill_manager.store.delta_rs.log import OF_A_LEADER
+from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import arrow_table, select
 
 NARROW_GAP: Final = 20  # run_seqs between two rows that are rewritten with them

@@ -1,0 +1,37 @@
+"""A table's log to which several processes append: who cleans it up, what a listing of it may show, how a lost race shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from deltalake import PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+# The compaction alone cleans a log up: of two processes that do it at once, delta-rs fails in one, whose commit has landed.
+OF_A_LEADER: Final = PostCommitHookProperties(cleanup_expired_logs=False)
+OF_A_CLIENT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_TORN: Final = ("Expected contiguous commit files", "Gap between checkpoint version")
+
+
+def is_torn_listing(error: DeltaError) -> bool:
+    """Of a log to which others append: a folder is not listed at one moment, so of two entries that are made meanwhile the
+    listing may have the later one alone. A commit that ends so has not been made: entries are listed before it. (If it had,
+    a request that is there twice would still be answered once.)"""
+    return any(text in str(error) for text in _TORN)
+
+
+def is_lost_race(error: DeltaError) -> bool:
+    """Others were quicker: nothing was written."""
+    return isinstance(error, CommitFailedError) or is_torn_listing(error)
+
+
+@contextmanager
+def unless_others_are_quicker() -> Iterator[None]:
+    """For what can wait until the next time."""
+    try:
+        yield
+    except DeltaError as error:
+        if not is_lost_race(error):
+            raise
