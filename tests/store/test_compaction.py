@@ -20,8 +20,8 @@ from backfill_manager.store.delta_rs.compaction import (
     MAX_SMALL_FILES,
     SLICE_ROWS,
     VACUUM_AFTER,
-    Compactor,
     Span,
+    _clean_log,
     what_to_rewrite,
 )
 from backfill_manager.store.delta_rs.leader import DeltaRsLeader
@@ -101,22 +101,17 @@ def entries_of(store: DeltaRsStore, table: str) -> set[str]:
     return {entry.name for entry in Path(store.tables.location(table), "_delta_log").glob("*.json")}
 
 
-def test_commits_leave_a_log_to_the_compaction(state: DeltaRsStore) -> None:
+def test_a_client_leaves_the_log_to_the_leader(state: DeltaRsStore) -> None:
     """Of two processes that clean up a log at the same time one fails, and its commit has landed by then."""
-    lead = takes_over(state)
-    for table, commit in (
-        ("request", lambda n: state.append_request(request(f"q{n}"))),
-        ("manager", lambda n: lead.heartbeat(AT + timedelta(seconds=n))),
-    ):
-        for n in range(VACUUM_AFTER // 2):
-            commit(n)
-        state.tables.open(table).create_checkpoint()
-        expired = entries_of(state, table)
-        for n in range(VACUUM_AFTER):
-            commit(n)
-        assert expired <= entries_of(state, table), table
-        lead.compact()
-        assert not expired & entries_of(state, table), table
+    for n in range(VACUUM_AFTER // 2):
+        state.append_request(request(f"q{n}"))
+    state.tables.open("request").create_checkpoint()
+    expired = entries_of(state, "request")
+    for n in range(VACUUM_AFTER // 2, 2 * VACUUM_AFTER):
+        state.append_request(request(f"q{n}"))
+    assert expired <= entries_of(state, "request")
+    takes_over(state).compact()
+    assert not expired & entries_of(state, "request")
 
 
 def test_some_that_shorten_a_log_at_the_same_time_all_go_on(state: DeltaRsStore) -> None:
@@ -127,9 +122,9 @@ def test_some_that_shorten_a_log_at_the_same_time_all_go_on(state: DeltaRsStore)
     expired = entries_of(state, "request")
     with ThreadPoolExecutor(4) as threads:
         handles = [state.tables.open("request") for _ in range(4)]
-        assert list(threads.map(lambda handle: Compactor()._shorten_log("request", handle), handles)) == [None] * 4
+        assert list(threads.map(_clean_log, handles)) == [None] * 4
     assert len(state.unanswered()) == 2 * VACUUM_AFTER, "whatever is left of the log"
-    Compactor()._shorten_log("request", state.tables.open("request"))
+    _clean_log(state.tables.open("request"))
     assert len(expired & entries_of(state, "request")) <= 1, "the last version, at most"
 
 

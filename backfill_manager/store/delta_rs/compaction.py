@@ -10,8 +10,8 @@ it touches skips all the others.
 A rewrite is an overwrite of a span of `run_seq` through the leader's own handle: delta-rs' `optimize.compact` is not a
 compare-and-swap (from a stale handle it goes through, and the next commit of the real leader fails for it), an overwrite is.
 
-Less often follow vacuum, checkpoint and log clean-up, in this order: a checkpoint forgets removed files that are past
-retention, so they are taken away before it.
+Then the log is cleaned up. Less often vacuum and a checkpoint come before that, in this order: a checkpoint forgets removed
+files that are past retention, so they are taken away before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import select
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
-VACUUM_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
+VACUUM_AFTER: Final = 100  # commits, before vacuum and checkpoint
 RECENT_TICKS: Final = 20  # that tell at which run_seqs the work is
 MAX_SMALL_FILES: Final = 8  # of a kind, that are left alone
 SLICE_ROWS: Final = 5_000
@@ -76,7 +76,7 @@ class Compactor:
     def __init__(self) -> None:
         self._compacted: dict[str, int] = {}  # table -> version after the last time
         self._vacuumed: dict[str, int] = {}
-        self._shortened: dict[str, int] = {}  # its log
+        self._checkpoints: dict[str, int] = {}
         self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
 
     def touched(self, table: str, lowest: int) -> None:
@@ -99,25 +99,22 @@ class Compactor:
             handle.vacuum(
                 dry_run=False, full=True, commit_properties=target.commit, post_commithook_properties=OF_A_LEADER
             )
-            self._shorten_log(table, handle)
-            self._vacuumed[table] = handle.version()
+            handle.create_checkpoint()
+            self._vacuumed[table] = self._checkpoints[table] = handle.version()
+        _clean_log(handle)
         self._compacted[table] = handle.version()
         return len(handle.file_uris())
 
     def compact_shared(self, table: str, handle: DeltaTable, thoroughly: bool = False) -> int:
         """The same for the table that clients append to: where a client is quicker, the compaction waits for the next
-        time, and only the log is shortened when that is due."""
+        time, and the log alone is shortened, when that is due."""
         with unless_others_are_quicker():
             return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
-        if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
-            self._shorten_log(table, handle)
+        if handle.version() - self._checkpoints.get(table, 0) >= VACUUM_AFTER:
+            handle.create_checkpoint()
+            self._checkpoints[table] = handle.version()
+            _clean_log(handle)
         return len(handle.file_uris())
-
-    def _shorten_log(self, table: str, handle: DeltaTable) -> None:
-        handle.create_checkpoint()
-        with suppress(FileNotFoundError):  # an entry that another process, of a manager before, has deleted meanwhile
-            handle.cleanup_metadata()
-        self._shortened[table] = handle.version()
 
     def _rewrite_spans(self, target: CompactionTarget, may_stay: int) -> None:
         added = target.handle.get_add_actions(flatten=True)
@@ -149,6 +146,12 @@ def what_to_rewrite(files: list[Span], hot: int | None, may_stay: int = MAX_SMAL
         begin = min([behind_slices, *(file.low for file in mixed if carried > 2 * SLICE_ROWS)])
         return _affordable(files, Rewrite(begin, None, SLICE_ROWS))
     return None
+
+
+def _clean_log(handle: DeltaTable) -> None:
+    """Deletes entries that are past retention, before a checkpoint that is: so more often than checkpoints are made."""
+    with suppress(FileNotFoundError):  # another process, of a manager before, has deleted one meanwhile
+        handle.cleanup_metadata()
 
 
 def _affordable(files: list[Span], rewrite: Rewrite) -> Rewrite | None:
