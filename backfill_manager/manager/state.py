@@ -57,9 +57,7 @@ class ActiveRun:
     selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others count as done
     past: dict[str, TaskInstance] | None = None  # tasks of the previous run once it is finished; None: not read (yet)
     wait_ends: dict[str, datetime] = field(default_factory=dict)  # of tasks that wait for data and have a limit
-    wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(
-        default_factory=dict
-    )  # what each wait means for this run
+    wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(default_factory=dict)  # what each wait means here
     may_start: bool = True  # within `max_active_runs`, as of this tick
 
     @property

@@ -20,8 +20,8 @@ from backfill_manager.store.delta_rs.compaction import (
     MAX_SMALL_FILES,
     SLICE_ROWS,
     VACUUM_AFTER,
+    Compactor,
     Span,
-    _clean_log,
     what_to_rewrite,
 )
 from backfill_manager.store.delta_rs.leader import DeltaRsLeader
@@ -122,9 +122,9 @@ def test_some_that_shorten_a_log_at_the_same_time_all_go_on(state: DeltaRsStore)
     expired = entries_of(state, "request")
     with ThreadPoolExecutor(4) as threads:
         handles = [state.tables.open("request") for _ in range(4)]
-        assert list(threads.map(_clean_log, handles)) == [None] * 4
+        assert list(threads.map(lambda handle: Compactor()._shorten_log("request", handle), handles)) == [None] * 4
     assert len(state.unanswered()) == 2 * VACUUM_AFTER, "whatever is left of the log"
-    _clean_log(state.tables.open("request"))
+    Compactor()._shorten_log("request", state.tables.open("request"))
     assert len(expired & entries_of(state, "request")) <= 1, "the last version, at most"
 
 

@@ -10,8 +10,8 @@ it touches skips all the others.
 A rewrite is an overwrite of a span of `run_seq` through the leader's own handle: delta-rs' `optimize.compact` is not a
 compare-and-swap (from a stale handle it goes through, and the next commit of the real leader fails for it), an overwrite is.
 
-Then the log is cleaned up. Less often vacuum and a checkpoint come before that, in this order: a checkpoint forgets removed
-files that are past retention, so they are taken away before it.
+Less often follow vacuum, checkpoint and log clean-up, in this order: a checkpoint forgets removed files that are past
+retention, so they are taken away before it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any, Final
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
-from backfill_manager.store.delta_rs.log import OF_A_LEADER, unless_others_are_quicker
+from backfill_manager.store.delta_rs.log import unless_others_are_quicker
 from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import select
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
-VACUUM_AFTER: Final = 100  # commits, before vacuum and checkpoint
+VACUUM_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
 RECENT_TICKS: Final = 20  # that tell at which run_seqs the work is
 MAX_SMALL_FILES: Final = 8  # of a kind, that are left alone
 SLICE_ROWS: Final = 5_000
@@ -76,7 +76,7 @@ class Compactor:
     def __init__(self) -> None:
         self._compacted: dict[str, int] = {}  # table -> version after the last time
         self._vacuumed: dict[str, int] = {}
-        self._checkpoints: dict[str, int] = {}
+        self._shortened: dict[str, int] = {}  # its log
         self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
 
     def touched(self, table: str, lowest: int) -> None:
@@ -96,12 +96,9 @@ class Compactor:
         elif len(handle.file_uris()) > may_stay:
             _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
         if thoroughly or handle.version() - self._vacuumed.get(table, 0) >= VACUUM_AFTER:
-            handle.vacuum(
-                dry_run=False, full=True, commit_properties=target.commit, post_commithook_properties=OF_A_LEADER
-            )
-            handle.create_checkpoint()
-            self._vacuumed[table] = self._checkpoints[table] = handle.version()
-        _clean_log(handle)
+            handle.vacuum(dry_run=False, full=True, commit_properties=target.commit)
+            self._shorten_log(table, handle)
+            self._vacuumed[table] = handle.version()
         self._compacted[table] = handle.version()
         return len(handle.file_uris())
 
@@ -110,11 +107,15 @@ class Compactor:
         time, and the log alone is shortened, when that is due."""
         with unless_others_are_quicker():
             return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
-        if handle.version() - self._checkpoints.get(table, 0) >= VACUUM_AFTER:
-            handle.create_checkpoint()
-            self._checkpoints[table] = handle.version()
-            _clean_log(handle)
+        if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
+            self._shorten_log(table, handle)
         return len(handle.file_uris())
+
+    def _shorten_log(self, table: str, handle: DeltaTable) -> None:
+        handle.create_checkpoint()
+        with suppress(FileNotFoundError):  # an entry that another process, of a manager before, has deleted meanwhile
+            handle.cleanup_metadata()
+        self._shortened[table] = handle.version()
 
     def _rewrite_spans(self, target: CompactionTarget, may_stay: int) -> None:
         added = target.handle.get_add_actions(flatten=True)
@@ -148,12 +149,6 @@ def what_to_rewrite(files: list[Span], hot: int | None, may_stay: int = MAX_SMAL
     return None
 
 
-def _clean_log(handle: DeltaTable) -> None:
-    """Deletes entries that are past retention, before a checkpoint that is: so more often than checkpoints are made."""
-    with suppress(FileNotFoundError):  # another process, of a manager before, has deleted one meanwhile
-        handle.cleanup_metadata()
-
-
 def _affordable(files: list[Span], rewrite: Rewrite) -> Rewrite | None:
     touched = (f for f in files if f.high >= rewrite.begin and (rewrite.end is None or f.low < rewrite.end))
     return rewrite if sum(file.rows for file in touched) <= MAX_ROWS_REWRITTEN else None
@@ -171,6 +166,5 @@ def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
     )
     options: dict[str, Any] = {"predicate": where} if where else {}
     write_deltalake(
-        target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes,
-        post_commithook_properties=OF_A_LEADER, **options,
+        target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes, **options
     )  # fmt: skip

@@ -23,7 +23,7 @@ from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
-from backfill_manager.store.delta_rs.log import OF_A_LEADER, is_lost_race, unless_others_are_quicker
+from backfill_manager.store.delta_rs.log import is_lost_race, unless_others_are_quicker
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
 from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
@@ -81,9 +81,7 @@ def leaders_commit(term: int) -> CommitProperties:
 
 
 def _append(handle: DeltaTable, rows: Any, term: int, **options: Any) -> None:
-    write_deltalake(
-        handle, rows, mode="append", commit_properties=leaders_commit(term), post_commithook_properties=OF_A_LEADER, **options
-    )  # fmt: skip
+    write_deltalake(handle, rows, mode="append", commit_properties=leaders_commit(term), **options)
 
 
 class DeltaRsWriter(DeltaWriter):
@@ -135,30 +133,27 @@ class DeltaRsWriter(DeltaWriter):
                 return
             merge = handle.merge(
                 arrow_table(record, rows), merge_condition(record, spans), source_alias="s", target_alias="t",
-                commit_properties=self.mark, post_commithook_properties=OF_A_LEADER,
+                commit_properties=self.mark,
             )  # fmt: skip
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         with self.committing(table) as handle:
             if _value(handle, table, "count(*)", predicate(where)):
-                handle.delete(predicate(where), commit_properties=self.mark, post_commithook_properties=OF_A_LEADER)
+                handle.delete(predicate(where), commit_properties=self.mark)
 
     def delete_requests(self, where: Sequence[Condition]) -> None:
         with self.tables.translate_errors(Request.TABLE, "written"):
             handle = self.tables.open(Request.TABLE)
             if _value(handle, Request.TABLE, "count(*)", predicate(where)):
                 with unless_others_are_quicker():
-                    once = CommitProperties(max_commit_retries=0)
-                    handle.delete(predicate(where), commit_properties=once, post_commithook_properties=OF_A_LEADER)
+                    handle.delete(predicate(where), commit_properties=CommitProperties(max_commit_retries=0))
 
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
         # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
         expressions = {name: literal(value) for name, value in values.items()}
         with self.committing(table) as handle:
-            handle.update(
-                expressions, predicate=predicate(where), commit_properties=self.mark, post_commithook_properties=OF_A_LEADER
-            )  # fmt: skip
+            handle.update(expressions, predicate=predicate(where), commit_properties=self.mark)
 
 
 class DeltaRsLeader(DeltaLeader):

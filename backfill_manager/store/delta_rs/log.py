@@ -9,8 +9,8 @@ from typing import Final
 from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-# The leader alone cleans a log up: of two processes that do it at once, delta-rs fails in one, whose commit has landed.
-OF_A_LEADER: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+# Clients leave checkpoints and the clean-up of the log to the leader, whose commits do both: of two processes that clean up at
+# once, delta-rs fails in one, whose commit has landed.
 OF_A_CLIENT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _TORN: Final = ("Expected contiguous commit files", "Gap between checkpoint version")
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from backfill_manager.model.records import TABLES
 from backfill_manager.store.delta_rs.damage import LAST_CHECKPOINT, LOG, Damage, TableFiles
-from backfill_manager.store.delta_rs.log import OF_A_LEADER
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 
 
@@ -38,4 +37,4 @@ def _repair_table(tables: DeltaRsTables, table: str, damages: Sequence[Damage]) 
     if "checkpoint" in kinds:
         tables.open(table, may_be_older=True).create_checkpoint()
     if "data" in kinds:
-        tables.open(table, may_be_older=True).repair(dry_run=False, post_commithook_properties=OF_A_LEADER)
+        tables.open(table, may_be_older=True).repair(dry_run=False)

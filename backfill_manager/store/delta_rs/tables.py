@@ -27,7 +27,7 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, Manager, Record, Request
 from backfill_manager.store.delta_base import DeltaTables
-from backfill_manager.store.delta_rs.log import OF_A_LEADER, is_torn_listing
+from backfill_manager.store.delta_rs.log import is_torn_listing
 from backfill_manager.store.one_look import MAX_AGE_S, looked_at
 from backfill_manager.store.schema import (
     LEADER_APP_ID,
@@ -372,14 +372,11 @@ class DeltaRsTables(DeltaTables):
             return False
         there = {field.name for field in handle.schema().fields}
         made_now = {**TABLE_PROPERTIES, VERSION_PROPERTY: str(SCHEMA_VERSION)}
+        fields = Schema.from_arrow(arrow_schema(record)).fields
         try:
-            if missing := [
-                field for field in Schema.from_arrow(arrow_schema(record)).fields if field.name not in there
-            ]:
-                handle.alter.add_columns(missing, post_commithook_properties=OF_A_LEADER)
-            handle.alter.set_table_properties(
-                made_now, raise_if_not_exists=False, post_commithook_properties=OF_A_LEADER
-            )
+            if missing := [field for field in fields if field.name not in there]:
+                handle.alter.add_columns(missing)
+            handle.alter.set_table_properties(made_now, raise_if_not_exists=False)
         except DeltaError as error:
             if is_torn_listing(error):
                 raise CommitFailedError(str(error)) from error

@@ -16,7 +16,6 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from backfill_manager.model.records import Record, columns
 from backfill_manager.store.delta_base import run_seq_spans
-from backfill_manager.store.delta_rs.log import OF_A_LEADER
 from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import arrow_table, select
 
@@ -41,14 +40,7 @@ def overwrite_spans(
     held = run({record.TABLE: handle}, select(record.TABLE, columns(record), where))
     batches = [*new.to_batches(), *_without(held, record, {row.key for row in rows}, new.schema)]
     merged = Table.from_batches(batches, schema=new.schema)
-    write_deltalake(
-        handle,
-        merged,
-        mode="overwrite",
-        predicate=where,
-        commit_properties=mark,
-        post_commithook_properties=OF_A_LEADER,
-    )
+    write_deltalake(handle, merged, mode="overwrite", predicate=where, commit_properties=mark)
 
 
 def _without(held: Table, record: type[Record], keys: set[tuple[Any, ...]], schema: Any) -> Iterator[RecordBatch]:

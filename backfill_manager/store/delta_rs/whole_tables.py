@@ -10,7 +10,6 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, TABLES, Record, columns
-from backfill_manager.store.delta_rs.log import OF_A_LEADER
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
 from backfill_manager.store.sql_text import select
@@ -52,7 +51,4 @@ def fill(tables: DeltaRsTables, batches_of: Callable[[str], Iterator[pa.RecordBa
                 tables.create(by_name[table])
             handle, schema = DeltaTable(tables.location(table)), arrow_schema(TABLES[table])
             rows = pa.RecordBatchReader.from_batches(schema, batches_of(table))
-            write_deltalake(
-                handle, rows, mode="append", commit_properties=mark, target_file_size=FILE_BYTES,
-                post_commithook_properties=OF_A_LEADER,
-            )  # fmt: skip
+            write_deltalake(handle, rows, mode="append", commit_properties=mark, target_file_size=FILE_BYTES)
