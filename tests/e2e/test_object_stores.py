@@ -104,7 +104,9 @@ FAULTS_OF_A_BACKFILL = {
 MANAGERS = 20
 
 
-@pytest.mark.parametrize(("days", "seed"), [(2, 1), pytest.param(20, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("days", "seed"), [(2, 1), pytest.param(20, 2, marks=pytest.mark.slow), pytest.param(60, 3, marks=pytest.mark.slow)]
+)
 def test_a_backfill_over_a_store_that_delays_repeats_drops_and_fails_requests(
     root: Path, bucket: str, managers: Callable[..., subprocess.Popen[bytes]], days: int, seed: int
 ) -> None:

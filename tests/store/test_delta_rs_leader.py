@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from support.state_changes import AT, changes, item, manager, request, rows_rewritten, run, takes_over, task
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import LostLease
 from backfill_manager.model.records import BackfillItem, DagRun, Manager, Request, TaskInstance
 from backfill_manager.store.base import Condition
+from backfill_manager.store.delta_rs import leader, upsert
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
 
@@ -132,6 +135,76 @@ def test_a_leader_that_is_idle_for_long_and_alone_goes_on(state: DeltaRsStore) -
     lead.commit(changes(run("d", 1)))
     lead.heartbeat(AT)
     assert state.count("dag_run", []) == {(): 1}
+
+
+LOST_ANSWERS = [CommitFailedError("the version is there already"), OSError("connection closed"), Exception("store")]
+
+
+def lose_the_answer(monkeypatch: pytest.MonkeyPatch, error: Exception, after: Callable[[DeltaTable], None]) -> None:
+    """The next commit arrives, and its writer gets `error`, and its handle stays where it was."""
+    lost = []
+
+    def write(handle: DeltaTable, rows: Any, **options: Any) -> None:
+        if lost:
+            write_deltalake(handle, rows, **options)
+            return
+        lost.append(handle.table_uri)
+        other = DeltaTable(handle.table_uri)
+        write_deltalake(other, rows, **options)
+        after(other)
+        raise error
+
+    for module in (leader, upsert):
+        monkeypatch.setattr(module, "write_deltalake", write)
+
+
+@pytest.mark.parametrize("error", LOST_ANSWERS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("exists", [False, True], ids=["append", "update"])
+def test_a_commit_that_arrived_without_an_answer_is_no_lost_lease(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch, error: Exception, exists: bool
+) -> None:
+    lead = takes_over(state)
+    if exists:
+        lead.commit(changes(run("d", 1)))
+    lose_the_answer(monkeypatch, error, lambda _: None)
+    lead.commit(changes(run("d", 1, "success")))
+    lead.commit(changes(run("d", 2)))
+    lead.heartbeat(AT)
+    runs = state.read(DagRun, order_by=["run_seq"])
+    assert [(row.run_seq, row.state) for row in runs] == [(1, "success"), (2, "running")]
+
+
+def test_a_commit_of_others_in_its_place_is_a_lost_lease(state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    lead = takes_over(state)
+    lose_the_answer(monkeypatch, LOST_ANSWERS[0], lambda _: takes_over(DeltaRsStore(state.root)) and None)
+    with pytest.raises(LostLease):
+        lead.commit(changes(run("d", 1)))
+    with pytest.raises(LostLease):
+        lead.heartbeat(AT)
+
+
+def test_an_optimize_of_others_right_after_it_is_a_lost_lease(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead = takes_over(state)
+    for seq in (1, 2, 3):
+        lead.commit(changes(run("d", seq)))
+    term = CommitProperties(max_commit_retries=0)
+    lose_the_answer(monkeypatch, LOST_ANSWERS[0], lambda other: other.optimize.compact(commit_properties=term) and None)
+    with pytest.raises(LostLease):
+        lead.commit(changes(run("d", 9)))
+
+
+@pytest.mark.parametrize("error", LOST_ANSWERS, ids=lambda error: type(error).__name__)
+def test_a_term_whose_answer_was_lost_is_taken(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    lose_the_answer(monkeypatch, error, lambda _: None)
+    lead = takes_over(state)
+    lead.commit(changes(run("d", 1)))
+    lead.heartbeat(AT)
+    lease = state.lease()
+    assert lease == lead.row and state.count("manager", []) == {(): 1}
 
 
 def test_the_heartbeat_of_an_overtaken_leader_is_refused_even_as_its_first_sign(state: DeltaRsStore) -> None:

@@ -4,13 +4,17 @@ Three things refuse a leader that was overtaken. It commits from handles that no
 commit of another makes its own a lost race. Each of its commits carries the term as an application transaction, and taking over
 first puts one such commit into every table. And a handle that has stood still for so long that the log entries
 after it may have been cleaned away (a machine that slept) is compared with the table before it is used.
+
+A store may carry a commit out and lose its answer, and what is sent again then finds it made: this looks like a commit of
+another. So each carries a token of its own, by which the leader knows it again, and goes on.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +28,7 @@ from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
 from backfill_manager.store.delta_rs.log import is_lost_race, unless_others_are_quicker
-from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
+from backfill_manager.store.delta_rs.tables import DeltaRsTables, is_engine_error, run
 from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 FENCE_ATTEMPTS: Final = 50  # a leader that was overtaken may commit between our look and our fence; not so often
 MAX_IDLE: Final = timedelta(minutes=RETENTION_MINUTES / 2)
+TOKEN: Final = "bfmCommit"  # in the commit's information
 ITEM_FILE_BYTES: Final = 1_000_000  # about 70,000 planned items: a tick rewrites the one or two files it works in
 
 
@@ -41,15 +46,20 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
     """Lease row, fence in every table, orphans; see `Store.lead`."""
     lease = tables.open(Manager.TABLE)
     check_next_term(row, _value(lease, Manager.TABLE, "max(term)") or 0)
+    token = secrets.token_hex(8)
     with tables.translate_errors(Manager.TABLE, "written"):
         try:
-            _append(lease, arrow_table(Manager, [row]), row.term)
-        except DeltaError as error:
-            if not is_lost_race(error):
+            _append(lease, arrow_table(Manager, [row]), leaders_commit(row.term, token))
+        except Exception as error:
+            if not is_engine_error(error):
                 raise
-            raise LostLease(
-                f"Term {row.term} can't be taken: another manager was quicker, or the leader is alive."
-            ) from error
+            if (arrived := _with_last_commit(tables, Manager.TABLE, token)) is None:
+                if not (isinstance(error, DeltaError) and is_lost_race(error)):
+                    raise
+                raise LostLease(
+                    f"Term {row.term} can't be taken: another manager was quicker, or the leader is alive."
+                ) from error
+            lease = arrived
     handles = {Manager.TABLE: lease, **{name: _fenced(tables, name, row.term) for name in LED_TABLES}}
     numbered = [name for name in LED_TABLES if has_run_seq(TABLES[name])]
     maxima = {name: _value(handles[name], name, "max(run_seq)") for name in numbered}
@@ -64,7 +74,7 @@ def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:
             if (handle.transaction_version(LEADER_APP_ID) or 0) > term:
                 raise LostLease(f"Term {term} is over before it began: a later manager leads already.")
             try:
-                _append(handle, arrow_table(TABLES[table], []), term)
+                _append(handle, arrow_table(TABLES[table], []), leaders_commit(term))
                 return handle
             except DeltaError as error:
                 if not is_lost_race(error):
@@ -76,12 +86,24 @@ def _value(handle: DeltaTable, table: str, what: str, where: str = "TRUE") -> An
     return python_columns(run({table: handle}, select(table, [what], where)))[0][0]
 
 
-def leaders_commit(term: int) -> CommitProperties:
-    return CommitProperties(max_commit_retries=0, app_transactions=[Transaction(LEADER_APP_ID, term)])
+def _with_last_commit(tables: DeltaRsTables, table: str, token: str) -> DeltaTable | None:
+    """The table as it is now, if the commit of this token is its last: it has arrived, though the store said otherwise, and
+    nobody has committed since. (Nor before: it is a compare-and-swap.)"""
+    with suppress(StateError), tables.translate_errors(table):
+        now = tables.open(table)
+        if now.history(1)[0].get(TOKEN) == token:
+            return now
+    return None
 
 
-def _append(handle: DeltaTable, rows: Any, term: int, **options: Any) -> None:
-    write_deltalake(handle, rows, mode="append", commit_properties=leaders_commit(term), **options)
+def leaders_commit(term: int, token: str = "") -> CommitProperties:
+    return CommitProperties(
+        max_commit_retries=0, app_transactions=[Transaction(LEADER_APP_ID, term)], custom_metadata={TOKEN: token}
+    )
+
+
+def _append(handle: DeltaTable, rows: Any, commit: CommitProperties, **options: Any) -> None:
+    write_deltalake(handle, rows, mode="append", commit_properties=commit, **options)
 
 
 class DeltaRsWriter(DeltaWriter):
@@ -90,23 +112,29 @@ class DeltaRsWriter(DeltaWriter):
         self.tables = tables
         self.handles = handles
         self.compactor = Compactor()
-        self.mark = leaders_commit(term)
         self._clock = clock
         self._used = dict.fromkeys(handles, clock.now())
 
     @contextmanager
-    def committing(self, table: str) -> Iterator[DeltaTable]:
+    def committing(self, table: str) -> Iterator[tuple[DeltaTable, CommitProperties]]:
         """Every commit passes here."""
         self.term.check()
-        handle, now = self.handles[table], self._clock.now()
+        now, token = self._clock.now(), secrets.token_hex(8)
         if abs(now - self._used[table]) > MAX_IDLE:
             self.check_not_overtaken(table)
         try:
             with self.tables.translate_errors(table, "written"):
                 try:
-                    yield handle
-                except CommitFailedError as error:
-                    raise self.term.lost() from error
+                    yield self.handles[table], leaders_commit(self.term.number, token)
+                except Exception as error:
+                    if not is_engine_error(error):
+                        raise
+                    if (arrived := _with_last_commit(self.tables, table, token)) is not None:
+                        self.handles[table] = arrived
+                    elif isinstance(error, CommitFailedError):
+                        raise self.term.lost() from error
+                    else:
+                        raise
         except StateError:
             self.check_not_overtaken(table)  # an error may be no more than the way in which a lost race shows itself
             raise
@@ -118,29 +146,29 @@ class DeltaRsWriter(DeltaWriter):
 
     def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
         options = {"target_file_size": ITEM_FILE_BYTES} if record is BackfillItem else {}
-        with self.committing(record.TABLE) as handle:
+        with self.committing(record.TABLE) as (handle, commit):
             table = arrow_table(record, rows) if isinstance(rows, Sequence) else rows
-            _append(handle, table, self.term.number, **options)
+            _append(handle, table, commit, **options)
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         spans = run_seq_spans(rows) if has_run_seq(record) else []
         narrow = narrow_spans(rows) if spans else None
         if spans:
             self.compactor.touched(record.TABLE, spans[-1][0])
-        with self.committing(record.TABLE) as handle:
+        with self.committing(record.TABLE) as (handle, commit):
             if narrow is not None:
-                overwrite_spans(handle, record, rows, narrow, self.mark)
+                overwrite_spans(handle, record, rows, narrow, commit)
                 return
             merge = handle.merge(
                 arrow_table(record, rows), merge_condition(record, spans), source_alias="s", target_alias="t",
-                commit_properties=self.mark,
+                commit_properties=commit,
             )  # fmt: skip
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
-        with self.committing(table) as handle:
+        with self.committing(table) as (handle, commit):
             if _value(handle, table, "count(*)", predicate(where)):
-                handle.delete(predicate(where), commit_properties=self.mark)
+                handle.delete(predicate(where), commit_properties=commit)
 
     def delete_requests(self, where: Sequence[Condition]) -> None:
         with self.tables.translate_errors(Request.TABLE, "written"):
@@ -152,8 +180,8 @@ class DeltaRsWriter(DeltaWriter):
     def update(self, table: str, where: Sequence[Condition], values: Mapping[str, str]) -> None:
         # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
         expressions = {name: literal(value) for name, value in values.items()}
-        with self.committing(table) as handle:
-            handle.update(expressions, predicate=predicate(where), commit_properties=self.mark)
+        with self.committing(table) as (handle, commit):
+            handle.update(expressions, predicate=predicate(where), commit_properties=commit)
 
 
 class DeltaRsLeader(DeltaLeader):
@@ -174,9 +202,10 @@ class DeltaRsLeader(DeltaLeader):
         writer.term.check()
         for table in (*LED_TABLES, Manager.TABLE):
             if everywhere or compactor.is_due(table, writer.handles[table]):
-                with self._lease_lock if table == Manager.TABLE else nullcontext(), writer.committing(table) as handle:
+                lock = self._lease_lock if table == Manager.TABLE else nullcontext()
+                with lock, writer.committing(table) as (handle, commit):
                     writer.check_not_overtaken(table)  # vacuum through a stale handle would take a successor's files
-                    files[table] = compactor.compact(CompactionTarget(table, handle, writer.mark), everywhere)
+                    files[table] = compactor.compact(CompactionTarget(table, handle, commit), everywhere)
         table = Request.TABLE
         if everywhere or compactor.is_due(table, writer.tables.fresh(table)):
             with writer.tables.translate_errors(table, "compacted"):

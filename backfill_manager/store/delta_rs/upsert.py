@@ -32,7 +32,7 @@ def narrow_spans(rows: Sequence[Record]) -> list[tuple[int, int]] | None:
 
 
 def overwrite_spans(
-    handle: DeltaTable, record: type[Record], rows: Sequence[Record], spans: Sequence[tuple[int, int]], mark: CommitProperties
+    handle: DeltaTable, record: type[Record], rows: Sequence[Record], spans: Sequence[tuple[int, int]], commit: CommitProperties
 ) -> None:  # fmt: skip
     """From a handle that stands still this is a compare-and-swap, as MERGE is: both read and commit are of its version."""
     where = " OR ".join(f"(run_seq >= {low} AND run_seq <= {high})" for low, high in spans)
@@ -40,7 +40,7 @@ def overwrite_spans(
     held = run({record.TABLE: handle}, select(record.TABLE, columns(record), where))
     batches = [*new.to_batches(), *_without(held, record, {row.key for row in rows}, new.schema)]
     merged = Table.from_batches(batches, schema=new.schema)
-    write_deltalake(handle, merged, mode="overwrite", predicate=where, commit_properties=mark)
+    write_deltalake(handle, merged, mode="overwrite", predicate=where, commit_properties=commit)
 
 
 def _without(held: Table, record: type[Record], keys: set[tuple[Any, ...]], schema: Any) -> Iterator[RecordBatch]:
