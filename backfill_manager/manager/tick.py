@@ -157,14 +157,15 @@ class TickLoop:
         began, now = self._clock.monotonic(), self._clock.now()
         self.tick()
         self._metrics.record_tick(self._clock.monotonic() - began, self._commit_s)
-        if self._may_prune(now):
+        is_pruning = self._may_prune(now)
+        if is_pruning:
             self._pruner.step(now)
-            return 0.0  # there may be another step, or a response
-        if self._commit_s is None:
+        elif self._commit_s is None:
             return self._seconds_until_due(now)
         self.decisions.leader.compact()  # checks first whether anything is due; then a few hundred milliseconds
-        self._pause(self._commit_s, now)
-        return 0.0  # what was committed may allow for more
+        if not is_pruning and self._commit_s is not None:
+            self._pause(self._commit_s, now)
+        return 0.0  # what was committed may allow for more; there may be another step of pruning, or a response
 
     def tick(self) -> bool:
         """Gather, decide, commit, act; True if anything was committed."""

@@ -59,8 +59,8 @@ def python_of(peer: str) -> Path:
 def test_ours(tmp_path: Path, figures: Figures) -> None:
     with peers.ours(tmp_path / "ours") as manager:
         for runs in RUNS:
-            for kind in ("processes", "statements"):
-                figures[f"ours in {kind}, {runs} chains"] = peers.ours_chain(manager, kind, runs)
+            for kind in ("processes", "reused_processes", "statements"):
+                figures[f"ours in {kind.replace('_', ' ')}, {runs} chains"] = peers.ours_chain(manager, kind, runs)
         for year, batch in ((2021, "auto"), (2022, "30"), (2023, "365")):
             figures[f"ours in batches of {batch}, a model's year"] = peers.ours_model(manager, year, batch)
 

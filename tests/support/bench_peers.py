@@ -40,8 +40,7 @@ from backfill_manager import dag, sql, task
 
 daily = {{"schedule": "@daily", "start_date": "2018-01-01", "max_active_runs": {SLOTS}, "max_active_tasks": {SLOTS}}}
 
-@dag(**daily, catchup=False)
-def processes():
+def chain():
     @task
     def extract(ctx):
         return None
@@ -55,6 +54,9 @@ def processes():
         return None
 
     extract() >> transform() >> load()
+
+dag("processes", **daily, catchup=False)(chain)
+dag("reused_processes", **daily, catchup=False, default_args={{"reuse_process": True}})(chain)
 
 @dag(**daily, catchup=False)
 def statements():
@@ -72,7 +74,7 @@ def model():
 def ours(root: Path) -> Iterator[MeasuredManager]:
     pools = [{"name": "scheduled", "slots": SLOTS}, {"name": "backfill", "slots": SLOTS}]
     with measured_manager(root, {"chains.py": DAG_FILE}, pools=pools) as manager:
-        for dag_id in ("processes", "statements", "model"):
+        for dag_id in ("processes", "reused_processes", "statements", "model"):
             _ours(manager, dag_id, 30, date(2018, 3, 1))  # the JVM compiles the code
         yield manager
 
