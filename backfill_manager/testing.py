@@ -26,12 +26,12 @@ from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
+from backfill_manager.manager.create_backfill import backfill_row
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
-from backfill_manager.manager.store_plan import backfill_row
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
@@ -39,7 +39,7 @@ from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, DagVersion, Pool, TaskInstance
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.resources import SparkStages
 from backfill_manager.store.base import Leader, matching
 from backfill_manager.store.memory import MemoryStore

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from backfill_manager.schemas import commands
+from backfill_manager.schemas import backfill_options, commands, field_types, json_values
 from backfill_manager.schemas.fields import fields_of
 
 MAX_LISTED: Final = 100_000  # dates or partitions
@@ -26,7 +26,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _is_json(cls, value: Any) -> Any:
-        for problem in commands.invalid_json_values(value):
+        for problem in json_values.invalid_json_values(value):
             raise ValueError(problem)
         return value
 
@@ -45,26 +45,26 @@ def _body_of(command: type[BaseModel], *, without: Collection[str] = (), nullabl
     return create_model(f"{command.__name__}Body", __base__=Body, **fields)
 
 
-class NewBackfill(commands.BackfillInput, Body):
+class NewBackfill(backfill_options.BackfillInput, Body):
     """A backfill to be created, or to be planned only."""
 
     dates: Annotated[
-        tuple[commands.DateText, ...], Field(max_length=MAX_LISTED, strict=False, description="Logical dates.")
+        tuple[field_types.DateText, ...], Field(max_length=MAX_LISTED, strict=False, description="Logical dates.")
     ] = ()
     partitions: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=commands.MAX_PARTITION_KEY_LENGTH)], ...],
+        tuple[Annotated[str, Field(min_length=1, max_length=field_types.MAX_PARTITION_KEY_LENGTH)], ...],
         Field(max_length=MAX_LISTED, strict=False, description="Keys that are no dates: a region, a customer."),
     ] = ()
 
 
-class ExpectedSettings(_body_of(commands.BackfillSettings, nullable=True)):  # type: ignore[misc]
+class ExpectedSettings(_body_of(backfill_options.BackfillSettings, nullable=True)):  # type: ignore[misc]
     """Settings of an unfinished backfill."""
 
     def given(self) -> dict[str, Any]:
         """The settings that were sent; null is kept where it means none, and else the same as left out."""
         values: dict[str, Any] = self.model_dump(exclude_unset=True, exclude={"was"})
-        declared = fields_of(commands.BackfillSettings)
-        nullable = {name for name in declared if declared[name].may_be_none} - commands.NEVER_NULL.keys()
+        declared = fields_of(backfill_options.BackfillSettings)
+        nullable = {name for name in declared if declared[name].may_be_none} - backfill_options.NEVER_NULL.keys()
         return {name: value for name, value in values.items() if value is not None or name in nullable}
 
 
@@ -143,7 +143,7 @@ class MarkRun(Body):
     model_config = _example(state="success")
 
     state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
-    task_id: commands.Name | None = Field(default=None, description="Left out: the whole run.")
+    task_id: field_types.Name | None = Field(default=None, description="Left out: the whole run.")
 
     @model_validator(mode="after")
     def _a_run_is_not_skipped(self) -> MarkRun:
@@ -166,6 +166,6 @@ class Deactivate(Body):
     """Which DAGs of a bundle become inactive."""
 
     subpath: Annotated[
-        commands.Subpath,
+        field_types.Subpath,
         Field(min_length=1, max_length=1000, examples=["old_reports"], description="A file or folder of the bundle."),
     ]

@@ -2,8 +2,8 @@
 
 A value that was computed from some tables is valid for as long as the versions of these tables stay the same, so it is
 computed once for each change of the state, however many clients request it (`cached_by_version`). Reading versions costs next
-to nothing on a local disk, and on object storage the time of one listing for a whole response (store/one_look.py). The cache is
-bounded by the size of its values.
+to nothing on a local disk, and on object storage the time of one listing for a whole response (store/refresh_once.py). The cache
+is bounded by the size of its values.
 """
 
 from __future__ import annotations

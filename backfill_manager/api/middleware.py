@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backfill_manager.api.errors import page_or_problem, problem_response
 from backfill_manager.clock import Clock
 from backfill_manager.logging import get_logger
-from backfill_manager.store.one_look import one_look
+from backfill_manager.store.refresh_once import refresh_once
 
 # Scripts, styles and fonts are this server's files; nothing inline, no framing.
 CONTENT_POLICY: Final = (
@@ -169,7 +169,7 @@ class OneLook(Middleware):
     """Has each table of the state looked at once for a response."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with one_look():
+        with refresh_once():
             await self._app(scope, receive, send)
 
 

@@ -33,7 +33,7 @@ from backfill_manager.model import records
 from backfill_manager.queries.requests import request_details
 from backfill_manager.requests import submit
 from backfill_manager.schemas.errors import refusal
-from backfill_manager.schemas.kinds import REFUSED
+from backfill_manager.schemas.request_kinds import REFUSED
 from backfill_manager.store.base import Condition
 
 Payload = dict[str, Any]

@@ -22,7 +22,7 @@ from backfill_manager.cli.command import GLOBAL_OPTIONS, with_signature
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import parameter
 from backfill_manager.errors import BackfillManagerError, nearest
-from backfill_manager.store.one_look import one_look
+from backfill_manager.store.refresh_once import refresh_once
 
 # modules of `commands/` that define a `group`; in the order in which a newcomer needs them
 GROUPS: Final = (
@@ -53,7 +53,7 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
     args = list(sys.argv[1:] if argv is None else argv)
     context = replace(context or CliContext(), debug="--debug" in args)
     try:
-        with one_look():
+        with refresh_once():
             code = _app(args)(args, prog_name="bfm", obj=context, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

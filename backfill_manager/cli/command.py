@@ -52,9 +52,9 @@ GLOBAL_OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Command:
-    """`schema`: a class of `schemas.commands` whose fields (`without` some) become options; the function gets those that
-    were typed as `values`. `is_update`: an option that may have no value can be removed, `--no-window`, and is None in `values`
-    then; the help shows no defaults. `aliases` of options are understood, and not listed in the help."""
+    """`schema`: a class in `schemas` (`commands.SetPool`) whose fields (`without` some) become options; the function gets those
+    that were typed as `values`. `is_update`: an option that may have no value can be removed, `--no-window`, and is None in
+    `values` then; the help shows no defaults. `aliases` of options are understood, and not listed in the help."""
 
     name: str
     function: Function

@@ -1,9 +1,10 @@
-"""Options and arguments of commands: those that several share, and those that `schemas.commands` declares (`options_of`)."""
+"""Options and arguments of commands: those that several share, and those that `schemas` declares (`options_of`)."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -59,14 +60,14 @@ def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty
 
 
 def options_of(model: str, without: Sequence[str] = (), show_defaults: bool = True) -> list[inspect.Parameter]:
-    """A parameter for each field of a class of `schemas.commands`. Their value is None where nothing was typed, which leaves
-    the default to the schema."""
+    """A parameter for each field of a class in `schemas`, `commands.SetPool` say. Their value is None where nothing was typed,
+    which leaves the default to the schema."""
     return [_parameter(field, show_defaults) for name, field in _fields(model).items() if name not in without]
 
 
 def removals_of(model: str) -> dict[str, inspect.Parameter]:
     """Field -> the flag `--no-window`, for each field of an update that may have no value."""
-    from backfill_manager.schemas.commands import NEVER_NULL
+    from backfill_manager.schemas.backfill_options import NEVER_NULL
 
     return {
         field.name: parameter(
@@ -112,14 +113,14 @@ def spellings(model: str) -> list[str]:
 
 
 def _fields(model: str) -> Mapping[str, DeclaredField]:
-    from backfill_manager.schemas import commands
     from backfill_manager.schemas.fields import fields_of
 
-    return fields_of(getattr(commands, model))
+    module, _, name = model.partition(".")
+    return fields_of(getattr(import_module(f"backfill_manager.schemas.{module}"), name))
 
 
 def _parameter(field: DeclaredField, show_default: bool) -> inspect.Parameter:
-    from backfill_manager.schemas.commands import UPDATABLE_FIELDS
+    from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS
 
     metavar, spellings, help = field.option.metavar, list(field.spellings), field.help
     is_text = metavar in ("JSON", "NAME=VALUE") or field.option.as_text

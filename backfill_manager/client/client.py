@@ -84,8 +84,8 @@ class Client(AbstractContextManager["Client"]):
     def create_backfill(
         self, dag_id: str, *, wait: float = 0.0, idempotency_key: str | None = None, **options: Any
     ) -> r.RequestDetails:
-        """`options`: the fields of `schemas.commands.BackfillInput`. The new backfill's id is `payload["backfill_id"]`, at
-        once."""
+        """`options`: the fields of `schemas.backfill_options.BackfillInput`. The new backfill's id is `payload["backfill_id"]`,
+        at once."""
         return self._submit("/backfills", wait, {"dag_id": dag_id, **options}, key=idempotency_key)
 
     def dry_run(self, dag_id: str, **options: Any) -> r.Plan:
@@ -95,8 +95,8 @@ class Client(AbstractContextManager["Client"]):
         return r.Plan.model_validate(document)
 
     def change_backfill(self, backfill_id: str, *, wait: float = 0.0, **settings: Any) -> r.RequestDetails:
-        """Changes the given fields of `schemas.commands.BackfillSettings`. With `was={"priority": 0}`, the values that you
-        saw, it is refused when somebody else has changed one of these meanwhile."""
+        """Changes the given fields of `schemas.backfill_options.BackfillSettings`. With `was={"priority": 0}`, the values that
+        you saw, it is refused when somebody else has changed one of these meanwhile."""
         return self._submit(_path("backfills", backfill_id), wait, settings, method="PATCH")
 
     def pause_backfill(self, backfill_id: str, *, wait: float = 0.0) -> r.RequestDetails:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import json
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -101,14 +100,6 @@ class TaskSpec:
     def limited_as(self) -> str:
         """What `max_active_tis` counts: all tasks that are mapped from one are one task there."""
         return self.mapped_from or self.task_id
-
-    def retry_delay_after(self, failures: int) -> float:
-        """Seconds to wait after the `failures`-th failed try."""
-        try:
-            delay = self.retry_delay * self.retry_backoff ** (failures - 1)
-        except OverflowError:  # the thousandth try, say
-            delay = math.inf if self.retry_delay else 0.0
-        return float(min(delay, self.max_retry_delay))
 
 
 @dataclass(frozen=True)

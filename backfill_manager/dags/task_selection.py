@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model.records import Backfill
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.regex import searcher
 
 

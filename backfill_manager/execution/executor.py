@@ -47,6 +47,7 @@ from backfill_manager.execution.task_log import LogLines
 from backfill_manager.execution.task_main import TaskOrder
 from backfill_manager.execution.task_process import RunningTask, TaskProcesses
 from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.model.pools import start_order
 from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.service import FailureHandler, ServiceThread
 
@@ -113,7 +114,7 @@ class Executor:
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
         self._used: dict[str, int] = defaultdict(int)
-        self._waiting: dict[str, list[tuple[int, bool, int, int, _Try]]] = defaultdict(list)
+        self._waiting: dict[str, list[tuple[tuple[int, int, int], int, _Try]]] = defaultdict(list)
         self._order = itertools.count()
         self._tries: dict[m.LaunchKey, _Try] = {}  # those that have not ended
         self._load = Counter[str]()  # how many these are, by pool: the tick looks at each event
@@ -148,8 +149,8 @@ class Executor:
                 pools = ", ".join(sorted(self._slots))
                 refusal = m.Failed(f"there is no pool {launch.pool!r}; there are {pools}", retryable=False)
             else:
-                rank = (-launch.priority, not launch.run.is_for_schedule, ti.run_seq, next(self._order), it)
-                heapq.heappush(self._waiting[launch.pool], rank)
+                order = start_order(launch.priority, ti.run_seq, for_schedule=launch.run.is_for_schedule)
+                heapq.heappush(self._waiting[launch.pool], (order, next(self._order), it))
         if refusal is not None:
             self._end(it, refusal)
         self._admit(launch.pool)

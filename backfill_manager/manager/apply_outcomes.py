@@ -11,6 +11,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution import messages as m
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.crash_loops import POSTPONED_FOR_S, after_loss
+from backfill_manager.manager.retry_rules import after_failure
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -97,7 +98,4 @@ def _ended(ti: TaskInstance, event: m.TaskEnded, task: TaskSpec) -> TaskInstance
         case m.Postponed(reason):
             return c.put_back(ti, event.at, reason, event.at + timedelta(seconds=POSTPONED_FOR_S))
         case m.Failed(error, retryable):
-            if not retryable or ti.failures >= task.retries:
-                return c.failed(ti, event.at, error)
-            delay = timedelta(seconds=task.retry_delay_after(ti.failures + 1))
-            return c.up_for_retry(ti, event.at, error, event.at + delay)
+            return after_failure(ti, event.at, error, task, retryable=retryable)

@@ -21,7 +21,7 @@ from backfill_manager.humanise import plural
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
-from backfill_manager.manager.items import end_items
+from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Tick

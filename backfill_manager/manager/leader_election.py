@@ -27,14 +27,14 @@ from backfill_manager.errors import (
 )
 from backfill_manager.execution.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.commit_resources import why_no_commit
+from backfill_manager.manager.commit_preconditions import why_no_commit
 from backfill_manager.manager.shutdown import spark_gone_error
 from backfill_manager.manager.state_identity import Adopted, identity_fields, other_place
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager
 from backfill_manager.process_info import is_gone, manager_id, ran_here
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.service import FailureHandler, Service
 from backfill_manager.store.base import Leader, Store
 
@@ -138,7 +138,7 @@ class LeaderElector:
         self._reported_at = now
         payload = {"manager_id": self._id, "host": socket.gethostname(), "pid": os.getpid()}
         try:
-            submit.submit(self._store, self._clock, kinds.MANAGER_STAND_BY, payload)
+            submit.submit(self._store, self._clock, request_kinds.MANAGER_STAND_BY, payload)
         except (OSError, StateError) as error:  # storage is away for a moment
             log.warning("standby can't report", reason=str(error))
 

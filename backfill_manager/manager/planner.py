@@ -35,8 +35,8 @@ from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.planning.dry_run import with_dry_run
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
-from backfill_manager.schemas.commands import CreateBackfill
-from backfill_manager.schemas.kinds import BACKFILL_DRY_RUN
+from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.schemas.request_kinds import BACKFILL_DRY_RUN
 from backfill_manager.service import Service
 from backfill_manager.store.base import Store
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from backfill_manager.manager.backfill_runs import runs_to_rerun
-from backfill_manager.manager.dependency_tracker import FAILED, DependencyTracker
 from backfill_manager.manager.reopen import LoadedRows, version_spec
 from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.manager.upstream_items import FAILED, UpstreamItems
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey
 from backfill_manager.planning.past_costs import read_past
@@ -159,14 +159,14 @@ def _needs_first(state: ManagerState, live: ActiveBackfill) -> bool:
     return live.spec.depends_on_past or any(run is not None and run.spec.depends_on_past for run in runs)
 
 
-def _waits(live: ActiveBackfill, store: Store) -> DependencyTracker:
+def _waits(live: ActiveBackfill, store: Store) -> UpstreamItems:
     """Unfinished items of upstream backfills that overlap the window."""
     starts = [item.interval_start for item in live.pending if item.interval_start is not None]
     ends = [item.interval_end for item in live.pending if item.interval_end is not None]
     if not starts or not ends:
-        return DependencyTracker([])
+        return UpstreamItems([])
     where = [
         Condition("backfill_id", "in", live.parents), Condition("state", "in", (*s.ITEM_UNFINISHED, *sorted(FAILED))),
         Condition("interval_end", ">", min(starts)), Condition("interval_start", "<", max(ends)),
     ]  # fmt: skip
-    return DependencyTracker(store.read(BackfillItem, where))
+    return UpstreamItems(store.read(BackfillItem, where))

@@ -32,7 +32,7 @@ from backfill_manager.manager.reverts import MAX_READERS, readers
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.masking import secrets_in
 from backfill_manager.model.records import Backfill
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.service import Service
 from backfill_manager.store.base import Store, matching
 
@@ -132,7 +132,7 @@ class PreviewWork(Service):
             return PreviewResult(job, self._reverted(job, reverted), reverted=reverted)
         clones = Clones(self._session, job.preview_id)
         runs = {run.key for run in successful_runs(self._store, job.preview_id)}
-        if job.kind == kinds.BACKFILL_PROMOTE:
+        if job.kind == request_kinds.BACKFILL_PROMOTE:
             promotion = Promotion(
                 self._session, job.preview_id, self._state_id, runs, self._turns, rebase=job.rebase
             )  # fmt: skip

@@ -10,7 +10,7 @@ from backfill_manager.errors import StateError
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.retention import Sweep, ages, summary_of
-from backfill_manager.schemas import errors, kinds
+from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
 
@@ -37,7 +37,7 @@ class Pruner:
             self._waiting.append(request_id)
             self._next_at = None
         else:
-            self._requests.refuse(request_id, kinds.STATE_PRUNE, now, errors.NO_RETENTION())
+            self._requests.refuse(request_id, request_kinds.STATE_PRUNE, now, errors.NO_RETENTION())
 
     def due_at(self, now: datetime) -> datetime | None:
         """When the next step is due; None: never."""
@@ -61,13 +61,15 @@ class Pruner:
             log.error("could not prune the state", reason=str(error))
             for request_id in self._asked:
                 self._requests.refuse(
-                    request_id, kinds.STATE_PRUNE, now, error if isinstance(error, StateError) else str(error)
+                    request_id, request_kinds.STATE_PRUNE, now, error if isinstance(error, StateError) else str(error)
                 )
         else:
             gone = dict(self._sweep.gone)
             if any(gone.values()):
                 log.info("state pruned", **gone)
             for request_id in self._asked:
-                self._requests.accept(request_id, kinds.STATE_PRUNE, now, None, summary_of(gone), {"pruned": gone})
+                self._requests.accept(
+                    request_id, request_kinds.STATE_PRUNE, now, None, summary_of(gone), {"pruned": gone}
+                )
         self._sweep = None
         self._next_at = None if self._waiting else now + INTERVAL

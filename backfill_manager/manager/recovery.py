@@ -26,7 +26,7 @@ from datetime import datetime
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
 from backfill_manager.manager.create_run import existing_run
-from backfill_manager.manager.items import end_items
+from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState

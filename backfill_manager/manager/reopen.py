@@ -13,7 +13,7 @@ from typing import Any, Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
 from backfill_manager.manager.create_run import existing_run, remove_unmapped
-from backfill_manager.manager.items import forget_dependencies
+from backfill_manager.manager.item_outcomes import forget_dependencies
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c

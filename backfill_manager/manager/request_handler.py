@@ -16,7 +16,7 @@ from backfill_manager.dags.mapping import values_in, with_mapped
 from backfill_manager.errors import BackfillManagerError, LostLease, NotFound, Refused, StateError, nearest, shorten
 from backfill_manager.humanise import plural, window
 from backfill_manager.manager import previews, reverts
-from backfill_manager.manager.items import close_pending
+from backfill_manager.manager.item_outcomes import close_pending
 from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.run_operations import RunOperations
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -26,9 +26,10 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Request, Response
 from backfill_manager.requests import backfill_checks
-from backfill_manager.schemas import commands, kinds
-from backfill_manager.schemas.backfill_options import columns_of, option_of
-from backfill_manager.schemas.commands import CHECKED_TOGETHER, Command
+from backfill_manager.schemas import commands, payloads, request_kinds
+from backfill_manager.schemas.backfill_columns import columns_of, option_of
+from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER
+from backfill_manager.schemas.command import Command
 from backfill_manager.schemas.errors import error_columns
 from backfill_manager.store.base import Store, matching
 
@@ -57,8 +58,12 @@ class RequestHandler:
             commands.DiscardBackfill: self._discard, commands.RevertRun: self._revert, commands.RevertBackfill: self._revert,
             **self._run_operations.handlers,
         }  # fmt: skip
-        self._reading = self._of_runs | {kinds.BACKFILL_DIFF, kinds.BACKFILL_PROMOTE, kinds.BACKFILL_DISCARD}
-        self._reading |= {kinds.RUN_REVERT, kinds.BACKFILL_REVERT}
+        self._reading = self._of_runs | {
+            request_kinds.BACKFILL_DIFF,
+            request_kinds.BACKFILL_PROMOTE,
+            request_kinds.BACKFILL_DISCARD,
+        }
+        self._reading |= {request_kinds.RUN_REVERT, request_kinds.BACKFILL_REVERT}
 
     @property
     def is_planning(self) -> bool:
@@ -74,7 +79,7 @@ class RequestHandler:
                 self.is_waiting = True  # it reads the tables, which must agree with memory
                 continue
             try:
-                command = commands.read_command(request.kind, request.payload_json)
+                command = payloads.read_command(request.kind, request.payload_json)
                 answer = self._handle(command, Call(request, tick))
             except (StateError, LostLease):  # of storage, and no answer: the request waits for the next leader
                 raise
@@ -105,10 +110,10 @@ class RequestHandler:
     ) -> None:
         """The response to a request that was carried out; what it has changed is committed with it. `document` as JSON."""
         payload = None if document is None else json.dumps(document)
-        self._respond(request_id, kind, at, message, kinds.ACCEPTED, object_id, payload)
+        self._respond(request_id, kind, at, message, request_kinds.ACCEPTED, object_id, payload)
 
     def refuse(self, request_id: str, kind: str, at: datetime, reason: BackfillManagerError | str) -> None:
-        self._respond(request_id, kind, at, str(reason), kinds.REFUSED, None, None, **error_columns(reason))
+        self._respond(request_id, kind, at, str(reason), request_kinds.REFUSED, None, None, **error_columns(reason))
 
     def _respond(
         self, request_id: str, kind: str, at: datetime, message: str, outcome: str, object_id: str | None,
@@ -122,7 +127,7 @@ class RequestHandler:
     # -- backfills ----------------------------------------------------------------------------------------------------
     def _plan(self, payload: commands.CreateBackfillPayload, call: Call) -> Answer | None:
         backfill_id, command = payload.backfill_id, payload.ask
-        is_new = call.request.kind == kinds.BACKFILL_CREATE
+        is_new = call.request.kind == request_kinds.BACKFILL_CREATE
         if is_new and (backfill_id in self._state.backfills or self._stored(backfill_id)):
             return backfill_id, f"backfill {backfill_id} exists already"
         if backfill_id in self._planning.values():

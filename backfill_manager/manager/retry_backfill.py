@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.humanise import plural
-from backfill_manager.manager.items import reopen_failed
+from backfill_manager.manager.item_outcomes import reopen_failed
 from backfill_manager.manager.reopen import load_backfill, refuse_ended_preview, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
@@ -23,8 +23,9 @@ from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
 from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.backfill_options import AUTO, option_of
-from backfill_manager.schemas.commands import UPDATABLE_FIELDS, RetryBackfill
+from backfill_manager.schemas.backfill_columns import AUTO, option_of
+from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS
+from backfill_manager.schemas.commands import RetryBackfill
 from backfill_manager.store.base import Condition, Store, matching
 
 

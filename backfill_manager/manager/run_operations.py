@@ -40,7 +40,7 @@ from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timel
 from backfill_manager.requests.checked_payloads import check_logical_date, check_place
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas import commands, errors
-from backfill_manager.schemas.commands import Command
+from backfill_manager.schemas.command import Command
 from backfill_manager.store.base import Store, matching
 
 

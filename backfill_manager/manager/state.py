@@ -19,8 +19,8 @@ from backfill_manager.dags.overrides import known_overrides, with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
-from backfill_manager.manager.dependency_tracker import DependencyTracker
 from backfill_manager.manager.notification_targets import Target
+from backfill_manager.manager.upstream_items import UpstreamItems
 from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
@@ -95,7 +95,7 @@ class ActiveBackfill:
     counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
     running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items of each active run
     timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window
-    waits: DependencyTracker | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
+    waits: UpstreamItems | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     past: list[PastRun] | None = (
         None  # what runs of the DAG cost, for the sizes of batches; None: not needed, or not read

@@ -29,7 +29,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.transitions import Changes
 from backfill_manager.process_info import is_gone
-from backfill_manager.schemas import errors, kinds
+from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Leader, Store, matching
 from backfill_manager.store.delta_rs.damage import Damage
@@ -220,7 +220,7 @@ def _missing_items(store: Store, changes: Changes) -> list[str]:
 
 def _response(row: records.Request, clock: Clock, term: int) -> records.Record:
     return records.Response(
-        request_id=row.request_id, kind=row.kind, outcome=kinds.REFUSED, object_id=None, message=LOST_RESPONSE,
+        request_id=row.request_id, kind=row.kind, outcome=request_kinds.REFUSED, object_id=None, message=LOST_RESPONSE,
         payload_json=None, answered_at=clock.now(), term=term,
     )  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Ready tasks go to the executor: by priority, within the limits of pool, DAG and task. Pure.
 
-Order: higher priority first, then scheduled before backfill, then older first. A pool is given more tasks than it has slots
-(`QUEUE_AHEAD_FACTOR`), so that a slot that becomes free need not wait for a tick; they are `queued` until a slot takes them. A
-backfill never takes a scheduled run's slots (`model.pools`). A polite backfill starts nothing while a task of a scheduled run
-waits for a slot.
+Their order is that of `model.pools.start_order`, here and in the executor, where they wait for slots. A pool is given more tasks
+than it has slots (`QUEUE_AHEAD_FACTOR`), so that a slot that becomes free need not wait for a tick; they are `queued` until a
+slot takes them. A backfill never takes a scheduled run's slots (`model.pools`). A polite backfill starts nothing while a task of
+a scheduled run waits for a slot.
 
 A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is started
 in its first 20 seconds: if the process ends a third time, that task is the cause (`manager.crash_loops` says why). Until a
@@ -27,7 +27,7 @@ from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.pools import memory_of, nice_of, pool_of
+from backfill_manager.model.pools import memory_of, nice_of, pool_of, start_order
 from backfill_manager.model.records import RunKey, TaskInstance
 
 QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
@@ -52,9 +52,9 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
             of_task[ti.dag_id, _limited_as(run, ti)] += 1
         elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
-            kind = int(not run.is_for_schedule)
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
-            ready.append(((suspect, -ti.priority, kind, ti.run_seq), run, ti))
+            order = start_order(ti.priority, ti.run_seq, for_schedule=run.is_for_schedule)
+            ready.append(((suspect, *order), run, ti))
     results: dict[RunKey, dict[str, Any]] = {}  # read once for all that a run starts
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
         owner = state.owner_of(run.row)

@@ -30,14 +30,14 @@ from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
-from backfill_manager.manager.commit_resources import why_no_commit
+from backfill_manager.manager.commit_preconditions import why_no_commit
+from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state import ManagerState
-from backfill_manager.manager.store_plan import store_plan
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.manager.wait_checker import WaitsChecked
@@ -47,7 +47,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.planning.wait_conditions import WaitCheck
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
 
@@ -217,7 +217,7 @@ class TickLoop:
             request, plan = result.request, result.plan
             if plan is None:
                 self._requests.refuse(request.request_id, request.kind, now, result.refusal)
-            elif request.kind == kinds.BACKFILL_DRY_RUN:
+            elif request.kind == request_kinds.BACKFILL_DRY_RUN:
                 document, message = plan.to_json_document(), "planned, not created"
                 self._requests.accept(request.request_id, request.kind, now, None, message, document)
             else:
@@ -245,7 +245,7 @@ class TickLoop:
                 self._requests.accept(job.request_id, job.kind, now, job.object_id, message, result.document)
                 continue
             message = f"preview {job.preview_id}: compared"
-            if job.kind == kinds.BACKFILL_PROMOTE:
+            if job.kind == request_kinds.BACKFILL_PROMOTE:
                 message = previews.promote(
                     self.state, self._store, job.preview_id, result.promoted, now, by=job.request_id
                 )
@@ -255,7 +255,7 @@ class TickLoop:
 
     def _create_backfill(self, request: PlanRequest, plan: BackfillPlan, now: datetime) -> str:
         leader, new_id = self.decisions.leader, self._clock.new_id
-        root, *others = store_plan(self.state, self._store, leader, request, plan, new_id, now)
+        root, *others = create_backfills(self.state, self._store, leader, request, plan, new_id, now)
         for live in (root, *others):
             row, pending, skipped = live.row, live.counts[s.PENDING], live.counts[s.SKIPPED]
             log.info("backfill planned", backfill=row.backfill_id, dag=row.dag_id, pending=pending, skipped=skipped)
@@ -271,13 +271,15 @@ class TickLoop:
         request = event.request
         if event.submission is None:
             assert request is not None
-            self._requests.refuse(request.request_id, kinds.BUNDLE_PARSE, now, event.refusal)
+            self._requests.refuse(request.request_id, request_kinds.BUNDLE_PARSE, now, event.refusal)
             return
         dry_run = request is not None and request.dry_run
         result = (self._dags.dry_run if dry_run else self._dags.submit)(event.submission, now)
         if request is not None:
             message, document = _parse_message(result, dry_run), result.to_json_document()
-            self._requests.accept(request.request_id, kinds.BUNDLE_PARSE, now, request.bundle, message, document)
+            self._requests.accept(
+                request.request_id, request_kinds.BUNDLE_PARSE, now, request.bundle, message, document
+            )
         read_whole = event.submission.covers == ("",)  # else it may be a few files that are read again all the time
         if event.submission.readable and not dry_run and (read_whole or request or result.changes):
             changed, errors = len(result.changes), len(result.errors)

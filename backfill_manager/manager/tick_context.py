@@ -13,7 +13,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, RunKey, TaskInstance
 from backfill_manager.number_ranges import Ranges
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from backfill_manager.humanise import plural
 from backfill_manager.manager import (
     apply_outcomes,
     backfill_runs,
-    early_end,
+    end_batches_early,
     notification_rules,
     runs,
     schedule,
@@ -33,7 +33,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.store.base import Leader, Store
 
 
@@ -59,7 +59,7 @@ class Decisions:
         if not self.draining:
             schedule.fire_schedules(tick)
         runs.advance_runs(tick)
-        early_end.end_batches_early(tick)
+        end_batches_early.end_batches_early(tick)
         before = set(self.state.runs)
         backfill_runs.advance_backfills(tick)
         if set(self.state.runs) - before:
@@ -93,10 +93,10 @@ class Decisions:
         try:
             files = self.leader.compact(everywhere=True)
         except StateError as error:
-            self.requests.refuse(request_id, kinds.STATE_COMPACT, now, error)
+            self.requests.refuse(request_id, request_kinds.STATE_COMPACT, now, error)
         else:
             message = f"the tables have {plural(sum(files.values()), 'file')} now"
-            self.requests.accept(request_id, kinds.STATE_COMPACT, now, None, message, {"files": files})
+            self.requests.accept(request_id, request_kinds.STATE_COMPACT, now, None, message, {"files": files})
 
     def next_due(self, now: datetime) -> datetime | None:
         """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of a

@@ -20,6 +20,12 @@ def pool_of(task_pool: str | None, backfill_pool: str | None) -> str:
     return task_pool
 
 
+def start_order(priority: int, run_seq: int, *, for_schedule: bool) -> tuple[int, int, int]:
+    """Which of the tasks that wait for slots goes first, the least: higher priority, then scheduled before
+    backfill, then older."""
+    return -priority, int(not for_schedule), run_seq
+
+
 def memory_of(task_mb: int | None, pool: Pool | None) -> int | None:
     """MB that the process of a task may take: the task's own setting, else its pool's; None: no limit."""
     return task_mb if task_mb is not None or pool is None else pool.memory_mb

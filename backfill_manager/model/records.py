@@ -65,7 +65,7 @@ class Record:
 @dataclass(frozen=True)
 class Request(Record, table="request", key=("request_id",), append_only=True):
     request_id: str
-    kind: str  # backfill.create, backfill.pause, ..., see schemas/kinds.py
+    kind: str  # backfill.create, backfill.pause, ..., see schemas/request_kinds.py
     payload_json: str
     requested_by: str
     requested_at: datetime

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from backfill_manager.planning.dry_run_reruns import Rerun
     from backfill_manager.planning.estimates import Estimate
     from backfill_manager.planning.plan_waits import ItemWaits
-    from backfill_manager.planning.reruns import Rerun
-    from backfill_manager.schemas.commands import CreateBackfill
+    from backfill_manager.schemas.backfill_options import CreateBackfill
 
 _RUN_COLUMNS = (
     "run_id", "run_type", "state", "logical_date", "partition_key", "dag_version", "interval_start", "interval_end",
@@ -230,7 +230,7 @@ def plan_backfill(
         "wanted": query("batch_coverage" if covers.num_rows else "no_batch_coverage"),
         "runs": runs if runs.num_rows else query("no_runs"),
     }
-    planned = _one_statement(spark, relations, query("run_or_skip", values))
+    planned = _one_statement(spark, relations, query("reprocess", values))
     return BackfillPlan(command, dag, dag_version, _as_items(planned.toArrow()))
 
 

@@ -8,8 +8,8 @@ from typing import Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule import timetable as tt
 from backfill_manager.dags.schedule.timezones import check_timezone
-from backfill_manager.schemas.backfill_options import AUTO
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_columns import AUTO
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 ON_SCHEDULE: Final = frozenset(
     {"schedule", "missing", "stale", "outdated"}

@@ -10,7 +10,7 @@ from backfill_manager.planning.auto_batch_size import BatchLimits
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.time_window import TimeWindow
-from backfill_manager.schemas.backfill_options import AUTO
+from backfill_manager.schemas.backfill_columns import AUTO
 from backfill_manager.store.base import Store
 
 

@@ -26,7 +26,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.backfill_range import MAX_ITEMS
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 if TYPE_CHECKING:
     import pyarrow as pa

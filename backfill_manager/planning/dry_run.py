@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.dry_run_reruns import with_reruns
 from backfill_manager.planning.estimates import FilesOf, with_estimates
 from backfill_manager.planning.plan_waits import CheckWaits, with_waits
-from backfill_manager.planning.reruns import with_reruns
 
 if TYPE_CHECKING:
     from backfill_manager.store.base import Store

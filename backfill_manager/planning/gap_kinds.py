@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 if TYPE_CHECKING:
     from backfill_manager.planning.interval_overlap import Numbers
@@ -33,7 +33,7 @@ class Wanted:
 FindWanted = Callable[[CreateBackfill, DagSpec], Wanted]
 
 
-def as_data_see(existing: pa.Table, wanted: Wanted, command: CreateBackfill, dag_version: int) -> pa.Table:
+def runs_implied_by_data(existing: pa.Table, wanted: Wanted, command: CreateBackfill, dag_version: int) -> pa.Table:
     """`existing` as `existing_runs` reads them. To `missing` what is not wanted has succeeded, and what is has no run; to
     `outdated` all have succeeded, those that are wanted by an older version of the DAG."""
     live = existing.filter(pc.is_in(existing["state"].cast(pa.string()), pa.array(sorted(states.RUN_LIVE))))

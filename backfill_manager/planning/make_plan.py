@@ -13,9 +13,9 @@ from backfill_manager.dags.overrides import with_overrides
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
 from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.planning.downstream_plan import Dags, with_downstream
-from backfill_manager.planning.gap_kinds import FindWanted, as_data_see
+from backfill_manager.planning.gap_kinds import FindWanted, runs_implied_by_data
 from backfill_manager.planning.stale import as_stale_sees
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def make_plan(
         if command.kind == "stale":
             existing = as_stale_sees(existing, store, dag, dag_version)
         if command.goes_by_data:
-            existing = as_data_see(existing, find_wanted(command, dag), command, dag_version)
+            existing = runs_implied_by_data(existing, find_wanted(command, dag), command, dag_version)
         return plan_backfill(spark, command, dag, dag_version, existing, now)
 
     plan = plan_one(command, with_overrides(dag, command.overrides), dag_version)

@@ -15,9 +15,10 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_values, unmask
 from backfill_manager.model.records import Backfill, Request
 from backfill_manager.queries.requests import request_details
-from backfill_manager.schemas.backfill_options import option_of
-from backfill_manager.schemas.commands import UPDATABLE_FIELDS, parse_payload
-from backfill_manager.schemas.kinds import BACKFILL_SET
+from backfill_manager.schemas.backfill_columns import option_of
+from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS
+from backfill_manager.schemas.payloads import parse_payload
+from backfill_manager.schemas.request_kinds import BACKFILL_SET
 from backfill_manager.store.base import Condition, Store, matching
 
 

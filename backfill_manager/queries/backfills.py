@@ -20,9 +20,10 @@ from backfill_manager.model.records import Backfill, DagRow, Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
-from backfill_manager.schemas.backfill_options import STORED_OPTIONS, columns_of, option_of, options_of
-from backfill_manager.schemas.commands import CreateBackfill, parse_payload
-from backfill_manager.schemas.kinds import BACKFILL_CREATE, REFUSED
+from backfill_manager.schemas.backfill_columns import STORED_OPTIONS, columns_of, option_of, options_of
+from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.schemas.payloads import parse_payload
+from backfill_manager.schemas.request_kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting for the manager"

@@ -33,7 +33,7 @@ from backfill_manager.planning.interval_overlap import micros_of
 from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.planning.written_intervals import REVERT, without_reverted
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.data_table_log import TIME_TYPES, TableLog, read_table_log
 

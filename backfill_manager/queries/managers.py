@@ -11,7 +11,7 @@ from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Request
 from backfill_manager.process_info import is_gone
 from backfill_manager.queries.documents import document
-from backfill_manager.schemas.kinds import MANAGER_STAND_BY
+from backfill_manager.schemas.request_kinds import MANAGER_STAND_BY
 from backfill_manager.store.base import Condition, Store
 
 _TERM_FIELDS: Final = (

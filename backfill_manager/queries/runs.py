@@ -21,7 +21,7 @@ from backfill_manager.planning.timeline import is_current, timeline_of
 from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice
 from backfill_manager.schemas import resources
-from backfill_manager.schemas.kinds import DAG_TRIGGER, TASK_RUN
+from backfill_manager.schemas.request_kinds import DAG_TRIGGER, TASK_RUN
 from backfill_manager.store.base import Condition, Store, matching
 
 NOT_LISTED: Final = ("conf_json",)

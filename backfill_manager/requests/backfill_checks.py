@@ -25,8 +25,8 @@ from backfill_manager.number_ranges import Ranges, range_texts
 from backfill_manager.planning.backfill_range import MAX_ITEMS, NOTHING_TO_BATCH, ON_SCHEDULE, read_range, with_defaults
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.requests.run_params import check_conf
-from backfill_manager.schemas import commands, errors
-from backfill_manager.schemas.backfill_options import option_of
+from backfill_manager.schemas import backfill_options, errors, field_types, json_values
+from backfill_manager.schemas.backfill_columns import option_of
 from backfill_manager.schemas.fields import fields_of
 from backfill_manager.schemas.regex import check_regex
 
@@ -35,34 +35,34 @@ _ALLOWED_REPROCESS: Final = {  # by kind
 }  # fmt: skip
 
 
-def read_backfill(values: commands.BackfillInput, dag: DagSpec) -> commands.CreateBackfill:
+def read_backfill(values: backfill_options.BackfillInput, dag: DagSpec) -> backfill_options.CreateBackfill:
     """The command that is meant: `config` taken apart, the kind inferred, dates read in the DAG's zone."""
     values = _without_config(values)
     kind = _kind_of(values)
     options = values.model_dump(exclude={"config", "copy_of", "kind", "start_date", "end_date", "dates"})
     dates = tuple(parse_date(text, dag.timezone, name="dates") for text in values.dates)
-    return commands.CreateBackfill.parse(
+    return backfill_options.CreateBackfill.parse(
         {**options, **read_range(dag, kind, values.start_date, values.end_date), "kind": kind, "dates": dates}
     )
 
 
-def _without_config(values: commands.BackfillInput) -> commands.BackfillInput:
+def _without_config(values: backfill_options.BackfillInput) -> backfill_options.BackfillInput:
     if (config := values.config) is None:
         return values
     if config.total is not None:
         raise errors.CONFIG_CUT_SHORT(total=config.total, listed=config.type)
     covered = {"kind": config.type, **{name: value for name, value in config if name not in ("type", "total")}}
-    declared = fields_of(commands.BackfillInput)
+    declared = fields_of(backfill_options.BackfillInput)
     for name in covered:
         if getattr(values, name) != declared[name].default:
             raise errors.CONFIG_AND_FIELD(field=name)
     return values.evolve(config=None, **covered)
 
 
-def _kind_of(values: commands.BackfillInput) -> commands.Kind:
+def _kind_of(values: backfill_options.BackfillInput) -> backfill_options.Kind:
     if values.dates and values.partitions:
         raise errors.DATES_AND_PARTITIONS()
-    listed: commands.Kind | None = "dates" if values.dates else "partitions" if values.partitions else None
+    listed: backfill_options.Kind | None = "dates" if values.dates else "partitions" if values.partitions else None
     if listed and values.kind not in (None, listed):
         raise errors.LISTED_WITH_OTHER_KIND(field=listed, listed=listed, kind=values.kind)
     if listed and (values.start_date or values.end_date):
@@ -70,7 +70,7 @@ def _kind_of(values: commands.BackfillInput) -> commands.Kind:
     return listed or values.kind or "schedule"
 
 
-def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:
+def check_backfill(command: backfill_options.CreateBackfill, dag: DagSpec, now: datetime) -> None:
     """`InvalidInput` for everything that can't be carried out.
 
     A range's start that was left out is the DAG's `start_date`, and must be given if there is none; see `with_defaults`
@@ -81,7 +81,7 @@ def check_backfill(command: commands.CreateBackfill, dag: DagSpec, now: datetime
     allowed = ("none", "completed") if command.by == "data" else _ALLOWED_REPROCESS.get(command.kind)
     if allowed and command.reprocess not in allowed:
         raise errors.KIND_IMPLIES_REPROCESS(kind=command.kind, reprocess=command.reprocess)
-    commands.check_sizes(conf=command.conf, overrides=command.overrides)
+    json_values.check_sizes(conf=command.conf, overrides=command.overrides)
     if command.window is not None:
         TimeWindow.parse(command.window)
     _check_failed_tasks(command, command.reprocess, command.dag_id)
@@ -125,9 +125,9 @@ def check_target(name: str | None, known: Collection[str]) -> None:
         raise NotFound("notification target", name, known, more=more, field="notify")
 
 
-def check_changes(changes: Mapping[str, Any]) -> commands.BackfillSettings:
+def check_changes(changes: Mapping[str, Any]) -> backfill_options.BackfillSettings:
     """`InvalidInput` for changes that can't be made whichever backfill it is."""
-    settings = commands.changed_settings(changes)
+    settings = backfill_options.changed_settings(changes)
     if settings.window is not None:
         TimeWindow.parse(settings.window)
     return settings
@@ -145,7 +145,7 @@ def check_changes_for_dag(
     """The same for what depends on the DAG (`dag`: the version that the backfill runs), together with the settings of
     `CHECKED_TOGETHER` as they are now (`current`)."""
     check_changes(changes)
-    settings = commands.changed_settings({**current, **changes})
+    settings = backfill_options.changed_settings({**current, **changes})
     _check_failed_tasks(settings, reprocess, dag.dag_id)
     if "conf" in changes:
         check_conf(settings.conf, dag)
@@ -184,7 +184,7 @@ def shown_value(value: Any) -> str:
     return shorten(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False), 100)
 
 
-def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag_id: str) -> None:
+def _check_failed_tasks(settings: backfill_options.BackfillSettings, reprocess: str, dag_id: str) -> None:
     """Runs are re-run as they were made: there is nothing to select, to combine or to mark."""
     if reprocess != "failed_tasks":
         return
@@ -196,7 +196,7 @@ def _check_failed_tasks(settings: commands.BackfillSettings, reprocess: str, dag
         raise errors.FAILED_TASKS_WITH(field="mark_success", value="")
 
 
-def _check_with_dag(settings: commands.BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
+def _check_with_dag(settings: backfill_options.BackfillSettings, dag: DagSpec, *, runs_backwards: bool) -> None:
     if settings.batch not in (None, 1) and not dag.batchable:
         raise errors.NOT_BATCHABLE(dag_id=dag.dag_id)
     pattern, upstream, downstream = settings.tasks, settings.with_upstream, settings.with_downstream
@@ -215,7 +215,7 @@ def _check_with_dag(settings: commands.BackfillSettings, dag: DagSpec, *, runs_b
         raise errors.BACKWARDS_ON_PAST(dag_id=dag.dag_id, task_id=waiting[0])
 
 
-def _check_listed(command: commands.CreateBackfill) -> None:
+def _check_listed(command: backfill_options.CreateBackfill) -> None:
     kind, listed = command.kind, command.dates or command.partitions
     if not getattr(command, kind):
         raise errors.NOTHING_LISTED(field=kind, kind=kind)
@@ -229,11 +229,11 @@ def _check_listed(command: commands.CreateBackfill) -> None:
 
 def check_partition(key: str, field: str) -> None:
     """`InvalidInput` for what can't be a partition key."""
-    if not key.strip() or len(key) > commands.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
-        raise errors.BAD_PARTITION(field=field, key=key[:60], max=commands.MAX_PARTITION_KEY_LENGTH)
+    if not key.strip() or len(key) > field_types.MAX_PARTITION_KEY_LENGTH or not key.isprintable():
+        raise errors.BAD_PARTITION(field=field, key=key[:60], max=field_types.MAX_PARTITION_KEY_LENGTH)
 
 
-def check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -> None:
+def check_range(command: backfill_options.CreateBackfill, dag: DagSpec, now: datetime) -> None:
     """`InvalidInput` for a range that holds nothing, or too much."""
     filled = with_defaults(command, dag, now)
     if command.dates or command.partitions:
@@ -257,7 +257,7 @@ def check_range(command: commands.CreateBackfill, dag: DagSpec, now: datetime) -
         raise errors.EMPTY_RANGE(start=format_instant(start))
 
 
-def _check_end_left_out(command: commands.CreateBackfill, dag: DagSpec, start: datetime, end: datetime) -> None:
+def _check_end_left_out(command: backfill_options.CreateBackfill, dag: DagSpec, start: datetime, end: datetime) -> None:
     """An interval which is complete must start in a range that was given without its end."""
     if dag.end_date is not None and start > dag.end_date:
         raise errors.START_AFTER_END_OF_DAG(

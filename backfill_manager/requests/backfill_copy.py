@@ -7,7 +7,7 @@ from typing import Final
 from backfill_manager.queries.backfill_settings import options_to_copy, settings_now
 from backfill_manager.queries.backfills import find_uncounted
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import BackfillInput
+from backfill_manager.schemas.backfill_options import BackfillInput
 from backfill_manager.store.base import Store
 
 _LISTS: Final = ("dates", "partitions")

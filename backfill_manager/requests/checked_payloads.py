@@ -30,16 +30,9 @@ from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import (
-    CHECKED_TOGETHER,
-    ClearTasks,
-    CreateBackfill,
-    MarkRuns,
-    NoteBackfill,
-    NoteRun,
-    RetryBackfill,
-    check_sizes,
-)
+from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER, CreateBackfill
+from backfill_manager.schemas.commands import ClearTasks, MarkRuns, NoteBackfill, NoteRun, RetryBackfill
+from backfill_manager.schemas.json_values import check_sizes
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store, matching
 

@@ -17,7 +17,7 @@ from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.data_gaps import CountRows, GapReport, find_gaps
 from backfill_manager.requests.backfill_checks import check_range, read_backfill
-from backfill_manager.schemas.commands import BackfillInput
+from backfill_manager.schemas.backfill_options import BackfillInput
 from backfill_manager.schemas.findings import FINDINGS, Finding
 from backfill_manager.store.base import Store
 

@@ -18,7 +18,7 @@ from typing import Any
 from backfill_manager.clock import Clock
 from backfill_manager.model.records import Request, Response
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.commands import check_length, parse_command
+from backfill_manager.schemas.payloads import check_length, parse_command
 from backfill_manager.store.base import Store, matching
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -1,51 +1,263 @@
-"""How the options of a backfill are kept in its row: a column of the option's name, or `<name>_json`. The column `batch` is 0
-for `auto`."""
+"""The options of a backfill, each declared once: type, default, limits, label (title) and help (description).
+
+A new one is one field of `UpdatableOptions` (it can be changed while the backfill runs) or of `PlanOptions` (it can't). If it is
+kept with the backfill, it is also a column of `model.records.Backfill` (`backfill_columns`). From the declaration come the CLI's
+option, the field of the form, the REST body and its OpenAPI text, and the payload of the request.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from backfill_manager.model.records import AUTO_BATCH, Backfill, columns
-from backfill_manager.schemas.commands import CreateBackfill
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import Self
 
-AUTO: Final = "auto"  # the value of the option `batch`
-# option -> its column, for all that are kept as they were given
-_COLUMNS: Final = {
-    name: column
-    for name in CreateBackfill.model_fields
-    for column in (name, f"{name}_json")
-    if column in columns(Backfill)
-}
-STORED_OPTIONS: Final = tuple(_COLUMNS)
+from backfill_manager.clock import format_instant
+from backfill_manager.errors import nearest
+from backfill_manager.schemas import errors
+from backfill_manager.schemas.command import Command
+from backfill_manager.schemas.field_types import (
+    Batch,
+    Count,
+    DateText,
+    Duration,
+    Hours,
+    Instant,
+    JsonObject,
+    Name,
+    Number,
+    Regex,
+)
+from backfill_manager.schemas.fields import option
+from backfill_manager.schemas.json_values import check_sizes
 
-
-def columns_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as columns of `Backfill`; those that are not kept as they were given are left out."""
-    columns_of_options = {
-        _COLUMNS[name]: json.dumps(value) if _COLUMNS[name] != name else value
-        for name, value in options.items()
-        if name in _COLUMNS
-    }
-    if "batch" in columns_of_options:
-        batch = columns_of_options["batch"]
-        columns_of_options["batch"] = AUTO_BATCH if batch == AUTO else batch or 1
-    return columns_of_options
-
-
-def option_of(row: Backfill, name: str) -> Any:
-    """What an option of a backfill is, one of `STORED_OPTIONS`."""
-    value = getattr(row, _COLUMNS[name])
-    if _COLUMNS[name] != name:
-        return json.loads(value or "{}")  # lists don't read it
-    if value is None and columns(Backfill)[name][0] is bool:
-        return False  # written by an older release
-    if name == "batch" and value == AUTO_BATCH:
-        return AUTO
-    return value
+Kind = Literal["schedule", "single", "dates", "partitions", "missing", "stale", "outdated"]
+By = Literal["runs", "data"]
+Reprocess = Literal["none", "failed", "failed_tasks", "completed"]
+Date = TypeVar("Date")
 
 
-def options_of(row: Backfill) -> dict[str, Any]:
-    """Every option that the row keeps."""
-    return {name: option_of(row, name) for name in STORED_OPTIONS}
+class UpdatableOptions(BaseModel):
+    """Settings of a backfill that lists show; also a part of the resource `Backfill`."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    max_active_runs: Count | None = option(None, "Runs at once.", metavar="N", none="the DAG's own")
+    batch: Batch | None = option(
+        None,
+        "Combine up to N consecutive intervals per run, for DAGs that are batchable. auto: as many as what runs have cost so far "
+        "suggests, more or fewer while the backfill runs.",
+        metavar="N|auto", none="auto for a DAG that is batchable, else 1", as_text=True,
+    )  # fmt: skip
+    batch_target: Duration | None = option(
+        None, "Of batches that size themselves: how long one run should take at most. Seconds, or text such as `10 min`.",
+        metavar="TIME", none="the configuration's limits.batch_target, 10 minutes", as_text=True,
+    )  # fmt: skip
+    tasks: Regex | None = option(
+        None,
+        "A regular expression. Run only tasks whose id matches, and what is upstream of them; the others are skipped. "
+        "Such runs are partial: to a backfill of all tasks their dates are missing.",
+        "--tasks", "-t", metavar="REGEX", none="all of them",
+    )  # fmt: skip
+    with_upstream: bool = option(
+        True, "Of the selected tasks: run what is upstream of them, too.", "--upstream", label="Upstream tasks"
+    )
+    with_downstream: bool = option(
+        False, "Of the selected tasks: run what is downstream of them, too.", "--downstream-tasks", label="Downstream tasks"
+    )  # fmt: skip
+    mark_success: bool = option(False, "Run no task: the runs are set to success.", "--mark-success", "-m")
+    stop_on_failure: Count | None = option(None, "Pause after N failed items.", metavar="N", none="never")
+    pool: Name = option("backfill", "Pool whose slots are used.", metavar="P")
+    priority: Number = option(0, "Higher goes first.", metavar="N")
+    window: Hours | None = option(
+        None, "Start work only in these hours of the DAG's zone.", label="Time window", metavar="HH:MM-HH:MM",
+        none="any hour", examples=["20:00-06:00"],
+    )  # fmt: skip
+    notify: Name | None = option(
+        None, "A target of the configuration's notifications that hears how it ends, beside those of its DAG.", metavar="TARGET",
+        none="those of its DAG",
+    )  # fmt: skip
+    is_polite: bool = option(
+        False, "Yield to scheduled work: start nothing while a scheduled task waits for a slot.", "--polite",
+        label="Yield to scheduled runs",
+    )  # fmt: skip
+
+
+class LargeUpdatableOptions(BaseModel):
+    """Settings of a backfill that lists leave out, as they may be large."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    conf: JsonObject = option(
+        {}, "Parameters of the runs, as a JSON object (64 kB at most).", "--conf", "-c", label="Run parameters",
+        metavar="JSON", examples=[{"full": True}],
+    )  # fmt: skip
+    overrides: JsonObject = option(
+        {}, "Settings of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600.", "--set",
+        metavar="NAME=VALUE", examples=[{"retries": 3, "clean.timeout": 60}],
+    )  # fmt: skip
+
+
+class BackfillSettings(UpdatableOptions, LargeUpdatableOptions, Command):
+    """Options of a backfill that can be changed while it runs. What runs already is not touched."""
+
+
+UPDATABLE_FIELDS: Final = tuple(BackfillSettings.model_fields)
+NEVER_NULL: Final = {
+    "max_active_runs": "a whole number",
+    "batch": "a whole number, or `auto`",
+}  # decided when it was created
+CHECKED_TOGETHER: Final = ("tasks", "with_upstream", "with_downstream", "overrides")  # settings, with those that change
+
+
+class PlanOptions(Command, Generic[Date]):
+    """Options of a backfill that say what is planned. `Date` is an instant, or text to be read in the DAG's zone."""
+
+    dag_id: Name = Field(title="DAG", description="The DAG's id.")
+    kind: Kind | None = option(
+        None,
+        "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
+        "missing: intervals without a successful run; stale: those whose success is of another definition or code than the DAG "
+        "has now; outdated: those whose inputs have changed since they were read.",
+        none="schedule, or as dates or partitions say",
+    )
+    by: By = option(
+        "runs",
+        "What says that an interval is missing. runs: it has no successful run; data: a table that the DAG writes has no row in "
+        "it, whatever runs there were.",
+    )
+    start_date: Date | None = option(
+        None, "The first interval starts here or after.", "--from", "-s", label="From", metavar="T",
+        none="the DAG's start_date",
+    )  # fmt: skip
+    end_date: Date | None = option(
+        None, "The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone.",
+        "--to", "-e", label="To", metavar="T", none="the last complete interval, none after the DAG's end_date",
+    )  # fmt: skip
+    dates: tuple[Date, ...] = option((), "Logical dates.", "--date", metavar="T", strict=False)
+    partitions: tuple[str, ...] = option(
+        (), "Keys that are no dates: a region, a customer.", "--partition", metavar="KEY", strict=False
+    )
+    run_backwards: bool = option(False, "Newest first.", "--run-backwards", "-B", label="Newest first")
+    reprocess: Reprocess = option(
+        "none",
+        "Dates that have a run already. none: leave them; failed: re-do those that failed, as new runs; failed_tasks: "
+        "re-run their failed tasks, and what depends on them, in the same runs; completed: re-do what succeeded, too.",
+    )
+    downstream: bool = option(
+        False, "Also backfill every DAG that reads what this one writes, and so on.", "--downstream", "--downstream-dags",
+        label="Downstream DAGs",
+    )  # fmt: skip
+    allow_future: bool = option(
+        False,
+        "Also run intervals that have not ended yet, up to the end of the range. Otherwise they are skipped: not complete "
+        "yet.",
+    )
+    preview: bool = option(
+        False,
+        "Write into clones of the tables, which only this backfill and those downstream of it see: to be compared (`backfill "
+        "diff`), then promoted or discarded. Dates that have a run are done, too.",
+    )
+    ignore_first_depends_on_past: bool = option(
+        True, "The first item does not wait for the run before it; the others wait for theirs.",
+        "--ignore-first-depends-on-past", "-I", label="Ignore first depends_on_past",
+    )  # fmt: skip
+
+
+class BackfillConfig(Command):
+    """What a backfill covers, in one object, as it is shown: of its `type`, a range, or what is listed."""
+
+    type: Kind = Field(description="The backfill's kind.")
+    by: By = Field("runs", description="Of the type `missing`: what says so.")
+    start_date: DateText | None = Field(None, description="The first interval starts here or after.")
+    end_date: DateText | None = Field(None, description="The last interval starts here or before (inclusive).")
+    dates: tuple[DateText, ...] = Field((), description="Logical dates, of the type `dates`.", strict=False)
+    partitions: tuple[str, ...] = Field((), description="Keys, of the type `partitions`.", strict=False)
+    run_backwards: bool = Field(False, description="Newest first.")
+    allow_future: bool = Field(False, description="Also run intervals that have not ended yet.")
+    total: Count | None = Field(
+        None, description="In a list of backfills, which has the first of many dates or partitions: how many there are."
+    )
+
+
+class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
+    """A backfill as a person or a REST client writes it: dates are text, and `kind` may be left to what is listed."""
+
+    config: BackfillConfig | None = option(
+        None, "What it covers as one object, as another backfill shows it: in place of kind, dates, partitions and order.",
+        metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
+    )  # fmt: skip
+    copy_of: Name | None = option(
+        None, "Another backfill of the DAG: what is not given here is as it is there, the range and all settings.", "--copy-of",
+        metavar="ID",
+    )  # fmt: skip
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-31", "priority": 5}]
+        }
+    )
+
+
+class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
+    """A backfill to be planned; `config` is how the state keeps and shows what was planned."""
+
+    kind: Kind = "schedule"
+
+    @property
+    def goes_by_data(self) -> bool:
+        """Whether the tables say which intervals are wanted, not the runs alone."""
+        return self.kind == "outdated" or self.by == "data"
+
+    @property
+    def effective_reprocess(self) -> Reprocess:
+        """Which runs are done again, by `reprocess` or by the kind."""
+        if self.goes_by_data:
+            return "completed"
+        if self.reprocess == "failed_tasks":  # of `missing`, too: what failed goes on where it failed
+            return self.reprocess
+        by_kind: dict[str, Reprocess] = {"missing": "failed", "stale": "completed"}
+        if self.preview and self.reprocess == "none":  # it changes no run that is there
+            return by_kind.get(self.kind, "completed")
+        return by_kind.get(self.kind, self.reprocess)
+
+    def config(self) -> JsonObject:
+        """The tagged union of `backfill.config_json`. An end that was left out is null until the backfill is planned."""
+        if self.kind == "dates":
+            body: JsonObject = {"dates": [format_instant(date) for date in self.dates]}
+        elif self.kind == "partitions":
+            body = {"partitions": list(self.partitions)}
+        else:
+            body = {"start_date": format_instant(self.start_date), "end_date": format_instant(self.end_date)}
+        future = {"allow_future": True} if self.allow_future else {}
+        by = {"by": self.by} if self.by != "runs" else {}
+        return {"type": self.kind, **by, **body, "run_backwards": self.run_backwards, **future}
+
+    @classmethod
+    def from_payload(cls, values: Mapping[str, Any]) -> Self:
+        return cls.parse(as_written_now(values))
+
+
+def as_written_now(values: Any) -> Any:
+    """A payload of an older release, where `tasks` meant the selected tasks alone, in today's layout."""
+    if isinstance(values, Mapping) and values.get("tasks") is not None and "with_upstream" not in values:
+        return {**values, "with_upstream": False}
+    return values
+
+
+def changed_settings(changes: Mapping[str, Any]) -> BackfillSettings:
+    """The settings that a backfill is to have, defaults for those that are not in `changes`; `InvalidInput` for what can't
+    be set whichever backfill it is."""
+    if not changes:
+        raise errors.NOTHING_TO_SET(fields=", ".join(UPDATABLE_FIELDS))
+    for name in changes:
+        if name not in UPDATABLE_FIELDS:
+            near = nearest(name, UPDATABLE_FIELDS) or "."
+            raise errors.NOT_UPDATABLE(name=name, nearest=near, fields=", ".join(UPDATABLE_FIELDS))
+    for name, kind in NEVER_NULL.items():
+        if changes.get(name, 1) is None:
+            raise errors.INVALID_VALUE(field=name, problem=f"must be {kind}, not null")
+    settings = BackfillSettings.parse(changes)
+    check_sizes(conf=settings.conf, overrides=settings.overrides)
+    return settings

@@ -14,8 +14,8 @@ from pydantic_core import core_schema
 
 from backfill_manager.clock import format_instant
 from backfill_manager.model import states
+from backfill_manager.schemas.backfill_options import BackfillConfig, LargeUpdatableOptions, UpdatableOptions
 from backfill_manager.schemas.checks import CheckOutcome
-from backfill_manager.schemas.commands import BackfillConfig, LargeUpdatableOptions, UpdatableOptions
 from backfill_manager.schemas.findings import FINDINGS
 
 Document = dict[str, Any]

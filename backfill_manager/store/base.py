@@ -174,7 +174,7 @@ class Store(ABC):
         orphans of a predecessor that crashed in the middle of a tick."""
 
     def read_copies(self) -> None:  # noqa: B027 - where reading costs no round trips, there is nothing to be gained
-        """For commands, which begin anew each time, and pages: may copy what is read inside of `one_look` to this machine."""
+        """For commands, which begin anew each time, and pages: may copy what is read inside of `refresh_once` to this machine."""
 
     def prepare_reads(self, is_over: Callable[[], bool]) -> None:  # noqa: B027 - most engines have nothing to prepare
         """What the first reads would wait for, until `is_over`. For a thread of a server that has just started; what goes wrong

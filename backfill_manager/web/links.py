@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Query
 from pydantic import AfterValidator
 
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 _UNSAFE: Final = re.compile(r"[~%/\\]|^\.{1,2}$|[\x00-\x1f]")
@@ -50,14 +50,16 @@ def to_run(dag_id: str, run_id: str, *more: str, **query: Any) -> str:
 def to_object(request: Mapping[str, Any]) -> tuple[str, str] | None:
     """Address and label of the object that a request (of `queries.requests`) created or changed."""
     kind, names = request["kind"], request["about"]
-    if "backfill_id" in names and kind != kinds.BACKFILL_DRY_RUN:  # one that was planned only is nowhere
+    if "backfill_id" in names and kind != request_kinds.BACKFILL_DRY_RUN:  # one that was planned only is nowhere
         return to("backfills", names["backfill_id"]), f"backfill {names['backfill_id']}"
-    if kind == kinds.POOL_SET:
+    if kind == request_kinds.POOL_SET:
         return "/pools", f"pool {names.get('name')}"
-    if kind == kinds.MANAGER_STOP:
+    if kind == request_kinds.MANAGER_STOP:
         return "/manager", "manager"
     dag_id = names.get("dag_id")
-    run_id = request["object_id"] if kind in (kinds.DAG_TRIGGER, kinds.TASK_RUN) else names.get("run_id")
+    run_id = (
+        request["object_id"] if kind in (request_kinds.DAG_TRIGGER, request_kinds.TASK_RUN) else names.get("run_id")
+    )
     if dag_id is None:
         return None
     return (to_run(dag_id, run_id), str(run_id)) if run_id else (to("dags", dag_id), dag_id)

@@ -35,7 +35,8 @@ from backfill_manager.model.records import Response as ResponseRow
 from backfill_manager.queries.dags import count_import_errors
 from backfill_manager.queries.managers import has_active_manager, status_of_lease
 from backfill_manager.queries.requests import NOT_LISTED, request_view
-from backfill_manager.schemas.commands import MAX_NOTE_LENGTH, find_field
+from backfill_manager.schemas.commands import find_field
+from backfill_manager.schemas.field_types import MAX_NOTE_LENGTH
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.web import links
 from backfill_manager.web.filters import FILTERS, example_days

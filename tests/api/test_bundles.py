@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from support.api_server import ApiFixture
 
 from backfill_manager.model.records import BundleRow, DagRow
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 
 PUSHED = BundleRow("tests", "/dags", "event", "0", datetime(2024, 1, 1, tzinfo=timezone.utc))
 
@@ -27,7 +27,7 @@ def activity(api: ApiFixture) -> dict[str, tuple[bool, bool]]:
 def test_parsing_a_path_is_submitted_as_it_was_sent(api: ApiFixture) -> None:
     expected = {"subpath": "team/a.py", "dry_run": True, "deactivate_removed": True}
     response = with_bundle(api).call("POST", "/bundles/tests/parse", json=expected)
-    assert (response.status_code, response.json()["kind"]) == (202, kinds.BUNDLE_PARSE)
+    assert (response.status_code, response.json()["kind"]) == (202, request_kinds.BUNDLE_PARSE)
     (request,) = api.requests()
     assert json.loads(request.payload_json) == {"bundle": "tests", **expected}
 

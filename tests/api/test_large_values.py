@@ -11,7 +11,7 @@ from support.api_server import ApiFixture, Caller
 
 from backfill_manager.api.app import create_app
 from backfill_manager.model.records import Backfill, DagRun, Request, Response, TaskInstance
-from backfill_manager.schemas.commands import MAX_BYTES
+from backfill_manager.schemas.json_values import MAX_BYTES
 from backfill_manager.settings import Settings
 from backfill_manager.testing import dag_spec
 from backfill_manager.web import page, router

@@ -18,7 +18,7 @@ from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import CheckResult, DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.queries.item_map import MapCell
-from backfill_manager.schemas.kinds import BACKFILL_CREATE
+from backfill_manager.schemas.request_kinds import BACKFILL_CREATE
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 

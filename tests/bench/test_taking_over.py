@@ -17,7 +17,7 @@ from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, Manager, Record, Response, TaskInstance
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
 from backfill_manager.store.sql_text import arrow_table
@@ -79,7 +79,7 @@ def take_over_and_clear(store: Store) -> tuple[int, dict[str, float]]:
     submit.submit(
         store,
         clock,
-        kinds.TASKS_CLEAR,
+        request_kinds.TASKS_CLEAR,
         {"ask": {"dag": "d0", "end": "2023-12-31T23:30:00Z"}},
         requested_by="bench",
     )

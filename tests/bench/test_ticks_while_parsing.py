@@ -12,7 +12,7 @@ import pytest
 from backfill_manager.clock import SystemClock
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
@@ -29,7 +29,7 @@ def round_trips(store: Store, until: threading.Event | None, n: int) -> list[flo
     clock, found = SystemClock(), list[float]()
     while len(found) < n and not (until and until.is_set()):
         began = clock.monotonic()
-        submitted = submit.submit(store, clock, kinds.DAG_PAUSE, {"dag_id": "small"})
+        submitted = submit.submit(store, clock, request_kinds.DAG_PAUSE, {"dag_id": "small"})
         assert submit.wait_for_response(store, clock, submitted.request_id, 60.0) is not None
         found.append(clock.monotonic() - began)
     return found
@@ -62,7 +62,7 @@ def test_parsing_does_not_slow_the_ticks(tmp_path: Path, spark: SparkSession) ->
         idle = round_trips(store, None, 50)
         began = clock.monotonic()
         payload = {"bundle": "large", "subpath": "", "dry_run": False, "deactivate_removed": False}
-        submitted = submit.submit(store, clock, kinds.BUNDLE_PARSE, payload)
+        submitted = submit.submit(store, clock, request_kinds.BUNDLE_PARSE, payload)
 
         def wait() -> None:
             assert submit.wait_for_response(open_store(settings.state), clock, submitted.request_id, 300.0) is not None

@@ -13,8 +13,8 @@ from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import TaskLog
 from backfill_manager.requests import submit
-from backfill_manager.schemas.commands import CreateBackfill
-from backfill_manager.schemas.kinds import BACKFILL_CREATE
+from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.schemas.request_kinds import BACKFILL_CREATE
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 NewUser = Callable[..., User]

@@ -9,7 +9,7 @@ from support.browser_server import Living, PassingClock, living, served
 from support.web_user import PHONE, User, expect, screenshots
 
 from backfill_manager.execution.messages import Succeeded
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 NewUser = Callable[..., User]
@@ -36,7 +36,7 @@ def test_of_two_editors_the_second_sees_what_the_first_has_written(new_user: New
     ada.stays()
 
     def bob_writes(it: InMemoryManager) -> None:
-        it.ask(kinds.RUN_NOTE, dag_id="flights", run_id=RUN, text="Late, see https://example.com/12")
+        it.ask(request_kinds.RUN_NOTE, dag_id="flights", run_id=RUN, text="Late, see https://example.com/12")
 
     manager.do(bob_writes)
     expect(page.get_by_role("link", name="https://example.com/12")).to_be_visible()
@@ -59,7 +59,7 @@ def test_an_untouched_form_follows_the_note_with_what_its_user_has_seen(
     ada = new_user(url, viewport=PHONE)
     page = ada.goes(f"/backfills/{backfill_id}")
     page.get_by_text("Add note").click()
-    manager.do(lambda it: it.ask(kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff"))
+    manager.do(lambda it: it.ask(request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff"))
     expect(page.locator("#backfill-note .note-text")).to_have_text("tariff")
 
     note = page.get_by_role("textbox", name="Note")

@@ -10,7 +10,7 @@ from support.sample_state import NEW_YEAR, FilledState
 
 from backfill_manager.cli.airflow_aliases import OF_BACKFILL_CREATE, OF_TASKS_CLEAR, AirflowOption
 from backfill_manager.model.records import Request
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 

@@ -11,7 +11,8 @@ from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Pool, Request
-from backfill_manager.schemas.commands import CreateBackfill, parse_payload
+from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.schemas.payloads import parse_payload
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 

@@ -14,7 +14,7 @@ from backfill_manager.cli.commands.backfill_watch import status_line
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import DagRun, Pool, Request
 from backfill_manager.queries.eta import ObservedPace
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 

@@ -9,7 +9,7 @@ from support.bfm import Bfm
 from support.sample_state import FilledState
 
 from backfill_manager.model.records import DagRun, Request
-from backfill_manager.schemas.commands import MAX_BYTES
+from backfill_manager.schemas.json_values import MAX_BYTES
 
 LARGE = "x" * MAX_BYTES
 TOLD = "must not be larger than 64 kB as JSON"

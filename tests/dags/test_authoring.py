@@ -617,12 +617,6 @@ def test_nothing_waits_for_a_callback() -> None:
         DagSpec("d", (TaskSpec("on_failure", calls_back="failed"),)).check()
 
 
-def test_the_thousandth_retry_waits_no_longer_than_it_may() -> None:
-    task = TaskSpec("a", retries=5000, retry_delay=1.0, retry_backoff=10.0, max_retry_delay=600.0)
-    assert [task.retry_delay_after(failures) for failures in (1, 3, 4, 1000)] == [1.0, 100.0, 600.0, 600.0]
-    assert dataclasses.replace(task, retry_delay=0.0).retry_delay_after(1000) == 0.0
-
-
 def test_limits_of_a_task_are_its_own_or_the_default_of_its_dag_and_say_nothing_where_nobody_set_them() -> None:
     @dag(default_args={"memory": 512, "nice": 12})
     def d() -> None:

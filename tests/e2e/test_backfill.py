@@ -30,8 +30,8 @@ from backfill_manager.model.records import (
     TaskTry,
 )
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
@@ -194,7 +194,7 @@ def test_a_dry_run_makes_nothing_and_tells_what_the_real_one_will_make(manager: 
     store = manager()
     ask = CreateBackfill(dag_id="readings", start_date=FIRST, end_date=FIRST + 2 * DAY, mark_success=True)
     payload = {"backfill_id": "dry", "ask": ask.to_payload()}
-    dry = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
+    dry = submit.submit(store, SystemClock(), request_kinds.BACKFILL_DRY_RUN, payload).request_id
     (output,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", dry)]))
     assert store.count("backfill_item", []) == {(): 0}
     request(store, ask, "b1")

@@ -16,7 +16,7 @@ from support.tiny_wheel import make_wheel
 from backfill_manager.clock import UTC
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, TaskInstance
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Store, matching
 from backfill_manager.user_cache import cache_folder

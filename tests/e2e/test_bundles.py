@@ -16,8 +16,8 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BundleRow, DagRow, DagRun, DagVersion, ImportProblem, TaskInstance
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -111,7 +111,7 @@ def running(store: Store, backfill_id: str) -> bool:
 def answer(store: Store, kind: str, payload: dict[str, Any]) -> Any:
     submitted = submit.submit(store, SystemClock(), kind, payload)
     found = wait_for(lambda: submit.response_to(store, submitted.request_id))
-    assert found.outcome == kinds.ACCEPTED, found.message
+    assert found.outcome == request_kinds.ACCEPTED, found.message
     return found
 
 
@@ -169,29 +169,29 @@ def test_a_pushed_bundle_is_parsed_when_it_is_asked_for_and_not_before(
     (pushed / "broken.py").write_text("from backfill_manager import dag\n1 / 0\n")
     ask = {"bundle": "pushed", "subpath": "", "dry_run": True, "deactivate_removed": False}
 
-    dry = json.loads(answer(store, kinds.BUNDLE_PARSE, ask).payload_json)
+    dry = json.loads(answer(store, request_kinds.BUNDLE_PARSE, ask).payload_json)
     assert [(change["dag_id"], change["change"]) for change in dry["changes"]] == [("one", "new")]
     assert [(error["file"], error["line"]) for error in dry["errors"]] == [("broken.py", 2)]
     assert version(store, "one") == 0
 
-    real = answer(store, kinds.BUNDLE_PARSE, {**ask, "dry_run": False, "subpath": "daily"})
+    real = answer(store, request_kinds.BUNDLE_PARSE, {**ask, "dry_run": False, "subpath": "daily"})
     assert real.message == "bundle pushed: 1 new"
     assert version(store, "one") == 1
 
-    answer(store, kinds.DAG_DEACTIVATE, {"dag_id": "one"})
+    answer(store, request_kinds.DAG_DEACTIVATE, {"dag_id": "one"})
     assert not store.read(DagRow, [Condition("dag_id", "=", "one")])[0].is_active
-    answer(store, kinds.BUNDLE_PARSE, {**ask, "dry_run": False, "subpath": "daily"})
+    answer(store, request_kinds.BUNDLE_PARSE, {**ask, "dry_run": False, "subpath": "daily"})
     assert store.read(DagRow, [Condition("dag_id", "=", "one")])[0].is_active
-    assert answer(store, kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "daily"}).message == (
+    assert answer(store, request_kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "daily"}).message == (
         "daily of bundle pushed: one is inactive"
     )
-    assert answer(store, kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "nightly"}).message == (
+    assert answer(store, request_kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "nightly"}).message == (
         "nightly of bundle pushed has no active DAG"
     )
 
-    submitted = submit.submit(store, SystemClock(), kinds.BUNDLE_PARSE, {**ask, "bundle": "pushd"})
+    submitted = submit.submit(store, SystemClock(), request_kinds.BUNDLE_PARSE, {**ask, "bundle": "pushd"})
     refused = wait_for(lambda: submit.response_to(store, submitted.request_id))
-    assert (refused.outcome, "'pushed'" in refused.message) == (kinds.REFUSED, True)
+    assert (refused.outcome, "'pushed'" in refused.message) == (request_kinds.REFUSED, True)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -320,11 +320,11 @@ def test_a_bundle_in_a_format_of_somebody_elses_parser_is_read_run_edited_and_pa
 
     ask = {"bundle": "sheets", "subpath": "", "dry_run": True, "deactivate_removed": False}
     (sheets / "new.sheet").write_text("dag;task;after;runs\nadded;t;;SELECT 1\n")
-    dry = json.loads(answer(store, kinds.BUNDLE_PARSE, ask).payload_json)
+    dry = json.loads(answer(store, request_kinds.BUNDLE_PARSE, ask).payload_json)
     assert [(error["file"], error["line"]) for error in dry["errors"]] == [("all.sheet", 3)]
     (sheets / "all.sheet").write_text(SHEET)
     wait_for(lambda: not store.read(ImportProblem, [Condition("is_current", "=", True)]))
-    assert answer(store, kinds.BUNDLE_PARSE, {**ask, "dry_run": False}).message.startswith("bundle sheets:")
+    assert answer(store, request_kinds.BUNDLE_PARSE, {**ask, "dry_run": False}).message.startswith("bundle sheets:")
 
     wait_for(lambda: version(store, "added") == 1)
     stop()

@@ -15,8 +15,8 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, DagVersion, Response, TaskInstance, TaskLog
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -85,7 +85,7 @@ def test_callbacks_of_task_and_dag_run_in_the_pool_and_with_the_version_of_their
     (tmp_path / "bundle" / "helper.py").write_text(HELPER.replace("VERSION", "second"))
     wait_for(lambda: len(store.read(DagVersion)) == 2)
     clear = {"ask": {"dag": "telling", "tasks": "check"}}
-    cleared = submit.submit(store, SystemClock(), kinds.TASKS_CLEAR, clear).request_id
+    cleared = submit.submit(store, SystemClock(), request_kinds.TASKS_CLEAR, clear).request_id
     wait_for(lambda: store.read(Response, [Condition("request_id", "=", cleared)]))
     assert ended(store, "b1").state == s.FAILED
     again = {task_id: line for task_id, line in result.items() if not task_id.startswith("load")}

@@ -23,7 +23,7 @@ from support.spark_cluster import Cluster, spark_home
 from backfill_manager.clock import UTC
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, TaskInstance, TaskTry
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 

@@ -18,8 +18,8 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -92,7 +92,7 @@ def items(store: Store, backfill_id: str) -> list[BackfillItem]:
 
 def dry_run(store: Store, ask: CreateBackfill) -> dict[str, Any]:
     payload = {"backfill_id": "dry", "ask": ask.to_payload()}
-    submitted = submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
+    submitted = submit.submit(store, SystemClock(), request_kinds.BACKFILL_DRY_RUN, payload).request_id
     (result,) = wait_for(lambda: store.read(Response, [Condition("request_id", "=", submitted)]))
     found: dict[str, Any] = json.loads(result.payload_json)
     return found

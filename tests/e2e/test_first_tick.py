@@ -16,7 +16,7 @@ from backfill_manager.manager.bundle_watcher import AllBundlesParsed
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.model.records import DagRun
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.commands import TriggerDag
 from backfill_manager.store import open_store
 
@@ -48,7 +48,7 @@ def test_a_request_that_waited_for_the_manager_gets_the_version_that_the_files_h
         submit.submit(
             store,
             SystemClock(),
-            kinds.DAG_TRIGGER,
+            request_kinds.DAG_TRIGGER,
             TriggerDag(dag_id="orders", logical_date=None, conf={}).to_payload(),
         )
         with bfm_beside_manager(tmp_path, spark, capfd):

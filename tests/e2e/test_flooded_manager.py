@@ -22,7 +22,7 @@ from backfill_manager import file_descriptors
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import Response
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
 
@@ -59,7 +59,7 @@ def manager(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def submitted(store: Store, slots: int) -> str:
     """A request that takes a commit of the manager's, and nothing else."""
     payload = {"name": "backfill", "slots": slots, "weight": 1, "min_share": 0}
-    return submit.submit(store, SystemClock(), kinds.POOL_SET, payload).request_id
+    return submit.submit(store, SystemClock(), request_kinds.POOL_SET, payload).request_id
 
 
 def answered(store: Store, request_id: str) -> Response:

@@ -18,8 +18,8 @@ from backfill_manager.execution.promote import PROMOTES
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, Response
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store, matching
 
@@ -67,7 +67,7 @@ def test_killed_between_two_tables_each_is_old_or_new_and_at_the_end_new_once(
         request(store, CreateBackfill(dag_id="steady", start_date=day, end_date=day, **how), name)
         assert ended(store, name).state == s.SUCCESS
     payload = {"backfill_id": "preview", "partial": False, "rebase": False}
-    submit.submit(store, SystemClock(), kinds.BACKFILL_PROMOTE, payload)
+    submit.submit(store, SystemClock(), request_kinds.BACKFILL_PROMOTE, payload)
     wait_for(lambda: promotions(root) != [0, 0, 0, 0])
     kill(first)
     old, new = (run.run_id for run in store.read(DagRun, order_by=["run_seq"]))
@@ -81,7 +81,7 @@ def test_killed_between_two_tables_each_is_old_or_new_and_at_the_end_new_once(
     wait_for(lambda: preview_outcome(store) == s.PROMOTED)
     assert promotions(root) == [1, 1, 1, 1]
     assert {run for table in TABLES for run in runs_in(root / table)} == {new}
-    (answer,) = wait_for(lambda: store.read(Response, matching(kind=kinds.BACKFILL_PROMOTE)))  # another table
+    (answer,) = wait_for(lambda: store.read(Response, matching(kind=request_kinds.BACKFILL_PROMOTE)))  # another table
     assert (answer.outcome, answer.message) == ("accepted", "preview preview is promoted: 4 tables, 1 run")
     states = {run.run_id: (run.run_type, run.state) for run in store.read(DagRun)}
     assert states == {old: (s.BACKFILL_RUN, s.OVERRIDDEN), new: (s.BACKFILL_RUN, s.SUCCESS)}

@@ -31,7 +31,7 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.execution.table_turns import PROCESS_TURNS
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction

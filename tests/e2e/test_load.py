@@ -26,8 +26,8 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, ImportProblem, Pool, Response, TaskInstance
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
@@ -92,7 +92,7 @@ def submit_many(root: str, first: int, number: int) -> list[str]:
     store, clock = open_store(root), SystemClock()
     return [
         submit.submit(
-            store, clock, kinds.POOL_SET, {"name": "backfill", "slots": n + 1, "weight": 1, "min_share": 0}
+            store, clock, request_kinds.POOL_SET, {"name": "backfill", "slots": n + 1, "weight": 1, "min_share": 0}
         ).request_id
         for n in range(first, first + number)
     ]  # fmt: skip

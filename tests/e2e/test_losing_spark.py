@@ -21,8 +21,8 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, Manager, Request, Response, TaskInstance, TaskTry
 from backfill_manager.process_info import is_process_alive
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 
@@ -226,7 +226,7 @@ def test_a_manager_whose_jvm_is_killed_hands_over_at_once_and_what_was_asked_is_
 def backfill_dry_run(store: Store) -> str:
     ask = CreateBackfill(dag_id="steady", start_date=FIRST, end_date=FIRST)
     payload = {"backfill_id": "dry", "ask": ask.to_payload()}
-    return submit.submit(store, SystemClock(), kinds.BACKFILL_DRY_RUN, payload).request_id
+    return submit.submit(store, SystemClock(), request_kinds.BACKFILL_DRY_RUN, payload).request_id
 
 
 def supervised(
@@ -333,4 +333,4 @@ def test_a_stop_of_the_whole_process_group_is_a_stop_and_no_loss(root: Path, man
     assert not is_process_alive(jvm) and lease(store) == (1, s.STOPPED)
     (ti,) = store.read(TaskInstance)
     assert ti.state in (s.UP_FOR_RETRY, s.SCHEDULED) and ti.losses is None, "put back, to start again at once"
-    assert not store.read(Request, [Condition("kind", "=", kinds.MANAGER_STOP)])
+    assert not store.read(Request, [Condition("kind", "=", request_kinds.MANAGER_STOP)])

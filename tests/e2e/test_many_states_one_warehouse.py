@@ -16,8 +16,8 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun, TaskInstance
 from backfill_manager.requests import submit
 from backfill_manager.requests.checked_payloads import triggered_dag
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -89,7 +89,7 @@ def test_each_dags_test_writes_and_so_do_a_real_run_after_it_and_a_new_state(
         store = start()
         clock = SystemClock()
         payload = triggered_dag(store, "totals", "2024-01-01", {}, clock.now())
-        submitted = submit.submit(store, clock, kinds.DAG_TRIGGER, payload)
+        submitted = submit.submit(store, clock, request_kinds.DAG_TRIGGER, payload)
         run = wait_for(lambda: next((run for run in store.read(DagRun) if run.state in s.RUN_FINISHED), None))  # noqa: B023
         assert (run.run_id, run.state) == (result["run"]["run_id"], s.SUCCESS), (submitted, store.read(TaskInstance))
         assert written(spark, tmp_path) == ([value], [(value, value)])

@@ -16,7 +16,7 @@ from backfill_manager.clock import UTC
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition

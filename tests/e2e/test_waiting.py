@@ -14,7 +14,7 @@ from support.manager_process import ended, request, rows_in, wait_for
 from backfill_manager.clock import UTC
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition
 

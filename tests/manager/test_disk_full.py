@@ -17,7 +17,7 @@ from support.small_disk import SIZE, SmallDisk, small_disk
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import LostLease, StateError
-from backfill_manager.manager.commit_resources import why_no_commit
+from backfill_manager.manager.commit_preconditions import why_no_commit
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.model.records import Response, TaskTry
 from backfill_manager.requests import submit

@@ -13,7 +13,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskTry
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 
@@ -116,7 +116,7 @@ def test_one_mapped_task_is_cleared_alone(crashes: bool) -> None:
     if crashes:
         in_memory.crash()
     script.failing.clear()
-    accepted(in_memory, kinds.TASKS_CLEAR, **clear("d", tasks=r"^load\.de$", downstream=True))
+    accepted(in_memory, request_kinds.TASKS_CLEAR, **clear("d", tasks=r"^load\.de$", downstream=True))
     in_memory.drain()
     assert script.ids[3:] == ["load.de", "sum"]
     assert script.launched[-1].results["load"] == {"de": "de!", "fr": "fr!"}
@@ -129,7 +129,7 @@ def test_another_result_removes_what_it_no_longer_names_and_keeps_its_tries(cras
     in_memory = manager(script)
     in_memory.drain()
     script.values = ["fr", "it"]
-    in_memory.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    in_memory.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     if crashes:
         in_memory.tick()
         in_memory.crash()
@@ -142,7 +142,7 @@ def test_another_result_removes_what_it_no_longer_names_and_keeps_its_tries(cras
     assert (fr.try_number, fr.generation > 0) == (2, True)
     assert in_memory.tasks("d", "load.de")[0].try_number == 1
     script.values = ["de"]
-    in_memory.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    in_memory.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     in_memory.drain()
     assert states(in_memory)["load.de"] == s.SUCCESS
     assert in_memory.runs("d")[0].state == s.SUCCESS
@@ -153,9 +153,9 @@ def test_a_mapped_task_is_marked_and_the_one_that_is_mapped_is_not() -> None:
     in_memory.drain()
     run_id = in_memory.runs("d")[0].run_id
     ask = {"dag_id": "d", "run_id": run_id, "state": "success"}
-    message = refused(in_memory, kinds.TASK_MARK, **ask, task_id="load")
+    message = refused(in_memory, request_kinds.TASK_MARK, **ask, task_id="load")
     assert message == "Task 'load' has been mapped in this run; mark its mapped tasks: load.de, load.fr."
-    accepted(in_memory, kinds.TASK_MARK, **ask, task_id="load.de")
+    accepted(in_memory, request_kinds.TASK_MARK, **ask, task_id="load.de")
     in_memory.drain()
     assert states(in_memory)["sum"] == s.SUCCESS
 

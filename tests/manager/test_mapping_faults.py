@@ -12,7 +12,7 @@ from support.scenarios import Killed, Mortal, accepted, clear, nothing_hangs
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 
@@ -63,7 +63,7 @@ def test_running_mapped_task_not_in_new_result():
     sc = Script(["a", "b"], hold=["load.a"])
     g = begun(sc)
     sc.values = ["b"]
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load)$"))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load)$"))
     g.drain()
     for k in list(g.running):
         g.finish(k, Succeeded('"x"'))
@@ -74,7 +74,7 @@ def test_clear_load_latest_version_while_running():
     sc = Script(["a", "b"], hold=["load.a"])
     g = begun(sc)
     g.add_dag(spec_over(sum={"retries": 3}))
-    g.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^load$", latest_version=True))
+    g.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^load$", latest_version=True))
     g.drain()
 
 
@@ -82,10 +82,10 @@ def test_update_while_load_is_cleared_and_find_fails():
     sc = Script(["a", "b"], "load.b")
     g = begun(sc)
     sc.hold = {"find"}
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     g.drain()
     bid = g.runs("d")[0].backfill_id
-    accepted(g, kinds.BACKFILL_SET, backfill_id=bid, changes={"priority": 5})
+    accepted(g, request_kinds.BACKFILL_SET, backfill_id=bid, changes={"priority": 5})
     g.finish(running(g, "find"), Failed("boom"))
     g.drain()
     nothing_hangs(g)
@@ -95,10 +95,10 @@ def test_update_while_mapped_runs():
     sc = Script(["a", "b"], hold=["load.a"])
     g = begun(sc)
     sc.hold = {"find"}
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load)$"))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load)$"))
     g.drain()
     bid = g.runs("d")[0].backfill_id
-    accepted(g, kinds.BACKFILL_SET, backfill_id=bid, changes={"priority": 5})
+    accepted(g, request_kinds.BACKFILL_SET, backfill_id=bid, changes={"priority": 5})
     g.finish(running(g, "load.a"), Succeeded('"x"'))
     g.drain()
 
@@ -110,7 +110,7 @@ def test_killed_in_clear_and_find_fails(tables):
     sc.failing = {"find"}
     g.leader = Mortal(g.leader, tables)
     with contextlib.suppress(Killed):
-        g.ask(kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+        g.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
         g.drain()
     g.crash()
     g.clock.advance(minutes=5)
@@ -123,7 +123,7 @@ def test_crash_while_mapped_runs_and_find_fails():
     sc = Script(["a", "b"], hold=["load.a"])
     g = begun(sc)
     sc.hold.add("find")
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load)$"))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load)$"))
     g.drain()
     sc.hold = set()
     sc.failing = {"find"}
@@ -138,7 +138,7 @@ def test_a_bad_result_when_it_is_mapped_again_fails_the_run():
     sc = Script(["a", "b"])
     g = begun(sc)
     sc.values = "bad"
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load|sum)$"))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load|sum)$"))
     g.drain()
     assert states(g)["sum"] == s.UPSTREAM_FAILED and g.runs("d")[0].state == s.FAILED
 
@@ -147,7 +147,7 @@ def test_on_failure_of_the_mapping_is_called():
     sc = Script(["a", "b"])
     g = begun(sc, spec_over(callbacks=("load.on_failure",)))
     sc.values = "bad"
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     g.drain()
     assert "load.on_failure" in sc.ids
 
@@ -182,11 +182,11 @@ def test_depends_on_past_of_removed():
     g.drain()
     first = g.runs("d")[0].run_id
     vals[1] = ["fr"]
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True, run_ids=[first]))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True, run_ids=[first]))
     g.drain()
     fail2.clear()
     second = g.runs("d")[1].run_id
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True, run_ids=[second]))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True, run_ids=[second]))
     g.drain()
     assert all(r.state == s.SUCCESS for r in g.runs("d"))
 
@@ -223,7 +223,7 @@ def test_clear_load_alone_latest_version():
     g = begun(sc)
     sc.ids.clear()
     g.add_dag(spec_over(sum={"retries": 3}))
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^load$", latest_version=True))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^load$", latest_version=True))
     g.drain()
     assert sc.ids == []
 
@@ -233,7 +233,7 @@ def test_sum_does_not_start_before_find():
     g = begun(sc)
     sc.ids.clear()
     sc.hold = {"find"}
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load|sum)$"))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load|sum)$"))
     g.drain()
     assert sc.ids == ["find"], sc.ids
     sc.hold = set()
@@ -262,11 +262,11 @@ def test_cancel_backfill_midway_and_mark_run():
         sc = Script(["a", "b"], hold=["load.a"])
         g = begun(sc)
         run_id = g.runs("d")[0].run_id
-        g.ask(kinds.RUN_MARK, dag_id="d", run_id=run_id, state=st)
+        g.ask(request_kinds.RUN_MARK, dag_id="d", run_id=run_id, state=st)
         g.drain()
         nothing_hangs(g)
         sc.hold = set()
-        accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+        accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
         g.drain()
         assert g.runs("d")[0].state == "success"
 
@@ -275,7 +275,7 @@ def test_mark_success_of_run_whose_load_failed_then_clear_sum():
     sc = Script("bad")
     g = begun(sc)
     run_id = g.runs("d")[0].run_id
-    accepted(g, kinds.TASK_MARK, dag_id="d", run_id=run_id, state="success", task_id="load")
+    accepted(g, request_kinds.TASK_MARK, dag_id="d", run_id=run_id, state="success", task_id="load")
     g.drain()
     nothing_hangs(g)
 
@@ -284,7 +284,7 @@ def test_orphan_failed_after_find_fails_again_and_retry():
     sc = Script(["a", "b"], "load.a")
     g = begun(sc)
     sc.failing = {"find"}
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     g.drain()
     sc.failing = set()
     g.crash()
@@ -301,7 +301,7 @@ def test_clear_find_and_downstream_again(how):
     g = begun(sc)
     run_id = g.runs("d")[0].run_id
     sc.hold = {"find"}
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     g.drain()
     sc.hold = set()
     if how == "clear":
@@ -309,12 +309,12 @@ def test_clear_find_and_downstream_again(how):
     if how == "skip":
         g.finish(running(g, "find"), Skipped("none"))
     if how == "mark":
-        g.ask(kinds.RUN_MARK, dag_id="d", run_id=run_id, state="success")
+        g.ask(request_kinds.RUN_MARK, dag_id="d", run_id=run_id, state="success")
     if how == "cancel":
-        g.ask(kinds.RUN_CANCEL, dag_id="d", run_id=run_id)
+        g.ask(request_kinds.RUN_CANCEL, dag_id="d", run_id=run_id)
     g.drain()
     sc.ids.clear()
-    accepted(g, kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
+    accepted(g, request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))
     g.drain()
     assert sc.ids == ["find", "load.a", "load.b", "sum"], sc.ids
     assert g.runs("d")[0].state == "success"
@@ -386,7 +386,7 @@ def test_a_copy_keeps_the_range(monkeypatch, was, given, expected):
     from types import SimpleNamespace
 
     from backfill_manager.requests import backfill_copy as m
-    from backfill_manager.schemas.commands import BackfillInput
+    from backfill_manager.schemas.backfill_options import BackfillInput
 
     monkeypatch.setattr(m, "find_uncounted", lambda _, i: {"dag_id": "d", "backfill_id": i})
     monkeypatch.setattr(m, "options_to_copy", lambda *_: {"reprocess": "completed", **was})

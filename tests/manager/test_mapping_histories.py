@@ -17,7 +17,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SEEDS = [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 1_000))]
@@ -98,23 +98,23 @@ class History:
             tasks = self.random.choice(PATTERNS)
             how = {"latest_version": self.random.random() < 0.3, "only_failed": self.random.random() < 0.2}
             downstream = tasks is not None and self.random.random() < 0.4
-            self.ask(kinds.TASKS_CLEAR, **clear("d", tasks=tasks, downstream=downstream, **how))
+            self.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks=tasks, downstream=downstream, **how))
 
     def mark_run(self) -> None:
-        self.of_a_run(kinds.RUN_MARK, state=self.random.choice(["success", "failed"]))
+        self.of_a_run(request_kinds.RUN_MARK, state=self.random.choice(["success", "failed"]))
 
     def mark_task(self) -> None:
         task = self.random.choice(["load", "load.a", "find", "sum"])
-        self.of_a_run(kinds.TASK_MARK, task_id=task, state=self.random.choice(["success", "failed"]))
+        self.of_a_run(request_kinds.TASK_MARK, task_id=task, state=self.random.choice(["success", "failed"]))
 
     def set_priority(self) -> None:
         if runs := self.manager.runs("d"):
             changes = {"priority": self.random.randint(0, 9)}
-            self.ask(kinds.BACKFILL_SET, backfill_id=runs[0].backfill_id, changes=changes)
+            self.ask(request_kinds.BACKFILL_SET, backfill_id=runs[0].backfill_id, changes=changes)
 
     def cancel(self) -> None:
         if self.random.random() < 0.4:
-            self.of_a_run(kinds.RUN_CANCEL)
+            self.of_a_run(request_kinds.RUN_CANCEL)
 
     def finish(self) -> None:
         for key in list(self.manager.running):
@@ -156,7 +156,7 @@ def test_whatever_happens_everything_ends_and_can_be_done_again(seed: int) -> No
                 made = {id for id in tasks if id.startswith(f"{mapped_from}.")}
                 assert made == {f"{mapped_from}.{key}" for key in json.loads(ti.result_json)}, history.done
     history.manager.script = lambda _: Succeeded('["a", "d"]')
-    accepted(history.manager, kinds.TASKS_CLEAR, **clear("d", latest_version=seed % 2 == 0))
+    accepted(history.manager, request_kinds.TASKS_CLEAR, **clear("d", latest_version=seed % 2 == 0))
     nothing_hangs(history.manager)
     every = {"find", "load", "load.a", "load.d", "sum", "post", "post.a", "post.d"}
     for tasks in history.tasks_by_run():

@@ -11,7 +11,7 @@ import pytest
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -57,7 +57,7 @@ def begun(
 
 
 def clear(manager: InMemoryManager, **options: Any) -> None:
-    manager.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", **options).to_payload())
+    manager.ask(request_kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", **options).to_payload())
     manager.drain()
 
 
@@ -166,7 +166,7 @@ def test_another_result_after_a_clear_has_other_tasks(crash: bool) -> None:
     script = Script(["a", "b"])
     manager = begun(script)
     script.found, script.launches = ["b", "c"], []
-    manager.ask(kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", tasks="^find$", downstream=True).to_payload())
+    manager.ask(request_kinds.TASKS_CLEAR, ask=ClearTasks(dag_id="d", tasks="^find$", downstream=True).to_payload())
     manager.tick()
     if crash:
         manager.crash()

@@ -11,8 +11,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import MAX_NOTE_LENGTH
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.field_types import MAX_NOTE_LENGTH
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", "b", upstream={"b": ["a"]})
@@ -32,7 +32,7 @@ def done(manager: InMemoryManager, **fields: Any) -> str:
 
 
 def note_run(manager: InMemoryManager, text: str, run_id: str = FIRST, **how: Any) -> Response:
-    return accepted(manager, kinds.RUN_NOTE, dag_id="d", run_id=run_id, text=text, **how)
+    return accepted(manager, request_kinds.RUN_NOTE, dag_id="d", run_id=run_id, text=text, **how)
 
 
 def stored(manager: InMemoryManager, run_id: str = FIRST) -> DagRun:
@@ -56,10 +56,10 @@ def test_a_finished_run_keeps_its_state_and_stays_out_of_memory_when_it_gets_a_n
 def test_an_empty_text_removes_a_note(manager: InMemoryManager) -> None:
     backfill_id = done(manager)
     note_run(manager, "why")
-    accepted(manager, kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="why")
+    accepted(manager, request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="why")
 
     assert note_run(manager, " \n ").message == f"the note on run {FIRST} is removed"
-    accepted(manager, kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="")
+    accepted(manager, request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="")
 
     for row in (stored(manager), manager.row(backfill_id)):
         assert (row.note, row.note_by, row.note_at) == (None, None, None)
@@ -69,7 +69,7 @@ def test_a_running_run_keeps_its_note_to_its_end(manager: InMemoryManager) -> No
     manager.script = never
     backfill_id = done(manager)
     note_run(manager, "watch this")
-    accepted(manager, kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff")
+    accepted(manager, request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff")
     manager.script = lambda _: Succeeded()
     for run in manager.runs("d"):
         manager.finish(key_of(manager, run.run_id), Succeeded())
@@ -83,8 +83,8 @@ def test_notes_survive_retry_clear_and_the_run_that_overrides(manager: InMemoryM
     manager.script = lambda launch: Failed("boom") if launch.run.run_id == FIRST else Succeeded()
     backfill_id = done(manager)
     note_run(manager, "broken input")
-    accepted(manager, kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff")
-    accepted(manager, kinds.BACKFILL_RETRY, backfill_id=backfill_id)
+    accepted(manager, request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff")
+    accepted(manager, request_kinds.BACKFILL_RETRY, backfill_id=backfill_id)
     manager.drain()
     again = next(run for run in manager.runs("d") if run.overridden_by is None and run.logical_date == JANUARY[0][0])
     assert manager.row(backfill_id).note == "tariff"
@@ -93,7 +93,7 @@ def test_notes_survive_retry_clear_and_the_run_that_overrides(manager: InMemoryM
 
     note_run(manager, "retried", again.run_id)
     manager.script = lambda _: Succeeded()
-    accepted(manager, kinds.TASKS_CLEAR, **clear("d", run_ids=[again.run_id]))
+    accepted(manager, request_kinds.TASKS_CLEAR, **clear("d", run_ids=[again.run_id]))
     manager.drain()
     assert (stored(manager, again.run_id).state, stored(manager, again.run_id).note) == (s.SUCCESS, "retried")
 
@@ -113,7 +113,10 @@ def test_an_overridden_run_can_get_a_note(manager: InMemoryManager) -> None:
 def test_the_second_of_two_editors_overwrites_nothing_that_he_has_not_seen(manager: InMemoryManager) -> None:
     backfill_id = done(manager)
     of_backfill = {"backfill_id": backfill_id}
-    for kind, of in ((kinds.RUN_NOTE, {"dag_id": "d", "run_id": FIRST}), (kinds.BACKFILL_NOTE, of_backfill)):
+    for kind, of in (
+        (request_kinds.RUN_NOTE, {"dag_id": "d", "run_id": FIRST}),
+        (request_kinds.BACKFILL_NOTE, of_backfill),
+    ):
         accepted(manager, kind, **of, text="mine", was="")
         message = refused(manager, kind, **of, text="yours", was="")
         assert message.startswith("note is mine now, not none: somebody has changed it since you looked.")
@@ -126,14 +129,14 @@ def test_a_note_does_not_make_an_open_form_of_settings_outdated(manager: InMemor
     manager.script = never
     backfill_id = done(manager)
     before = manager.row(backfill_id).changed_by
-    accepted(manager, kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff")
+    accepted(manager, request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff")
     assert manager.row(backfill_id).changed_by == before
 
 
 def test_secrets_are_masked_in_notes_those_of_the_parameters_too(manager: InMemoryManager) -> None:
     backfill_id = done(manager, conf_json='{"api_key": "s3cr3t-v4lue"}')
     note_run(manager, "password=hunter2, and s3cr3t-v4lue")
-    accepted(manager, kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="the key is s3cr3t-v4lue")
+    accepted(manager, request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="the key is s3cr3t-v4lue")
 
     assert stored(manager).note == "password=***, and ***"
     assert manager.row(backfill_id).note == "the key is ***"
@@ -142,8 +145,10 @@ def test_secrets_are_masked_in_notes_those_of_the_parameters_too(manager: InMemo
 
 def test_what_is_not_there_gets_no_note_and_too_long_a_text_is_refused(manager: InMemoryManager) -> None:
     done(manager)
-    assert "no run of DAG 'd' with the id 'x'" in refused(manager, kinds.RUN_NOTE, dag_id="d", run_id="x", text="why")
-    assert "no backfill 'x'" in refused(manager, kinds.BACKFILL_NOTE, backfill_id="x", text="why")
+    assert "no run of DAG 'd' with the id 'x'" in refused(
+        manager, request_kinds.RUN_NOTE, dag_id="d", run_id="x", text="why"
+    )
+    assert "no backfill 'x'" in refused(manager, request_kinds.BACKFILL_NOTE, backfill_id="x", text="why")
     note_run(manager, "x" * MAX_NOTE_LENGTH)
     with pytest.raises(InvalidInput, match=f"at most {MAX_NOTE_LENGTH}"):
         note_run(manager, "x" * (MAX_NOTE_LENGTH + 1))
@@ -153,8 +158,8 @@ def test_what_is_not_there_gets_no_note_and_too_long_a_text_is_refused(manager: 
 def test_a_request_that_a_crash_left_without_response_is_no_conflict_with_itself(tables: int) -> None:
     manager = InMemoryManager(SPEC)
     backfill_id = done(manager)
-    manager.ask(kinds.RUN_NOTE, dag_id="d", run_id=FIRST, text="why", was="")
-    manager.ask(kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff", was="")
+    manager.ask(request_kinds.RUN_NOTE, dag_id="d", run_id=FIRST, text="why", was="")
+    manager.ask(request_kinds.BACKFILL_NOTE, backfill_id=backfill_id, text="tariff", was="")
     assert dies_after(manager, tables)
     manager.drain()
     assert [row.outcome for row in manager.store.read(Response) if row.kind.endswith(".note")] == ["accepted"] * 2

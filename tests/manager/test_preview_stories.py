@@ -16,7 +16,7 @@ from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.previews import expired
 from backfill_manager.manager.tick_context import PreviewJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"a": {"depends_on_past": True}})
@@ -40,7 +40,7 @@ class FakeClones:
             if run.run_id.startswith("preview__")
         )
         table = Promoted("silver.t", "silver.t", "file:/w/t", 7, 1, writes)
-        tables = (table,) if job.kind == kinds.BACKFILL_PROMOTE else ()
+        tables = (table,) if job.kind == request_kinds.BACKFILL_PROMOTE else ()
         self.promoted.append(job)
         self.manager.events.put(PreviewResult(job, {"tables": len(tables)}, tables, self.refusal))
 
@@ -102,9 +102,9 @@ def test_a_date_that_failed_and_is_retried_gets_another_run() -> None:
 
     manager, _, preview_id = previewed(script)
     for _ in range(2):
-        accepted(manager, kinds.BACKFILL_RETRY, backfill_id=preview_id)
+        accepted(manager, request_kinds.BACKFILL_RETRY, backfill_id=preview_id)
     fails[0] = False
-    accepted(manager, kinds.BACKFILL_RETRY, backfill_id=preview_id)
+    accepted(manager, request_kinds.BACKFILL_RETRY, backfill_id=preview_id)
     first = [run.run_id for run in manager.runs("d") if run.run_id.startswith(f"preview__{preview_id}__2023-01-01")]
     assert [run_id.partition("Z")[2] for run_id in first] == ["", "__2", "__3", "__4"]
     assert standing(manager) == REAL
@@ -112,11 +112,13 @@ def test_a_date_that_failed_and_is_retried_gets_another_run() -> None:
 
 def test_promoted_runs_take_the_places_of_those_before() -> None:
     manager, clones, preview_id = previewed()
-    answer = accepted(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    answer = accepted(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
     assert answer.message == f"preview {preview_id} is promoted: 1 table, 3 runs"
     check_promoted(manager, preview_id)
     assert clones.deleted == [preview_id]
-    assert "is promoted: its clones are gone" in refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert "is promoted: its clones are gone" in refused(
+        manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id
+    )
     manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
     manager.drain()
     assert [run for run in standing(manager) if run[0] == "backfill__2023-01-02T00:00:00Z__2"], standing(manager)
@@ -136,7 +138,7 @@ def check_promoted(manager: InMemoryManager, preview_id: str) -> None:
 @pytest.mark.parametrize("commits", range(8))
 def test_killed_after_any_table_of_the_commit_that_promotes(commits: int) -> None:
     manager, clones, preview_id = previewed()
-    manager.ask(kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    manager.ask(request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
     manager.tick()
     assert clones.promoted
     manager.leader = Mortal(manager.leader, commits)  # type: ignore[assignment]
@@ -146,7 +148,7 @@ def test_killed_after_any_table_of_the_commit_that_promotes(commits: int) -> Non
     clones = FakeClones(manager)
     manager.drain()
     check_promoted(manager, preview_id)
-    (answer,) = [row for row in manager.store.read(Response) if row.kind == kinds.BACKFILL_PROMOTE]
+    (answer,) = [row for row in manager.store.read(Response) if row.kind == request_kinds.BACKFILL_PROMOTE]
     assert answer.outcome == "accepted"
 
 
@@ -156,25 +158,25 @@ def test_what_can_not_be_promoted() -> None:
         return Failed("boom") if is_third and launch.run.run_type == "preview" else Succeeded()
 
     manager, clones, preview_id = previewed(script)
-    assert "1 item did not succeed" in refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert "1 item did not succeed" in refused(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
     real = manager.backfill("d", days("2023-06-01", 1))
     manager.drain()
-    assert "is no preview" in refused(manager, kinds.BACKFILL_DISCARD, backfill_id=real)
+    assert "is no preview" in refused(manager, request_kinds.BACKFILL_DISCARD, backfill_id=real)
     clones.refusal = "silver.t has moved on"
-    message = refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    message = refused(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
     assert message == "silver.t has moved on" and clones.deleted == []
     assert manager.row(preview_id).preview_outcome is None
     clones.refusal = ""
     manager.script = lambda _: None
     manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
     manager.drain()
-    meets = refused(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    meets = refused(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
     assert meets.startswith("Run backfill__2023-01-02T00:00:00Z__2 of DAG d is running")
     for key in list(manager.running):
         manager.finish(key, Succeeded())
     manager.script = lambda _: Succeeded()
     manager.drain()
-    accepted(manager, kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
+    accepted(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=True)
     current = [run for run, state, _ in standing(manager) if state == "success" and run.startswith("preview")]
     assert current == [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2)]
 
@@ -183,9 +185,9 @@ def test_a_preview_that_runs_is_not_promoted_or_discarded() -> None:
     manager = InMemoryManager(SPEC, script=lambda _: None)
     FakeClones(manager)
     preview_id = a_preview(manager)
-    for kind in (kinds.BACKFILL_PROMOTE, kinds.BACKFILL_DISCARD):
+    for kind in (request_kinds.BACKFILL_PROMOTE, request_kinds.BACKFILL_DISCARD):
         assert "when it has ended, or is cancelled" in refused(manager, kind, backfill_id=preview_id)
-    accepted(manager, kinds.BACKFILL_DIFF, backfill_id=preview_id)
+    accepted(manager, request_kinds.BACKFILL_DIFF, backfill_id=preview_id)
 
 
 def test_discarded_or_expired_nothing_of_it_runs_again() -> None:
@@ -193,14 +195,14 @@ def test_discarded_or_expired_nothing_of_it_runs_again() -> None:
     assert expired(manager.store, manager.clock.now()) == []
     manager.clock.advance(days=8)
     assert expired(manager.store, manager.clock.now()) == [preview_id]
-    accepted(manager, kinds.BACKFILL_DISCARD, backfill_id=preview_id)
+    accepted(manager, request_kinds.BACKFILL_DISCARD, backfill_id=preview_id)
     assert clones.deleted == [preview_id] and manager.row(preview_id).preview_outcome == "discarded"
     assert expired(manager.store, manager.clock.now()) == []
     run_id = next(run.run_id for run in manager.runs("d") if run.run_type == "preview")
     for kind, payload in (
-        (kinds.BACKFILL_RETRY, {"backfill_id": preview_id, "latest_version": False, "downstream": False}),
-        (kinds.BACKFILL_DIFF, {"backfill_id": preview_id}),
-        (kinds.RUN_MARK, {"dag_id": "d", "run_id": run_id, "state": "success"}),
+        (request_kinds.BACKFILL_RETRY, {"backfill_id": preview_id, "latest_version": False, "downstream": False}),
+        (request_kinds.BACKFILL_DIFF, {"backfill_id": preview_id}),
+        (request_kinds.RUN_MARK, {"dag_id": "d", "run_id": run_id, "state": "success"}),
     ):
         assert "is discarded: its clones are gone" in refused(manager, kind, **payload)
     other = a_preview(manager)

@@ -22,8 +22,8 @@ from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tables import list_table_intervals, list_tables, rows_before
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a")
@@ -79,11 +79,11 @@ def done(manager: InMemoryManager, n: int = 1, **fields: Any) -> str:
 
 
 def revert(manager: InMemoryManager, run_id: str, **how: Any) -> Response:
-    return accepted(manager, kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False, **how)
+    return accepted(manager, request_kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False, **how)
 
 
 def refusal(manager: InMemoryManager, run_id: str) -> str:
-    return refused(manager, kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False)
+    return refused(manager, request_kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False)
 
 
 def planned_states(manager: InMemoryManager) -> list[tuple[str, str, int]]:
@@ -159,9 +159,9 @@ def test_a_reverted_run_is_kept_as_it_was() -> None:
     backfill_id = done(manager)
     revert(manager, FIRST)
     message = f"Run {FIRST} was reverted and is kept as it was"
-    assert message in refused(manager, kinds.RUN_MARK, dag_id="d", run_id=FIRST, state="failed")
-    assert message in refused(manager, kinds.TASKS_CLEAR, **clear("d", run_ids=[FIRST]))
-    assert refused(manager, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False).startswith(
+    assert message in refused(manager, request_kinds.RUN_MARK, dag_id="d", run_id=FIRST, state="failed")
+    assert message in refused(manager, request_kinds.TASKS_CLEAR, **clear("d", run_ids=[FIRST]))
+    assert refused(manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False).startswith(
         f"Backfill {backfill_id} was reverted already at "
     )
 
@@ -184,7 +184,7 @@ def test_a_backfill_is_reverted_but_for_what_was_overridden_or_reverted() -> Non
     manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
     manager.drain()
     revert(manager, FIRST)
-    answer = accepted(manager, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False)
+    answer = accepted(manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False)
     third = "backfill__2023-01-03T00:00:00Z"
     assert answer.message == f"{backfill_id} reverted; as before: t"
     assert tables.jobs[-1].runs == (("d", third),)
@@ -194,7 +194,7 @@ def test_a_backfill_is_reverted_but_for_what_was_overridden_or_reverted() -> Non
 def test_a_dry_run_changes_nothing() -> None:
     manager, _ = a_ground()
     done(manager)
-    answer = accepted(manager, kinds.RUN_REVERT, dag_id="d", run_id=FIRST, dry_run=True)
+    answer = accepted(manager, request_kinds.RUN_REVERT, dag_id="d", run_id=FIRST, dry_run=True)
     assert answer.message == f"{FIRST}: nothing was changed"
     (table,) = json.loads(answer.payload_json or "")["tables"]
     assert table == {
@@ -226,7 +226,7 @@ def test_what_can_not_be_reverted() -> None:
         f"Run {active} is running: what it has written is reverted when it has ended"
     )
     assert f"Backfill {backfill_id} is running" in refused(
-        manager, kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False
+        manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False
     )
     assert refusal(manager, f"{FIRST}__2").startswith(
         f"Run {active} of DAG d is running on the same interval; revert run {FIRST}__2"
@@ -239,7 +239,7 @@ def test_killed_after_any_table_of_the_commit_that_reverts(commits: int) -> None
     done(manager)
     done(manager, reprocess="completed")
     again = f"{FIRST}__2"
-    manager.ask(kinds.RUN_REVERT, dag_id="d", run_id=again, dry_run=False)
+    manager.ask(request_kinds.RUN_REVERT, dag_id="d", run_id=again, dry_run=False)
     manager.tick()
     assert tables.jobs
     manager.leader = Mortal(manager.leader, commits)  # type: ignore[assignment]
@@ -251,7 +251,7 @@ def test_killed_after_any_table_of_the_commit_that_reverts(commits: int) -> None
     assert run_of(manager, again).restored_run_id == FIRST
     reverts = [(one.run_id, one.version) for one in manager.store.read(TableAccess) if one.access == "revert"]
     assert reverts == [(again, 90)]
-    (answer,) = [row for row in manager.store.read(Response) if row.kind == kinds.RUN_REVERT]
+    (answer,) = [row for row in manager.store.read(Response) if row.kind == request_kinds.RUN_REVERT]
     assert answer.outcome == "accepted"
 
 

@@ -30,7 +30,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days

@@ -18,7 +18,7 @@ from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
 
@@ -46,7 +46,7 @@ def tick(decisions: Decisions, store: Store) -> None:
 
 def asked_to_compact(decisions: Decisions, store: Store) -> Response:
     """The answer to the newest request."""
-    request = submit.submit(store, SystemClock(), kinds.STATE_COMPACT, {})
+    request = submit.submit(store, SystemClock(), request_kinds.STATE_COMPACT, {})
     tick(decisions, store)
     tick(decisions, store)  # in which the answer is committed
     (answer,) = [row for row in store.read(Response) if row.request_id == request.request_id]
@@ -101,7 +101,7 @@ def test_a_compaction_that_is_killed_at_any_of_its_commits_loses_nothing(tmp_pat
         leader.commit(run)
         a_try(decisions, seq)
     for _ in range(3):
-        submit.submit(state, SystemClock(), kinds.STATE_COMPACT, {})
+        submit.submit(state, SystemClock(), request_kinds.STATE_COMPACT, {})
     leader.resign(NOW)
     before = rows(root)
     assert len(before["task_try"]) == 30

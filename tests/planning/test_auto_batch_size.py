@@ -30,7 +30,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.batches import batches_of, stretches
 from backfill_manager.planning.past_costs import past_run
 from backfill_manager.planning.time_window import TimeWindow
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 LIMITS = BatchLimits(slots=8, target_s=600.0)
 

@@ -18,7 +18,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs,
 from backfill_manager.planning.backfill_range import read_range
 from backfill_manager.planning.batch_coverage import covered_ranges
 from backfill_manager.planning.sql_queries import query
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import dag_spec

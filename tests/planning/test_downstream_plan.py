@@ -18,7 +18,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import tree
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 
 if TYPE_CHECKING:

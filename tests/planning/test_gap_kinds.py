@@ -18,7 +18,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.gap_kinds import Wanted
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.requests.backfill_checks import check_backfill
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.errors import InvalidInput
 from backfill_manager.planning.backfill_range import read_range, with_defaults, with_settled_ends
 from backfill_manager.requests.backfill_checks import check_backfill
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily", timezone="America/New_York")
 HOURLY = dataclasses.replace(DAILY, schedule="@hourly")

@@ -13,7 +13,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.rendering import PlannedRun, literal, render
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.schema import arrow_schema
 
 NEW_YEAR = datetime(2013, 1, 1, tzinfo=UTC)

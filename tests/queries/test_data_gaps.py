@@ -18,7 +18,7 @@ from backfill_manager.dags.definition import DagSpec, TableRead
 from backfill_manager.errors import InvalidInput
 from backfill_manager.planning.data_gaps import Axis
 from backfill_manager.queries.data_gaps import find_gaps, wanted_by_data
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from backfill_manager.model.records import TableAccess
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.plan_waits import with_waits
 from backfill_manager.planning.wait_conditions import WaitCheck
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.testing import dag_spec, days
 
 DAYS = days("2024-01-01", 4)

@@ -14,7 +14,7 @@ from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import InvalidInput
 from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.requests.backfill_checks import check_backfill
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 TASKS = (TaskSpec("clean"), TaskSpec("delays", upstream=("clean",)))
 DAILY = DagSpec("flights", TASKS, schedule="@daily")

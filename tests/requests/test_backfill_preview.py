@@ -9,7 +9,7 @@ import pytest
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
 from backfill_manager.requests.backfill_checks import check_backfill
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.testing import dag_spec
 
 FIRST = datetime(2013, 1, 1, tzinfo=UTC)

@@ -12,7 +12,9 @@ from support.sample_state import NEW_YEAR, FilledState, StandingClock
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request
 from backfill_manager.requests import submit
-from backfill_manager.schemas.commands import COMMANDS, ClearTasks, CreateBackfill, parse_payload
+from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.schemas.commands import COMMANDS, ClearTasks
+from backfill_manager.schemas.payloads import parse_payload
 
 ASK = CreateBackfill(dag_id="flights", start_date=NEW_YEAR, end_date=NEW_YEAR).to_payload()
 RIGHT = {

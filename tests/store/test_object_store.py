@@ -19,7 +19,7 @@ from backfill_manager.model.records import DagRun, Request, Response, TaskInstan
 from backfill_manager.store.base import Condition, Leader, Store
 from backfill_manager.store.delta_rs import tables as delta_tables
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.one_look import one_look
+from backfill_manager.store.refresh_once import refresh_once
 
 ATTEMPTS = 60
 
@@ -146,7 +146,7 @@ def test_one_look_lists_each_log_once_and_a_known_table_costs_two_requests(
     tables = ("request", "response", "dag_run")
 
     def looks() -> Counter[str]:
-        with one_look():
+        with refresh_once():
             for _ in range(3):
                 for table in tables:
                     state.version(table)
@@ -186,7 +186,7 @@ def test_what_was_read_of_a_version_is_not_read_again(proxy: StoreProxy, state: 
 
 def test_one_look_sees_what_its_own_process_has_written(state: DeltaRsStore) -> None:
     state.init()
-    with one_look():
+    with refresh_once():
         assert state.unanswered() == []
         state.append_request(request("mine"))
         assert [row.request_id for row in state.unanswered()] == ["mine"]

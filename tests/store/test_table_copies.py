@@ -26,7 +26,7 @@ from backfill_manager.store.delta_rs import copies
 from backfill_manager.store.delta_rs import tables as delta_tables
 from backfill_manager.store.delta_rs.copies import can_copy
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.one_look import one_look
+from backfill_manager.store.refresh_once import refresh_once
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def command(root: str) -> Iterator[DeltaRsStore]:
     """The store of a command."""
     store = DeltaRsStore(root)
     store.read_copies()
-    with one_look():
+    with refresh_once():
         yield store
 
 
@@ -239,7 +239,7 @@ def test_a_prefetch_that_fails_is_met_again_by_who_reads(proxy: StoreProxy, root
     proxy.plan(faults={"fail": 1.0})
     store.prepare_reads(lambda: False)
     proxy.plan()
-    with one_look():
+    with refresh_once():
         assert runs(store) == ["run1", "run2", "run3"]
     store.close()
 
@@ -264,10 +264,10 @@ def test_what_cannot_be_copied_is_read_where_it_is(
 def test_a_store_that_is_away_is_reported_as_without_copies(proxy: StoreProxy, empty: str) -> None:
     store = DeltaRsStore(empty)
     store.read_copies()
-    with one_look(), pytest.raises(StateNotInitialised):
+    with refresh_once(), pytest.raises(StateNotInitialised):
         store.read(Request)
     proxy.plan(faults={"fail": 1.0})
-    with one_look(), pytest.raises(StateError, match="Table request at s3://"):
+    with refresh_once(), pytest.raises(StateError, match="Table request at s3://"):
         store.read(Request)
 
 

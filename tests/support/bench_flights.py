@@ -18,8 +18,8 @@ from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRow, DagRun, Pool
 from backfill_manager.requests.submit import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Store, matching
 from support.bench_overhead import running_manager
 
@@ -77,7 +77,7 @@ def _backfill(
             end_date=parse_instant(f"{last_day}T05:00:00Z"), batch=batch, max_active_runs=ACTIVE_RUNS,
         )  # fmt: skip
         began = clock.now()
-        submit(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": command.to_payload()})
+        submit(store, clock, request_kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": command.to_payload()})
         _wait(lambda: _has_ended(store, backfill_id))
         (row,) = store.read(Backfill, matching(backfill_id=backfill_id))
         if row.state != s.SUCCESS or row.completed_at is None:

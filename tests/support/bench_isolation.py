@@ -17,8 +17,8 @@ from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Pool, TaskInstance
 from backfill_manager.requests.submit import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 from support.bench_overhead import running_manager
 
@@ -81,14 +81,14 @@ def measure_isolation(
         submit(
             store,
             clock,
-            kinds.BACKFILL_CREATE,
+            request_kinds.BACKFILL_CREATE,
             {"backfill_id": backfill_id, "ask": command.to_payload()},
         )
         _wait(lambda: len(_tasks(store, dag_id, (s.SUCCESS,))) >= width)
         beside = _measure(store, clock, runs)
         loaded = len(_tasks(store, dag_id, (s.SUCCESS,)))
         sizes = [run.items for run in store.read(DagRun, [Condition("dag_id", "=", dag_id)])]
-        submit(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
+        submit(store, clock, request_kinds.BACKFILL_CANCEL, {"backfill_id": backfill_id, "let_running_finish": False})
     return {
         "runs": runs,
         "width": width,

@@ -41,8 +41,8 @@ from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import DagRow, DagVersion, Pool, TaskInstance
 from backfill_manager.model.transitions import backfill_paused
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import matching
 from backfill_manager.testing import dag_spec
@@ -183,7 +183,7 @@ class ScriptedManager:
             dag_id=DAG, start_date=starts[0], end_date=starts[-1] + HOUR, max_active_runs=max_active_runs
         )  # fmt: skip
         new_id = self.clock.new_id
-        request = PlanRequest(new_id(), kinds.BACKFILL_CREATE, new_id(), command, "bench")
+        request = PlanRequest(new_id(), request_kinds.BACKFILL_CREATE, new_id(), command, "bench")
         self.events.put(PlanResult(request, BackfillPlan(command, self.spec, 1, plan)))
 
     def run(self) -> list[tuple[float, float]]:

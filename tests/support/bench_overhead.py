@@ -22,8 +22,8 @@ from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, Pool, TaskInstance
 from backfill_manager.requests.submit import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, PoolSettings, Settings, SparkSettings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
@@ -146,7 +146,7 @@ def _managed(dag_id: str, store: Store, tasks: int, width: int, clock: SystemClo
     submit(
         store,
         clock,
-        kinds.BACKFILL_CREATE,
+        request_kinds.BACKFILL_CREATE,
         {"backfill_id": backfill_id, "ask": command.to_payload()},
     )
     sleeper = threading.Event()

@@ -22,8 +22,8 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Manager, Pool, TaskInstance, TaskLog
 from backfill_manager.requests.submit import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Condition, Store
 from support.bench_overhead import running_manager
@@ -85,7 +85,7 @@ def measure_task_processes(tasks: int, burning: int, *, spark: SparkSession | No
         beside = [_one(store, clock) for _ in range(12)]
         beside_tick_ms, beside_get_ms = _tick_ms(store), _get_ms_p95(url)
         memory = _memory_of_idle_processes()
-        submit(store, clock, kinds.BACKFILL_CANCEL, {"backfill_id": burners, "let_running_finish": False})
+        submit(store, clock, request_kinds.BACKFILL_CANCEL, {"backfill_id": burners, "let_running_finish": False})
         _wait(lambda: not _tasks(store, burners, s.TASK_STARTED))
     median = statistics.median
     return {
@@ -107,7 +107,7 @@ def _submit(store: Store, clock: SystemClock, dag_id: str, tasks: int) -> str:
     backfill_id = clock.new_id()
     partitions = tuple(f"{backfill_id}-{n}" for n in range(tasks))
     command = CreateBackfill(dag_id=dag_id, kind="partitions", partitions=partitions, max_active_runs=64)
-    submit(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": command.to_payload()})
+    submit(store, clock, request_kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": command.to_payload()})
     return backfill_id
 
 

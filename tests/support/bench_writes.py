@@ -14,8 +14,8 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, Pool
 from backfill_manager.requests.submit import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Store, matching
 from support.bench_overhead import running_manager
 
@@ -97,7 +97,7 @@ def _managed(store: Store, table: str, days: int, clock: SystemClock) -> float:
         dag_id="daily", start_date=FIRST, end_date=FIRST + timedelta(days=days - 1), reprocess="completed", batch=1,
         max_active_runs=64, conf={"table": table},
     )  # fmt: skip
-    submit(store, clock, kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": command.to_payload()})
+    submit(store, clock, request_kinds.BACKFILL_CREATE, {"backfill_id": backfill_id, "ask": command.to_payload()})
     sleeper = threading.Event()
     while not any(row.state in s.BACKFILL_FINISHED for row in store.read(Backfill, matching(backfill_id=backfill_id))):
         sleeper.wait(0.5)  # polling takes CPU from the manager

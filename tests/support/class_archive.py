@@ -6,12 +6,23 @@ starts with two thirds of the CPU time. A JVM that finds none, or one of another
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-ARCHIVE = Path(__file__).parents[2] / ".venv" / "spark-classes.jsa"
+
+def _java_release() -> str:
+    """Of the Java that starts: an archive of another one is not used, and Java does not say so."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java").resolve()
+    release = java.parents[1] / "release"
+    return hashlib.sha256(release.read_bytes()).hexdigest()[:12] if release.exists() else "unknown"
+
+
+ARCHIVE = Path(__file__).parents[2] / ".venv" / f"spark-classes-{_java_release()}.jsa"
 
 # JVMs of tests live for seconds, so C2's optimisations cost more than they save. C1's default code cache is 48 MB; the long-lived
 # JVM of the session `spark` fills it, and then Java fails to link now and then.

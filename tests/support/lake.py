@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import DagRow, DagVersion, TableAccess
 from backfill_manager.queries.data_gaps import GapReport, find_gaps, wanted_by_data
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from support.sample_state import FilledState
 
 DAY = timedelta(days=1)

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import TABLES, Backfill, DagRow, DagVersion, Pool, Record
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.delta_rs.compaction import BIG_ROWS
 from backfill_manager.store.schema import arrow_schema

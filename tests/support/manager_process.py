@@ -17,8 +17,8 @@ from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.requests import submit
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Condition, Store
 
@@ -92,7 +92,7 @@ def settled(spark: SparkSession) -> Any:
 
 def request(store: Store, ask: CreateBackfill, backfill_id: str) -> str:
     payload = {"backfill_id": backfill_id, "ask": ask.to_payload()}
-    return submit.submit(store, SystemClock(), kinds.BACKFILL_CREATE, payload).request_id
+    return submit.submit(store, SystemClock(), request_kinds.BACKFILL_CREATE, payload).request_id
 
 
 def ended(store: Store, backfill_id: str) -> Backfill:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRow, DagRun, TaskInstance
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store, matching
 from support.manager_process import TIMEOUT_S, ended, kill, request, wait_for

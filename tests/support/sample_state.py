@@ -32,7 +32,7 @@ from backfill_manager.model.records import (
     TaskLog,
 )
 from backfill_manager.model.transitions import Changes
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 

@@ -13,7 +13,7 @@ from typing import Any
 from backfill_manager.clock import UTC
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, TaskInstance
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from support.manager_process import ended, request, rows_of, wait_for

@@ -35,7 +35,7 @@ from backfill_manager.model.records import (
 from backfill_manager.model.transitions import Changes
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.requests import submit
-from backfill_manager.schemas.commands import UPDATABLE_FIELDS, CreateBackfill
+from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS, CreateBackfill
 from backfill_manager.schemas.errors import KIND_IMPLIES_REPROCESS
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
@@ -1205,7 +1205,7 @@ def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_second
     browser, readings = browser_of(manager.store, manager.clock), Readings(manager.store, monkeypatch)
 
     def ends(ordinal: int) -> None:
-        item = manager.items(one)[ordinal - 1]
+        item = manager.item_outcomes(one)[ordinal - 1]
         run = DagRun("flights", f"r{ordinal}", "backfill", "success", 1, item.run_seq, began, backfill_id=one,
                      started_at=began, ended_at=manager.clock.now())  # fmt: skip
         put(manager.leader, item.evolve(state="success", run_id=run.run_id), run)

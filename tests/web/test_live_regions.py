@@ -11,7 +11,7 @@ from support.page_checks import Page
 from support.page_client import browser_of
 
 from backfill_manager.execution.messages import Failed
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.page import templates
 

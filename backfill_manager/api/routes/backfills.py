@@ -32,9 +32,9 @@ from backfill_manager.requests.checked_payloads import (
     reverted_backfill,
 )
 from backfill_manager.requests.submit import id_from
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas import resources as r
-from backfill_manager.schemas.commands import Kind
+from backfill_manager.schemas.backfill_options import Kind
 
 router = APIRouter(prefix="/backfills", tags=["backfills"])
 PLAN_TIMEOUT_S: Final = 60.0
@@ -64,7 +64,7 @@ async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
     """Creates a backfill. Its id is `payload.backfill_id` of the request, and can be read at once. With `wait`, `201` when
     the manager has accepted it."""
     return await submitter(
-        kinds.BACKFILL_CREATE,
+        request_kinds.BACKFILL_CREATE,
         lambda request_id: _payload(body, submitter, request_id),
         location=lambda id: f"{PREFIX}/backfills/{quote(id)}",
     )
@@ -80,7 +80,7 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
             raise NoActiveManager("A manager plans a dry run, and none is running.", hint="start_manager")
         return checked
 
-    submitted = await submitter.submit(kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
+    submitted = await submitter.submit(request_kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
     if submitted.answer is None:
         raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
     if submitted.refusal:
@@ -96,7 +96,7 @@ def get_backfill(backfill_id: Id, reader: Reader) -> Any:
 
 
 @router.patch("/{backfill_id}", operation_id="change_backfill", **CHANGE)
-@submits(kinds.BACKFILL_SET)
+@submits(request_kinds.BACKFILL_SET)
 def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit) -> Payload:
     """Changes the given settings of an unfinished backfill. `overrides` and `conf` are replaced as a whole. With `was`,
     a change that somebody else made meanwhile is not overwritten."""
@@ -106,7 +106,7 @@ def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit
 
 
 @router.delete("/{backfill_id}", operation_id="delete_backfill", **CHANGE)
-@submits(kinds.BACKFILL_HIDE)
+@submits(request_kinds.BACKFILL_HIDE)
 def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
     return {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]}
@@ -142,21 +142,21 @@ def list_running(backfill_id: Id, reader: Reader) -> Any:
 
 
 @router.post("/{backfill_id}/pause", operation_id="pause_backfill", **CHANGE)
-@submits(kinds.BACKFILL_PAUSE)
+@submits(request_kinds.BACKFILL_PAUSE)
 def pause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Starts no new runs of it; running ones continue."""
     return check_not_ended(find_backfill(submitter.store, backfill_id), "pause")
 
 
 @router.post("/{backfill_id}/unpause", operation_id="unpause_backfill", **CHANGE)
-@submits(kinds.BACKFILL_UNPAUSE)
+@submits(request_kinds.BACKFILL_UNPAUSE)
 def unpause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Resumes it."""
     return check_not_ended(find_backfill(submitter.store, backfill_id), "unpause")
 
 
 @router.post("/{backfill_id}/cancel", operation_id="cancel_backfill", **CHANGE)
-@submits(kinds.BACKFILL_CANCEL)
+@submits(request_kinds.BACKFILL_CANCEL)
 def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Payload:
     """Pending items never run; running ones are stopped, or may finish."""
     payload = check_not_ended(find_backfill(submitter.store, backfill_id), "cancel")
@@ -164,7 +164,7 @@ def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) ->
 
 
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
-@submits(kinds.BACKFILL_RETRY)
+@submits(request_kinds.BACKFILL_RETRY)
 def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> Payload:
     """Runs its failed items again, all or those of `items`, with the version of the DAG that it has or the current one."""
     how, row = body or Retry(), find_backfill(submitter.store, backfill_id)
@@ -173,7 +173,7 @@ def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> P
 
 
 @router.post("/{backfill_id}/diff", operation_id="diff_backfill", **CHANGE)
-@submits(kinds.BACKFILL_DIFF)
+@submits(request_kinds.BACKFILL_DIFF)
 def compare(backfill_id: Id, submitter: ApiSubmit, body: Diff | None = None) -> Payload:
     """Compares what a preview has written with the tables as they are now. The request's `result` has the `tables`."""
     payload = previewed_backfill(find_backfill(submitter.store, backfill_id))
@@ -181,7 +181,7 @@ def compare(backfill_id: Id, submitter: ApiSubmit, body: Diff | None = None) -> 
 
 
 @router.post("/{backfill_id}/promote", operation_id="promote_backfill", **CHANGE)
-@submits(kinds.BACKFILL_PROMOTE)
+@submits(request_kinds.BACKFILL_PROMOTE)
 def promote(backfill_id: Id, submitter: ApiSubmit, body: Promote | None = None) -> Payload:
     """Swaps what a preview has written into the tables, one commit for each. The request's `result` has their versions."""
     payload = previewed_backfill(find_backfill(submitter.store, backfill_id))
@@ -189,14 +189,14 @@ def promote(backfill_id: Id, submitter: ApiSubmit, body: Promote | None = None) 
 
 
 @router.post("/{backfill_id}/discard", operation_id="discard_backfill", **CHANGE)
-@submits(kinds.BACKFILL_DISCARD)
+@submits(request_kinds.BACKFILL_DISCARD)
 def discard(backfill_id: Id, submitter: ApiSubmit) -> Payload:
     """Deletes the clones of a preview that has ended."""
     return previewed_backfill(find_backfill(submitter.store, backfill_id))
 
 
 @router.post("/{backfill_id}/revert", operation_id="revert_backfill", **CHANGE)
-@submits(kinds.BACKFILL_REVERT)
+@submits(request_kinds.BACKFILL_REVERT)
 def revert(backfill_id: Id, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
     """Puts the intervals that its runs have written back to what they were before it, in all its tables. The request's `result`
     says which, and who has read them since (`read_by`)."""
@@ -204,7 +204,7 @@ def revert(backfill_id: Id, submitter: ApiSubmit, body: Revert | None = None) ->
 
 
 @router.patch("/{backfill_id}/note", operation_id="note_backfill", **CHANGE)
-@submits(kinds.BACKFILL_NOTE)
+@submits(request_kinds.BACKFILL_NOTE)
 def note(backfill_id: Id, body: Note, submitter: ApiSubmit) -> Payload:
     """Writes a note on a backfill in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note
     that somebody else wrote meanwhile is not overwritten."""

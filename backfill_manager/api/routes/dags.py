@@ -27,7 +27,7 @@ from backfill_manager.requests import checked_payloads
 from backfill_manager.requests.data_gaps import gap_report
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
-from backfill_manager.schemas import commands, kinds
+from backfill_manager.schemas import commands, request_kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
 
@@ -73,12 +73,12 @@ def get_dag(dag_id: Id, reader: Reader) -> Any:
 @router.patch("/{dag_id}", operation_id="change_dag", **CHANGE)
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
     """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
-    kind = kinds.DAG_PAUSE if body.is_paused else kinds.DAG_UNPAUSE
+    kind = request_kinds.DAG_PAUSE if body.is_paused else request_kinds.DAG_UNPAUSE
     return await submitter(kind, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id})
 
 
 @router.post("/{dag_id}/deactivate", operation_id="deactivate_dag", **CHANGE)
-@submits(kinds.DAG_DEACTIVATE)
+@submits(request_kinds.DAG_DEACTIVATE)
 def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
     """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
     return {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id}
@@ -140,7 +140,7 @@ async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) 
     def payload(_: str) -> Payload:
         return checked_payloads.triggered_dag(submitter.store, dag_id, now=submitter.context.clock.now(), **run)
 
-    return await submitter(kinds.DAG_TRIGGER, payload, location=lambda run_id: address_of(dag_id, run_id))
+    return await submitter(request_kinds.DAG_TRIGGER, payload, location=lambda run_id: address_of(dag_id, run_id))
 
 
 @router.get("/{dag_id}/runs", operation_id="list_runs_of_dag", **reads(r.Page[r.Run]))
@@ -226,7 +226,7 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)
         return JSONResponse(plan)
-    return await submitter(kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
+    return await submitter(request_kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
 @router.post(
@@ -246,7 +246,7 @@ async def mark(dag_id: Id, body: MarkRuns, submitter: ApiSubmit) -> Response:
         _, plan = await run_in_threadpool(checked_payloads.marked_runs, submitter.store, command)
         return JSONResponse(plan.to_json_document())
     return await submitter(
-        kinds.RUNS_MARK, lambda _: checked_payloads.marked_runs(submitter.store, command)[0].to_payload()
+        request_kinds.RUNS_MARK, lambda _: checked_payloads.marked_runs(submitter.store, command)[0].to_payload()
     )
 
 
@@ -264,14 +264,14 @@ def get_bundles(reader: Reader, paging: Annotated[Paging, paged("name", "-name")
 
 
 @bundles_router.post("/bundles/{name}/parse", operation_id="parse_bundle", **CHANGE)
-@submits(kinds.BUNDLE_PARSE)
+@submits(request_kinds.BUNDLE_PARSE)
 def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Payload:
     """Parses files of a bundle now, changed or not. The outcome is `result` of the request."""
     return {"bundle": _known_bundle(submitter, name), **(body or Parse()).model_dump()}
 
 
 @bundles_router.post("/bundles/{name}/deactivate", operation_id="deactivate_in_bundle", summary="Deactivate", **CHANGE)
-@submits(kinds.BUNDLE_DEACTIVATE)
+@submits(request_kinds.BUNDLE_DEACTIVATE)
 def deactivate_in_bundle(name: Id, body: Deactivate, submitter: ApiSubmit) -> Payload:
     """Deactivates the DAGs of a file or folder, until they have new content or are parsed on request."""
     return {"bundle": _known_bundle(submitter, name), "subpath": body.subpath}

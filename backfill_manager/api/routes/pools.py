@@ -14,7 +14,7 @@ from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit, Payload, submits
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.requests import checked_payloads
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.resources import Page, Pool
 
 router = APIRouter(prefix="/pools", tags=["pools"])
@@ -31,7 +31,7 @@ def get_pools(
 
 
 @router.patch("/{name}", operation_id="change_pool", **CHANGE)
-@submits(kinds.POOL_SET)
+@submits(request_kinds.POOL_SET)
 def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Payload:
     """Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share when the manager is
     restarted. Null is the same as left out, but for memory and nice: it takes the pool's own away."""

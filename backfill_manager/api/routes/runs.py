@@ -29,7 +29,7 @@ from backfill_manager.queries.tasks import (
     list_tries,
 )
 from backfill_manager.requests import checked_payloads
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.store.base import Store
 
@@ -106,7 +106,7 @@ def get_run(run_of: RunOf, reader: Reader) -> Any:
 
 @router.post("/{run_id}/cancel", operation_id="cancel_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.post("/{run_id}/cancel", operation_id="cancel_run_of_dag", dependencies=OF_DAG, **CHANGE)
-@submits(kinds.RUN_CANCEL)
+@submits(request_kinds.RUN_CANCEL)
 def cancel(run_of: RunOf, submitter: ApiSubmit) -> Payload:
     """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
     return checked_payloads.cancelled_run(run_of(submitter.store))
@@ -123,12 +123,12 @@ async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
             return checked_payloads.marked_run(run, body.state)
         return checked_payloads.marked_task(submitter.store, run, body.task_id, body.state)
 
-    return await submitter(kinds.RUN_MARK if body.task_id is None else kinds.TASK_MARK, payload)
+    return await submitter(request_kinds.RUN_MARK if body.task_id is None else request_kinds.TASK_MARK, payload)
 
 
 @router.post("/{run_id}/revert", operation_id="revert_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.post("/{run_id}/revert", operation_id="revert_run_of_dag", dependencies=OF_DAG, **CHANGE)
-@submits(kinds.RUN_REVERT)
+@submits(request_kinds.RUN_REVERT)
 def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
     """Puts the intervals that it has written back to what they were before, in all its tables. The request's `result` says which,
     and who has read them since (`read_by`)."""
@@ -137,7 +137,7 @@ def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> P
 
 @router.patch("/{run_id}/note", operation_id="note_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.patch("/{run_id}/note", operation_id="note_run_of_dag", dependencies=OF_DAG, **CHANGE)
-@submits(kinds.RUN_NOTE)
+@submits(request_kinds.RUN_NOTE)
 def note(run_of: RunOf, body: Note, submitter: ApiSubmit) -> Payload:
     """Writes a note on a run in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note that
     somebody else wrote meanwhile is not overwritten."""

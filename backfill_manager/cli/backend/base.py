@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import NotFound
 from backfill_manager.schemas.errors import refusal
-from backfill_manager.schemas.kinds import REFUSED
+from backfill_manager.schemas.request_kinds import REFUSED
 
 if TYPE_CHECKING:
     from backfill_manager.model.records import Response

@@ -16,8 +16,9 @@ from backfill_manager.queries import dags
 from backfill_manager.requests import checked_payloads, submit
 from backfill_manager.requests.backfill_checks import read_backfill
 from backfill_manager.requests.backfill_copy import with_copied
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.commands import COMMANDS, BackfillInput, ClearTasks, CreateBackfill, MarkRuns
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_options import BackfillInput, CreateBackfill
+from backfill_manager.schemas.commands import COMMANDS, ClearTasks, MarkRuns
 from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
@@ -30,58 +31,58 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
     store, settings = backend.store, backend.context.settings
     backfill = backend.backfill(values["backfill_id"]) if "backfill_id" in values else {}
     match kind:
-        case kinds.BACKFILL_CREATE:
+        case request_kinds.BACKFILL_CREATE:
             return _new_backfill(backend, values, submit.id_from(request_id))
-        case kinds.BACKFILL_RETRY:
+        case request_kinds.BACKFILL_RETRY:
             values = {"latest_version": False, "downstream": False, "items": (), **values}
             latest, items = values["latest_version"], values.pop("items")
             return {**values, **checked_payloads.retried_backfill(backfill, latest_version=latest, items=items)}
-        case kinds.BACKFILL_SET:
+        case request_kinds.BACKFILL_SET:
             return checked_payloads.changed_backfill(store, settings, backfill, values["changes"])
-        case kinds.BACKFILL_DIFF | kinds.BACKFILL_PROMOTE | kinds.BACKFILL_DISCARD:
+        case request_kinds.BACKFILL_DIFF | request_kinds.BACKFILL_PROMOTE | request_kinds.BACKFILL_DISCARD:
             return COMMANDS[kind].parse({**values, **checked_payloads.previewed_backfill(backfill)}).to_payload()
-        case kinds.BACKFILL_REVERT:
+        case request_kinds.BACKFILL_REVERT:
             return checked_payloads.reverted_backfill(backfill, dry_run=values["dry_run"])
-        case kinds.RUN_REVERT:
+        case request_kinds.RUN_REVERT:
             return checked_payloads.reverted_run(backend.run_row(values), dry_run=values["dry_run"])
-        case kinds.BACKFILL_PAUSE | kinds.BACKFILL_UNPAUSE | kinds.BACKFILL_CANCEL:
+        case request_kinds.BACKFILL_PAUSE | request_kinds.BACKFILL_UNPAUSE | request_kinds.BACKFILL_CANCEL:
             return {**values, **checked_payloads.check_not_ended(backfill, kind.removeprefix("backfill."))}
-        case kinds.DAG_PAUSE | kinds.DAG_UNPAUSE | kinds.DAG_DEACTIVATE:
+        case request_kinds.DAG_PAUSE | request_kinds.DAG_UNPAUSE | request_kinds.DAG_DEACTIVATE:
             return {"dag_id": dags.current_dag(store, values["dag_id"])[0].dag_id}
-        case kinds.DAG_TRIGGER:
+        case request_kinds.DAG_TRIGGER:
             values = {"logical_date": None, "conf": {}, **values}
             return checked_payloads.triggered_dag(store, **values, now=backend.clock.now())
-        case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
+        case request_kinds.BUNDLE_PARSE | request_kinds.BUNDLE_DEACTIVATE:
             # An active manager knows its bundles best: its configuration may be another one than ours.
             if not backend.has_active_manager():
                 checked_payloads.known_bundle(store, settings, values["bundle"])
             return values
-        case kinds.RUN_CANCEL:
+        case request_kinds.RUN_CANCEL:
             return checked_payloads.cancelled_run(backend.run_row(values))
-        case kinds.RUN_NOTE:
+        case request_kinds.RUN_NOTE:
             return checked_payloads.noted_run(backend.run_row(values), values["text"])
-        case kinds.BACKFILL_NOTE:
+        case request_kinds.BACKFILL_NOTE:
             return checked_payloads.noted_backfill(backfill, values["text"])
-        case kinds.RUN_MARK:
+        case request_kinds.RUN_MARK:
             return checked_payloads.marked_run(backend.run_row(values), values["state"])
-        case kinds.RUNS_MARK:
+        case request_kinds.RUNS_MARK:
             return checked_payloads.marked_runs(store, MarkRuns.parse(values))[0].to_payload()
-        case kinds.TASK_MARK:
+        case request_kinds.TASK_MARK:
             return checked_payloads.marked_task(store, backend.run_row(values), values["task_id"], values["state"])
-        case kinds.TASKS_CLEAR:
+        case request_kinds.TASKS_CLEAR:
             return {"ask": _clear_command(backend, values).to_payload()}
-        case kinds.POOL_SET:
+        case request_kinds.POOL_SET:
             return checked_payloads.set_pool(store, **values)
         case _:  # manager.stop, state.compact, task.run
             return values
 
 
 def dry_run_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> Document:
-    if kind == kinds.BACKFILL_CREATE:
+    if kind == request_kinds.BACKFILL_CREATE:
         return _plan_backfill(backend, values)
-    if kind == kinds.BUNDLE_PARSE:
+    if kind == request_kinds.BUNDLE_PARSE:
         return _parse_bundle(backend, values)
-    if kind == kinds.RUNS_MARK:
+    if kind == request_kinds.RUNS_MARK:
         return checked_payloads.marked_runs(backend.store, MarkRuns.parse(values))[1].to_json_document()
     from backfill_manager.planning.clear_plan import plan_clear
 
@@ -108,7 +109,7 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
     payload = _new_backfill(backend, values, backend.clock.new_id())
     if not backend.has_active_manager():
         return _plan_here(backend, CreateBackfill.from_payload(payload["ask"]))
-    request = submit.submit(backend.store, backend.clock, kinds.BACKFILL_DRY_RUN, payload)
+    request = submit.submit(backend.store, backend.clock, request_kinds.BACKFILL_DRY_RUN, payload)
     response = backend.wait(request, PLAN_TIMEOUT_S)
     if response is None:
         raise BackfillManagerError(

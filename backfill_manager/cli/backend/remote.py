@@ -16,7 +16,7 @@ from backfill_manager.client import Client, NoActiveManager
 from backfill_manager.client import models as m
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Request, Response
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 POLL_INTERVAL_S: Final = 0.2
 _ONLY_IN_THE_API: Final = ("state", "answer")  # of a request: `outcome` and its neighbours say the same
 _METHODS: Final[Mapping[str, Callable[..., m.RequestDetails]]] = {
-    kinds.BACKFILL_CREATE: Client.create_backfill, kinds.BACKFILL_SET: Client.change_backfill,
-    kinds.BACKFILL_PAUSE: Client.pause_backfill, kinds.BACKFILL_UNPAUSE: Client.unpause_backfill,
-    kinds.BACKFILL_CANCEL: Client.cancel_backfill, kinds.BACKFILL_RETRY: Client.retry_backfill,
-    kinds.BACKFILL_DIFF: Client.diff_backfill, kinds.BACKFILL_PROMOTE: Client.promote_backfill,
-    kinds.BACKFILL_DISCARD: Client.discard_backfill, kinds.BACKFILL_REVERT: Client.revert_backfill,
-    kinds.RUN_REVERT: Client.revert_run, kinds.RUN_NOTE: Client.note_run, kinds.BACKFILL_NOTE: Client.note_backfill,
-    kinds.DAG_PAUSE: Client.pause_dag, kinds.DAG_UNPAUSE: Client.unpause_dag, kinds.DAG_TRIGGER: Client.trigger,
-    kinds.DAG_DEACTIVATE: Client.deactivate_dag, kinds.RUN_CANCEL: Client.cancel_run, kinds.RUN_MARK: Client.mark_run,
-    kinds.TASK_MARK: Client.mark_task, kinds.RUNS_MARK: Client.mark_runs,
-    kinds.TASKS_CLEAR: Client.clear, kinds.POOL_SET: Client.set_pool,
-    kinds.BUNDLE_PARSE: Client.parse_bundle, kinds.BUNDLE_DEACTIVATE: Client.deactivate_in_bundle,
+    request_kinds.BACKFILL_CREATE: Client.create_backfill, request_kinds.BACKFILL_SET: Client.change_backfill,
+    request_kinds.BACKFILL_PAUSE: Client.pause_backfill, request_kinds.BACKFILL_UNPAUSE: Client.unpause_backfill,
+    request_kinds.BACKFILL_CANCEL: Client.cancel_backfill, request_kinds.BACKFILL_RETRY: Client.retry_backfill,
+    request_kinds.BACKFILL_DIFF: Client.diff_backfill, request_kinds.BACKFILL_PROMOTE: Client.promote_backfill,
+    request_kinds.BACKFILL_DISCARD: Client.discard_backfill, request_kinds.BACKFILL_REVERT: Client.revert_backfill,
+    request_kinds.RUN_REVERT: Client.revert_run, request_kinds.RUN_NOTE: Client.note_run,
+    request_kinds.BACKFILL_NOTE: Client.note_backfill, request_kinds.DAG_PAUSE: Client.pause_dag,
+    request_kinds.DAG_UNPAUSE: Client.unpause_dag, request_kinds.DAG_TRIGGER: Client.trigger,
+    request_kinds.DAG_DEACTIVATE: Client.deactivate_dag, request_kinds.RUN_CANCEL: Client.cancel_run,
+    request_kinds.RUN_MARK: Client.mark_run, request_kinds.TASK_MARK: Client.mark_task,
+    request_kinds.RUNS_MARK: Client.mark_runs, request_kinds.TASKS_CLEAR: Client.clear,
+    request_kinds.POOL_SET: Client.set_pool, request_kinds.BUNDLE_PARSE: Client.parse_bundle,
+    request_kinds.BUNDLE_DEACTIVATE: Client.deactivate_in_bundle,
 }  # fmt: skip
 
 
@@ -119,13 +121,13 @@ class RemoteBackend:
     def submit(self, kind: str, values: Mapping[str, Any], request_id: str | None = None) -> Request:
         arguments = dict(values)
         match kind:
-            case kinds.BACKFILL_CREATE:
+            case request_kinds.BACKFILL_CREATE:
                 arguments["idempotency_key"] = request_id
-            case kinds.BACKFILL_SET:
+            case request_kinds.BACKFILL_SET:
                 arguments |= arguments.pop("changes")
-            case kinds.TASKS_CLEAR:
+            case request_kinds.TASKS_CLEAR:
                 _refuse_regex(values)
-            case kinds.BUNDLE_PARSE | kinds.BUNDLE_DEACTIVATE:
+            case request_kinds.BUNDLE_PARSE | request_kinds.BUNDLE_DEACTIVATE:
                 arguments["name"] = arguments.pop("bundle")
         request = _METHODS[kind](self._client, **arguments)
         return Request(
@@ -134,12 +136,12 @@ class RemoteBackend:
         )  # fmt: skip
 
     def dry_run(self, kind: str, values: Mapping[str, Any]) -> Document:
-        if kind == kinds.BACKFILL_CREATE:
+        if kind == request_kinds.BACKFILL_CREATE:
             return self._client.dry_run(**values).document()
-        if kind == kinds.TASKS_CLEAR:
+        if kind == request_kinds.TASKS_CLEAR:
             _refuse_regex(values)
             return self._client.plan_clear(**values).document()
-        if kind == kinds.RUNS_MARK:
+        if kind == request_kinds.RUNS_MARK:
             return self._client.plan_mark(**values).document()
         raise NoActiveManager(
             f"What a server is asked to parse is read by a manager, and none is running now: {HINTS['start_manager']}, "

@@ -22,12 +22,12 @@ from backfill_manager.cli.render.response import (
 )
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 
 group = Group("backfill", "Backfills: create, watch, change, pause and cancel them.")
 
 
-@group.command("create", schema="BackfillInput", without=("dag_id",), aliases=OF_BACKFILL_CREATE)
+@group.command("create", schema="backfill_options.BackfillInput", without=("dag_id",), aliases=OF_BACKFILL_CREATE)
 def create(
     context: CliContext,
     values: Document,
@@ -70,11 +70,11 @@ def create(
         values["with_upstream"] = False
     values = {"dag_id": dag, **values}
     if dry_run:
-        print_plan(context.out, context.backend.dry_run(kinds.BACKFILL_CREATE, values))
+        print_plan(context.out, context.backend.dry_run(request_kinds.BACKFILL_CREATE, values))
         return 0
     from backfill_manager.queries.backfills import requested_view
 
-    backfill = requested_view(context.backend.submit(kinds.BACKFILL_CREATE, values, request_id))
+    backfill = requested_view(context.backend.submit(request_kinds.BACKFILL_CREATE, values, request_id))
     backfill_id = backfill["backfill_id"]
     typed = {name: values[name] for name in ("start_date", "end_date") if values.get(name)}
     text = f"Backfill {backfill_id} of {backfill['dag_id']}: {format_config({**backfill['config'], **typed})}."
@@ -187,11 +187,11 @@ def _add(name: str, kind: str, help: str) -> None:
     group.command(name)(run)
 
 
-_add("pause", kinds.BACKFILL_PAUSE, "Pause a backfill: no new run starts; running ones continue.")
-_add("unpause", kinds.BACKFILL_UNPAUSE, "Resume a paused backfill.")
+_add("pause", request_kinds.BACKFILL_PAUSE, "Pause a backfill: no new run starts; running ones continue.")
+_add("unpause", request_kinds.BACKFILL_UNPAUSE, "Resume a paused backfill.")
 
 
-@group.command("retry", schema="RetryBackfill", without=("backfill_id",))
+@group.command("retry", schema="commands.RetryBackfill", without=("backfill_id",))
 def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Run the failed items of a backfill that has ended once more, as part of the same backfill. They run the version of the
     DAG that the backfill has, whatever has changed since; with --latest-version the current one.
@@ -204,19 +204,19 @@ def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
 
     [cyan]bfm backfill retry latest --item 3 --item 7-12[/]
     """
-    _submit(context, kinds.BACKFILL_RETRY, "Retry", id, **values)
+    _submit(context, request_kinds.BACKFILL_RETRY, "Retry", id, **values)
 
 
-@group.command("cancel", schema="CancelBackfill", without=("backfill_id",))
+@group.command("cancel", schema="commands.CancelBackfill", without=("backfill_id",))
 def cancel(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Cancel a backfill: pending items never run, running ones are stopped (their Spark jobs are cancelled).
 
     Example: [cyan]bfm backfill cancel latest --let-running-finish[/]
     """
-    _submit(context, kinds.BACKFILL_CANCEL, "Cancel", id, **{"let_running_finish": False, **values})
+    _submit(context, request_kinds.BACKFILL_CANCEL, "Cancel", id, **{"let_running_finish": False, **values})
 
 
-@group.command("diff", schema="DiffBackfill", without=("backfill_id",))
+@group.command("diff", schema="commands.DiffBackfill", without=("backfill_id",))
 def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Show how the tables would change if a preview was promoted now: rows added, removed and changed, by table and interval, and
     in how many rows each column differs. Without --key, the one of ctx.merge is used, or whole rows are compared.
@@ -230,11 +230,12 @@ def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
     from backfill_manager.cli.render.diff import print_diff
 
     print_diff(
-        context.out, result_of(context, kinds.BACKFILL_DIFF, {"backfill_id": id, **values}, "compares the tables")
+        context.out,
+        result_of(context, request_kinds.BACKFILL_DIFF, {"backfill_id": id, **values}, "compares the tables"),
     )
 
 
-@group.command("promote", schema="PromoteBackfill", without=("backfill_id",))
+@group.command("promote", schema="commands.PromoteBackfill", without=("backfill_id",))
 def promote(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Swap what a preview has written into the tables: the intervals of all its successful runs, one commit for each table. Its
     runs then count as if they had run on the tables. Refused where others have written these intervals since.
@@ -245,13 +246,13 @@ def promote(context: CliContext, values: Document, id: o.Backfill) -> None:
 
     [cyan]bfm backfill promote latest --partial --rebase[/]
     """
-    _submit(context, kinds.BACKFILL_PROMOTE, "Promote", id, timeout_s=RESULT_TIMEOUT_S, **values)
+    _submit(context, request_kinds.BACKFILL_PROMOTE, "Promote", id, timeout_s=RESULT_TIMEOUT_S, **values)
 
 
-_add("discard", kinds.BACKFILL_DISCARD, "Delete what a preview has written; the tables stay as they are.")
+_add("discard", request_kinds.BACKFILL_DISCARD, "Delete what a preview has written; the tables stay as they are.")
 
 
-@group.command("revert", schema="RevertBackfill", without=("backfill_id",))
+@group.command("revert", schema="commands.RevertBackfill", without=("backfill_id",))
 def revert(
     context: CliContext, values: Document, id: o.Backfill, yes: bool = o.flag("--yes -y", "Don't ask for confirmation.")
 ) -> int:
@@ -269,7 +270,9 @@ def revert(
 
     backfill_id = context.backend.backfill(id)["backfill_id"]
     dry_run, what = bool(values.get("dry_run")), f"backfill {backfill_id}"
-    return ask_and_revert(context, kinds.BACKFILL_REVERT, {"backfill_id": backfill_id}, what, dry_run=dry_run, yes=yes)
+    return ask_and_revert(
+        context, request_kinds.BACKFILL_REVERT, {"backfill_id": backfill_id}, what, dry_run=dry_run, yes=yes
+    )
 
 
 @group.command("note")
@@ -278,10 +281,16 @@ def note(context: CliContext, id: o.Backfill, text: o.NoteText) -> None:
 
     Example: [cyan]bfm backfill note latest "New tariff: approved by Ann"[/]
     """
-    _submit(context, kinds.BACKFILL_NOTE, "Write the note on" if text.strip() else "Remove the note on", id, text=text)
+    _submit(
+        context,
+        request_kinds.BACKFILL_NOTE,
+        "Write the note on" if text.strip() else "Remove the note on",
+        id,
+        text=text,
+    )
 
 
-@group.command("set", schema="BackfillSettings", is_update=True)
+@group.command("set", schema="backfill_options.BackfillSettings", is_update=True)
 def set_(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Change a running backfill; options that are not named stay. Running tasks are not touched.
 
@@ -297,11 +306,11 @@ def set_(context: CliContext, values: Document, id: o.Backfill) -> None:
         values = {"with_upstream": True, "with_downstream": False, **values}
     if not values:
         raise InvalidInput(
-            f"Nothing to change was named; the options are {', '.join(o.spellings('BackfillSettings'))}."
+            f"Nothing to change was named; the options are {', '.join(o.spellings('backfill_options.BackfillSettings'))}."
         )
     if "overrides" in values:  # those that were set before stay
         values["overrides"] = {**context.backend.backfill(id)["overrides"], **values["overrides"]}
-    _submit(context, kinds.BACKFILL_SET, "Change", id, changes=values)
+    _submit(context, request_kinds.BACKFILL_SET, "Change", id, changes=values)
 
 
 def _submit(

@@ -12,7 +12,7 @@ from backfill_manager.cli.options import Bundle, argument
 from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, Column
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
 from backfill_manager.humanise import plural
-from backfill_manager.schemas.kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
+from backfill_manager.schemas.request_kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
 _CHANGES: Final = ("dag_id", "change", Column("version", right=True), "file")
@@ -58,7 +58,7 @@ def _setting(name: str, value: Any) -> Any:
     return f"{value:g} s" if isinstance(value, float) else value
 
 
-@group.command("parse", schema="ParseBundle", without=("bundle", "subpath"))
+@group.command("parse", schema="commands.ParseBundle", without=("bundle", "subpath"))
 def parse(
     context: CliContext,
     values: Document,

@@ -22,8 +22,8 @@ from backfill_manager.cli.render.response import is_confirmed, outcome_of, print
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.humanise import duration, plural
-from backfill_manager.schemas.kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
 from backfill_manager.schemas.params import list_params
+from backfill_manager.schemas.request_kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
 
 if TYPE_CHECKING:
     pass
@@ -138,7 +138,7 @@ def next_(
         context.out.note(f"{dag} is paused: none of these will run until it is unpaused.")
 
 
-@group.command("trigger", schema="TriggerInput")
+@group.command("trigger", schema="commands.TriggerInput")
 def trigger(
     context: CliContext, values: Document, dag: Dag,
     wait: bool = flag("--wait", "Watch the run until it ends; exit code 1 when it fails."),
@@ -194,7 +194,7 @@ _add(
 )  # fmt: skip
 
 
-@group.command("mark", schema="MarkRuns", without=("dag_id", "state"))
+@group.command("mark", schema="commands.MarkRuns", without=("dag_id", "state"))
 def mark(
     context: CliContext,
     values: Document,

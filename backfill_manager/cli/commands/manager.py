@@ -12,7 +12,7 @@ from backfill_manager.cli.options import flag, option
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.printer import moment
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.schemas.kinds import MANAGER_STOP
+from backfill_manager.schemas.request_kinds import MANAGER_STOP
 
 STOP_POLL_INTERVAL_S = 0.2
 
@@ -68,7 +68,7 @@ def status(context: CliContext) -> int:
     return 1
 
 
-@group.command("stop", schema="StopManager")
+@group.command("stop", schema="commands.StopManager")
 def stop(
     context: CliContext,
     values: Document,

@@ -11,7 +11,7 @@ from backfill_manager.cli.options import argument, spellings
 from backfill_manager.cli.render.printer import Column
 from backfill_manager.cli.render.response import submit
 from backfill_manager.errors import InvalidInput
-from backfill_manager.schemas.kinds import POOL_SET
+from backfill_manager.schemas.request_kinds import POOL_SET
 
 _OPTIONAL: Final = ("free", "weight", "min_share", "memory_mb", "nice")  # where the screen is too narrow for all
 
@@ -31,7 +31,7 @@ def list_(context: CliContext) -> None:
     context.out.print_rows(context.backend.pools(), columns, empty=empty)
 
 
-@group.command("set", schema="SetPool", without=("name",))
+@group.command("set", schema="commands.SetPool", without=("name",))
 def set_(
     context: CliContext, values: Document, name: str = argument("NAME", "The pool, see `bfm pools list`.")
 ) -> None:
@@ -41,6 +41,6 @@ def set_(
     Example: [cyan]bfm pools set backfill --slots 32 --memory "2 GB"[/]
     """
     if not values:
-        fields = ", ".join(spellings("SetPool")[1:])
+        fields = ", ".join(spellings("commands.SetPool")[1:])
         raise InvalidInput(f"Nothing to set: give at least one of {fields}.")
     submit(context, POOL_SET, {"name": name, **values}, "Set pool {name}", "name")

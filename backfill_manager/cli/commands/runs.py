@@ -15,7 +15,7 @@ from backfill_manager.cli.render.printer import DEFAULT_LIMIT, NOTE, Column, fir
 from backfill_manager.cli.render.response import submit
 from backfill_manager.clock import parse_instant
 from backfill_manager.model import states as s
-from backfill_manager.schemas.kinds import RUN_CANCEL, RUN_MARK, RUN_NOTE, RUN_REVERT
+from backfill_manager.schemas.request_kinds import RUN_CANCEL, RUN_MARK, RUN_NOTE, RUN_REVERT
 
 group = Group("runs", "DAG runs of any type: list, draw the timeline, cancel, mark, revert, write notes.")
 _GLYPHS: Final = {
@@ -167,7 +167,7 @@ def note(context: CliContext, run: o.Run, text: o.NoteText, dag: str | None = o.
     _submit(context, RUN_NOTE, run, dag, f"{verb} the note on run {{run_id}}", text=text)
 
 
-@group.command("revert", schema="RevertRun", without=("dag_id", "run_id"))
+@group.command("revert", schema="commands.RevertRun", without=("dag_id", "run_id"))
 def revert(
     context: CliContext,
     values: Document,

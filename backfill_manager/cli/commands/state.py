@@ -14,7 +14,7 @@ from backfill_manager.cli.render.printer import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_values, masked_json, secrets_in
-from backfill_manager.schemas.kinds import STATE_COMPACT, STATE_PRUNE
+from backfill_manager.schemas.request_kinds import STATE_COMPACT, STATE_PRUNE
 
 if TYPE_CHECKING:
     from backfill_manager.cli.backend.local import LocalBackend

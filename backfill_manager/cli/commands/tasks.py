@@ -20,7 +20,7 @@ from backfill_manager.cli.render.response import is_confirmed, print_response, s
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.humanise import size, visible
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
-from backfill_manager.schemas.kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
+from backfill_manager.schemas.request_kinds import TASK_MARK, TASK_RUN, TASKS_CLEAR
 
 RUN_TIMEOUT_S: Final = 60.0
 LOG_POLL_INTERVAL_S: Final = 0.5
@@ -159,7 +159,7 @@ def mark(
     submit(context, TASK_MARK, values, "Mark {task_id} of {run_id} {state}")
 
 
-@group.command("clear", schema="ClearTasks", without=("dag_id",), aliases=OF_TASKS_CLEAR)
+@group.command("clear", schema="commands.ClearTasks", without=("dag_id",), aliases=OF_TASKS_CLEAR)
 def clear(
     context: CliContext,
     values: Document,

@@ -1,6 +1,6 @@
 -- Items beside the runs that stand for several dates -> items with what is known of the run that covers each, if any.
 --
--- asked: as run_or_skip.sql tells. covers: stretches that don't overlap: covers_from, covers_until (epoch micros, half-open)
+-- asked: as reprocess.sql tells. covers: stretches that don't overlap: covers_from, covers_until (epoch micros, half-open)
 -- and what holds of every date in them: cover_is_live, cover_has_success, cover_is_fresh.
 -- One walk in the order of time, where each item looks back at the stretch that began last: no join by range. COALESCE because
 -- a union of two partitions would be shuffled into one.

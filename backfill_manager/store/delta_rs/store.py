@@ -20,7 +20,7 @@ from backfill_manager.store.delta_base import DeltaStore, first_line, query_erro
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
 from backfill_manager.store.delta_rs.log import OF_A_CLIENT, is_lost_race
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
-from backfill_manager.store.one_look import looked_at
+from backfill_manager.store.refresh_once import looked_at
 from backfill_manager.store.sql_guard import single_query
 from backfill_manager.store.sql_text import arrow_table
 

@@ -28,7 +28,7 @@ from backfill_manager.errors import StateError
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, Manager, Record, Request
 from backfill_manager.store.delta_base import DeltaTables
 from backfill_manager.store.delta_rs.log import is_torn_listing
-from backfill_manager.store.one_look import MAX_AGE_S, looked_at
+from backfill_manager.store.refresh_once import MAX_AGE_S, looked_at
 from backfill_manager.store.schema import (
     LEADER_APP_ID,
     LED_TABLES,
@@ -125,7 +125,7 @@ class DeltaRsTables(DeltaTables):
             raise self.unusable(table, doing, error) from error
 
     def read_copies(self) -> None:
-        """Read a state in an object store through copies from now on (`copies`), inside of `one_look`."""
+        """Read a state in an object store through copies from now on (`copies`), inside of `refresh_once`."""
         from backfill_manager.store.delta_rs.copies import TableCopies, can_copy
 
         if not is_local(self.root) and can_copy(self._base):

@@ -36,9 +36,9 @@ from backfill_manager.queries.dry_run import plan_shown
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.requests.checked_payloads import changed_backfill, new_backfill
 from backfill_manager.requests.submit import id_from
-from backfill_manager.schemas.commands import CreateBackfill
-from backfill_manager.schemas.kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, BACKFILL_SET
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.params import example_conf, list_params
+from backfill_manager.schemas.request_kinds import BACKFILL_CREATE, BACKFILL_DRY_RUN, BACKFILL_SET
 from backfill_manager.store.base import Store
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.links import PathId, to

@@ -42,8 +42,8 @@ from backfill_manager.requests.checked_payloads import (
     previewed_backfill,
     retried_backfill,
 )
-from backfill_manager.schemas import kinds
-from backfill_manager.schemas.backfill_options import AUTO
+from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.backfill_columns import AUTO
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.links import PathId, to, to_run
@@ -266,12 +266,16 @@ def cell_label(cell: MapCell, zone: str, label: Label) -> str:
 
 @router.post("/backfills/{backfill_id}/pause")
 async def pause(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
-    return await _act(context, backfill_id, kinds.BACKFILL_PAUSE, lambda row: check_not_ended(row, "pause"), back)
+    return await _act(
+        context, backfill_id, request_kinds.BACKFILL_PAUSE, lambda row: check_not_ended(row, "pause"), back
+    )
 
 
 @router.post("/backfills/{backfill_id}/unpause")
 async def unpause(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
-    return await _act(context, backfill_id, kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "resume"), back)
+    return await _act(
+        context, backfill_id, request_kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "resume"), back
+    )
 
 
 @router.post("/backfills/{backfill_id}/cancel")
@@ -282,7 +286,7 @@ async def cancel(
     def payload(row: dict[str, Any]) -> dict[str, Any]:
         return check_not_ended(row, "cancel") | {"let_running_finish": running == "finish"}
 
-    return await _act(context, backfill_id, kinds.BACKFILL_CANCEL, payload, back)
+    return await _act(context, backfill_id, request_kinds.BACKFILL_CANCEL, payload, back)
 
 
 @router.post("/backfills/{backfill_id}/retry")
@@ -298,14 +302,14 @@ async def retry(
         chosen = [part for part in items.split(",") if part]
         return retried_backfill(row, latest_version=latest_version, items=chosen) | how
 
-    return await _act(context, backfill_id, kinds.BACKFILL_RETRY, payload, back)
+    return await _act(context, backfill_id, request_kinds.BACKFILL_RETRY, payload, back)
 
 
 @router.get("/backfills/{backfill_id}/diff")
 def compared(context: ViewerContext, backfill_id: PathId) -> Response:
     """How the tables would change, by the last comparison of this preview."""
     row = known_backfill(context.app, backfill_id)
-    where = matching(kind=kinds.BACKFILL_DIFF, object_id=row["backfill_id"], outcome=kinds.ACCEPTED)
+    where = matching(kind=request_kinds.BACKFILL_DIFF, object_id=row["backfill_id"], outcome=request_kinds.ACCEPTED)
     answer = context.store.first(Answer, where, ["-answered_at"])
     tables = json.loads(answer.payload_json or "{}").get("tables", []) if answer else []
     return context.page(
@@ -322,7 +326,7 @@ async def compare(
         columns = [part.strip() for part in key.split(",") if part.strip()]
         return previewed_backfill(row) | {"key": columns, "table": None}
 
-    return await _act(context, backfill_id, kinds.BACKFILL_DIFF, payload, to("backfills", backfill_id, "diff"))
+    return await _act(context, backfill_id, request_kinds.BACKFILL_DIFF, payload, to("backfills", backfill_id, "diff"))
 
 
 @router.post("/backfills/{backfill_id}/promote")
@@ -333,12 +337,12 @@ async def promote(
     def payload(row: dict[str, Any]) -> dict[str, Any]:
         return previewed_backfill(row) | {"partial": partial, "rebase": rebase}
 
-    return await _act(context, backfill_id, kinds.BACKFILL_PROMOTE, payload, back)
+    return await _act(context, backfill_id, request_kinds.BACKFILL_PROMOTE, payload, back)
 
 
 @router.post("/backfills/{backfill_id}/discard")
 async def discard(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
-    return await _act(context, backfill_id, kinds.BACKFILL_DISCARD, previewed_backfill, back)
+    return await _act(context, backfill_id, request_kinds.BACKFILL_DISCARD, previewed_backfill, back)
 
 
 async def _act(context: PageContext, backfill_id: str, kind: str, payload: Any, back: str | None) -> Response:

@@ -29,8 +29,8 @@ from backfill_manager.requests.checked_payloads import triggered_dag, with_whole
 from backfill_manager.requests.json_input import parse_conf
 from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas.commands import ClearTasks
-from backfill_manager.schemas.kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.schemas.params import example_conf, list_params
+from backfill_manager.schemas.request_kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.store.base import Store
 from backfill_manager.web.dates import checked_zone, for_command, moved
 from backfill_manager.web.links import PageNumber, PathId, paginate, to

@@ -16,7 +16,7 @@ from backfill_manager.model.states import RUN_STATES
 from backfill_manager.queries.backfills import check_states
 from backfill_manager.queries.dags import all_dags, current_dag, list_dags, list_import_errors
 from backfill_manager.queries.runs import Newest, newest_runs, recent_runs
-from backfill_manager.schemas.kinds import DAG_PAUSE, DAG_UNPAUSE
+from backfill_manager.schemas.request_kinds import DAG_PAUSE, DAG_UNPAUSE
 from backfill_manager.store.base import Store
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router

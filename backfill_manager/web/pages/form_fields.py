@@ -1,4 +1,4 @@
-"""Fields of the backfill forms: label, hint and limits from `schemas.commands`, and text as typed <-> value; and the form
+"""Fields of the backfill forms: label, hint and limits from `schemas.backfill_options`, and text as typed <-> value; and the form
 *New backfill* as a `CreateBackfill`, with errors by field, and quick ranges.
 
 A form is read as plain text first (`Typed`), so that it can be shown again as it was typed, valid or not.
@@ -23,7 +23,7 @@ from backfill_manager.dags.schedule.timetable import ONCE, parse_date, parse_sta
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.planning.backfill_range import ON_SCHEDULE, RANGED, read_end, with_defaults
 from backfill_manager.requests.json_input import parse_conf, parse_overrides
-from backfill_manager.schemas.commands import BackfillInput, BackfillSettings, CreateBackfill
+from backfill_manager.schemas.backfill_options import BackfillInput, BackfillSettings, CreateBackfill
 from backfill_manager.schemas.errors import INVALID_VALUE
 from backfill_manager.schemas.fields import DeclaredField, fields_of
 from backfill_manager.web.dates import Edge, checked_zone, for_command, moved

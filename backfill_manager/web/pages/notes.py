@@ -13,7 +13,7 @@ from starlette.responses import Response
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.runs import find_run, run_view
 from backfill_manager.requests.checked_payloads import noted_backfill, noted_run
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.web.links import PathId, to, to_run
 from backfill_manager.web.page import OperatorContext, PageContext, page_router
 
@@ -26,7 +26,7 @@ async def note_run(
     context: OperatorContext, dag_id: PathId, run_id: PathId, text: _Text = "", was: _Text = ""
 ) -> Response:
     return await _save(
-        context, kinds.RUN_NOTE, text, to_run(dag_id, run_id), f"run {run_id}",
+        context, request_kinds.RUN_NOTE, text, to_run(dag_id, run_id), f"run {run_id}",
         payload=lambda: noted_run(find_run(context.store, run_id, dag_id=dag_id), text, was),
         read=lambda: run_view(find_run(context.store, run_id, dag_id=dag_id)),
     )  # fmt: skip
@@ -35,7 +35,7 @@ async def note_run(
 @router.post("/backfills/{backfill_id}/note")
 async def note_backfill(context: OperatorContext, backfill_id: PathId, text: _Text = "", was: _Text = "") -> Response:
     return await _save(
-        context, kinds.BACKFILL_NOTE, text, to("backfills", backfill_id), f"backfill {backfill_id}",
+        context, request_kinds.BACKFILL_NOTE, text, to("backfills", backfill_id), f"backfill {backfill_id}",
         payload=lambda: noted_backfill(find_backfill(context.store, backfill_id), text, was),
         read=lambda: find_backfill(context.store, backfill_id),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from backfill_manager.queries.pools import list_pools, waiting_by_pool
 from backfill_manager.requests.checked_payloads import set_pool
-from backfill_manager.schemas.kinds import POOL_SET
+from backfill_manager.schemas.request_kinds import POOL_SET
 from backfill_manager.web.links import PathId
 from backfill_manager.web.page import OperatorContext, ViewerContext, page_router
 

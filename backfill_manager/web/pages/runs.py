@@ -33,7 +33,7 @@ from backfill_manager.queries.tasks import (
     worst_first,
 )
 from backfill_manager.requests.checked_payloads import cancelled_run, marked_run, marked_task
-from backfill_manager.schemas import kinds
+from backfill_manager.schemas import request_kinds
 from backfill_manager.store.base import Store
 from backfill_manager.web.json_tree import json_tree
 from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
@@ -91,7 +91,7 @@ async def cancel(context: OperatorContext, dag_id: PathId, run_id: PathId, back:
     def payload(_: str) -> dict[str, Any]:
         return cancelled_run(find_run(context.store, run_id, dag_id=dag_id))
 
-    return await context.submit(kinds.RUN_CANCEL, payload, back=back or to_run(dag_id, run_id))
+    return await context.submit(request_kinds.RUN_CANCEL, payload, back=back or to_run(dag_id, run_id))
 
 
 @router.post("/dags/{dag_id}/runs/{run_id}/mark")
@@ -102,7 +102,7 @@ async def mark(
     def payload(_: str) -> dict[str, Any]:
         return marked_run(find_run(context.store, run_id, dag_id=dag_id), state)
 
-    return await context.submit(kinds.RUN_MARK, payload, back=back or to_run(dag_id, run_id))
+    return await context.submit(request_kinds.RUN_MARK, payload, back=back or to_run(dag_id, run_id))
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}")
@@ -198,7 +198,7 @@ async def mark_task(
     def payload(_: str) -> dict[str, Any]:
         return marked_task(context.store, find_run(context.store, run_id, dag_id=dag_id), task_id, state)
 
-    return await context.submit(kinds.TASK_MARK, payload, back=back)
+    return await context.submit(request_kinds.TASK_MARK, payload, back=back)
 
 
 def _checks(results: list[dict[str, Any]]) -> dict[str, Any]:

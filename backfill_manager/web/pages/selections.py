@@ -23,8 +23,10 @@ from backfill_manager.queries.backfills import check_states
 from backfill_manager.queries.dags import current_dag, known_dag
 from backfill_manager.queries.selected_dates import SelectedDates, dates_of_items, dates_of_runs, ranges_in_states
 from backfill_manager.requests.checked_payloads import marked_runs
-from backfill_manager.schemas.commands import MAX_RANGES, BackfillSettings, MarkRuns
-from backfill_manager.schemas.kinds import RUNS_MARK
+from backfill_manager.schemas.backfill_options import BackfillSettings
+from backfill_manager.schemas.commands import MarkRuns
+from backfill_manager.schemas.field_types import MAX_RANGES
+from backfill_manager.schemas.request_kinds import RUNS_MARK
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.web.links import PathId, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router, redirect

@@ -14,8 +14,8 @@ from backfill_manager.execution.messages import Failed, Outcome, Succeeded, Task
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.reruns import Rerun, with_reruns
-from backfill_manager.schemas.commands import CreateBackfill
+from backfill_manager.planning.dry_run_reruns import Rerun, with_reruns
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.schema import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -156,7 +156,7 @@ def test_a_run_that_was_cancelled_before_anything_began() -> None:
 
 
 def test_more_failed_runs_than_one_condition_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_manager.planning.reruns._MAX_NAMED", 1)
+    monkeypatch.setattr("backfill_manager.planning.dry_run_reruns._MAX_NAMED", 1)
     manager = world("b 02", "a 04", "c 06")
     done(manager, 1, 7)
     assert planned(manager, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
@@ -170,7 +170,7 @@ def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:
     spans = [(row["interval_start"], row["interval_start"] + timedelta(days=1)) for row in expected]
     backfill = manager.backfill("d", spans, reprocess="failed_tasks", request_id="asked")
     manager.drain()
-    taken = dict(zip((row["ordinal"] for row in expected), manager.items(backfill), strict=True))
+    taken = dict(zip((row["ordinal"] for row in expected), manager.item_outcomes(backfill), strict=True))
     assert {ordinal: item.run_id for ordinal, item in taken.items() if item.run_id in there} == {
         ordinal: rerun.run_id for ordinal, rerun in plan.reruns.items()
     }

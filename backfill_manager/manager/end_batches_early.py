@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.manager.auto_batch import YIELDING_TARGET_S, is_yielding
-from backfill_manager.manager.items import ENDED_EARLY
+from backfill_manager.manager.item_outcomes import ENDED_EARLY
 from backfill_manager.manager.runs import cancel_tasks, end_run
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick

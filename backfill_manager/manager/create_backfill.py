@@ -20,11 +20,11 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.schemas.backfill_options import STORED_OPTIONS, columns_of
+from backfill_manager.schemas.backfill_columns import STORED_OPTIONS, columns_of
 from backfill_manager.store.base import Leader, Store
 
 
-def store_plan(
+def create_backfills(
     state: ManagerState, store: Store, leader: Leader, request: PlanRequest, plan: BackfillPlan,
     new_id: Callable[[], str], now: datetime,
 ) -> list[ActiveBackfill]:  # fmt: skip

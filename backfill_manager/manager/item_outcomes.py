@@ -3,7 +3,7 @@
 A batch that failed is retried in halves, so that one bad day does not fail the month: its items are pending again, each half
 with a number that keeps it apart, down to single intervals. A batch that failed before it had started (a deadlock) is not, as
 its halves would fail alike; nor is an existing run whose failed tasks ran again. The items of a batch that ended early for
-scheduled runs (`early_end`) are pending again, too, and are joined anew.
+scheduled runs (`end_batches_early`) are pending again, too, and are joined anew.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ DONE: Final = frozenset({s.SUCCESS, s.SKIPPED})
 FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 
 
-class DependencyTracker:
+class UpstreamItems:
     """Made of the parents' items that were not done at the time."""
 
     def __init__(self, items: Iterable[BackfillItem]) -> None:
