@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from support.class_archive import ARCHIVE, JAVA_OPTIONS
+from support.measured_costs import Costs, read_costs, split_quick
 from support.tiny_wheel import make_wheel
 
 if TYPE_CHECKING:
@@ -60,11 +61,16 @@ WITH_PROCESSES = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out the dear tests, or cases of them (tests/costs.txt)"
+    )
     parser.addoption("--bench", action="store_true", help="also run the benchmarks and print their figures")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Benches measure Spark and its JVM as users have them."""
+    if folder := os.environ.get("BFM_TEST_COSTS"):
+        config.pluginmanager.register(Costs(Path(folder)))
     if not config.getoption("--bench"):
         os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {SPARK_OPTIONS}")
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
@@ -77,6 +83,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(marker):  # not `in item.keywords`: a folder is called bench
                     item.add_marker(pytest.mark.skip(reason=f"left out unless --{marker} is given"))
+    if config.getoption("--quick"):
+        items[:], left_out = split_quick(items, read_costs())
+        config.hook.pytest_deselected(items=left_out)
     with_spark = {item.path for item in items if _uses_spark(item)}  # a module is not divided
     for item in items:
         if item.path in with_spark:

@@ -89,6 +89,23 @@ def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: t
     assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
 
 
+def test_the_quick_form_of_the_suite_has_the_same_parts(tmp_path: Path) -> None:
+    in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
+    copy = tmp_path / "a copy"
+    shutil.copy(RUN_TESTS, copy / "tests" / "run")
+    parts = """case "$*" in
+        "-m pytest -o"*" --quick "*" -m spark") echo with Spark;;
+        "-m pytest -o"*" --quick "*" -m processes and not spark") echo processes;;
+        "-m pytest -o"*" --quick "*" -m not processes and not spark") echo others;;
+        "-m pytest"*) echo "alone: $*";;
+    esac"""
+    program(copy / ".venv" / "bin", "python", parts)
+    done = run(copy / "tests" / "run", "--quick")
+    assert (done.returncode, done.stdout) == (0, "with Spark\nprocesses\nothers\n")
+    alone = run(copy / "tests" / "run", "--quick", "tests/store")
+    assert (alone.returncode, alone.stdout) == (0, "alone: -m pytest --quick tests/store\n")
+
+
 @pytest.mark.parametrize(
     ("failed", "passes_alone", "is_green"), [(1, True, True), (3, True, True), (4, True, False), (1, False, False)]
 )

@@ -1,0 +1,94 @@
+"""What each test costs in CPU, and which cases the quick form of the suite leaves out for it.
+
+    BFM_TEST_COSTS=/somewhere ./tests/run       # each part appends what its tests took
+    python tests/support/measured_costs.py /somewhere tests/costs.txt
+
+CPU and not time, with that of all processes below (a JVM, say), so that other work on the machine does not matter. `costs.txt`
+has the dear tests alone; of each `--quick` runs as many cases as `BUDGET_S` allows for, which may be none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+COSTS: Final = Path(__file__).parents[1] / "costs.txt"
+BUDGET_S: Final = 3.0  # of CPU, for all cases of one test
+
+
+class Costs:
+    """Writes a line for each test: its id, and the seconds of CPU that it took with its fixtures."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / f"{os.getpid()}.jsonl").open("a", buffering=1, encoding="utf-8")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        before = _cpu_s()
+        result = yield
+        self._file.write(json.dumps([item.nodeid, _cpu_s() - before]) + "\n")
+        return result
+
+
+def _cpu_s() -> float:
+    """Of this process and all below it, those that have ended included."""
+    me = psutil.Process()
+    total = 0.0
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            took = process.cpu_times()
+        except psutil.Error:  # it has just ended
+            continue
+        total += took.user + took.system + took.children_user + took.children_system
+    return total
+
+
+def name_of(nodeid: str) -> str:
+    """The test, without its case."""
+    return nodeid.partition("[")[0]
+
+
+def read_costs(file: Path = COSTS) -> dict[str, float]:
+    """Seconds for a case of each dear test."""
+    lines = (line.split() for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    return {name: float(seconds) for seconds, name in lines}
+
+
+def split_quick(
+    items: Iterable[pytest.Item], costs: Mapping[str, float]
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Those that a quick run has, and those that it leaves out."""
+    kept, left_out, number = list[pytest.Item](), list[pytest.Item](), defaultdict[str, int](int)
+    for item in items:
+        name = name_of(item.nodeid)
+        number[name] += 1
+        (kept if number[name] * costs.get(name, 0.0) <= BUDGET_S else left_out).append(item)
+    return kept, left_out
+
+
+def main(folder: str, into: str) -> None:
+    took, cases = defaultdict[str, float](float), defaultdict[str, int](int)
+    for file in Path(folder).glob("*.jsonl"):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            nodeid, seconds = json.loads(line)
+            took[name_of(nodeid)] += max(seconds, 0.0)
+            cases[name_of(nodeid)] += 1
+    dear = {name: seconds / cases[name] for name, seconds in took.items() if seconds > BUDGET_S}
+    text = "# CPU seconds of one case, and the test; written by tests/support/measured_costs.py, read by `./tests/run --quick`.\n"
+    text += "".join(f"{dear[name]:.2f} {name}\n" for name in sorted(dear))
+    Path(into).write_text(text, encoding="utf-8")
+    quick = sum(min(BUDGET_S, seconds) for seconds in took.values())
+    print(f"{len(dear)} dear tests of {len(took)}; about {quick:,.0f} of {sum(took.values()):,.0f} s of CPU stay")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
