@@ -53,7 +53,8 @@ def backfill_ended(tick: Tick, live: ActiveBackfill, outcome: str) -> None:
     if event is None:
         return
     counts = [f"{plural(live.counts[state], 'item')} {word}" for state, word in _SHOWN.items() if live.counts[state]]
-    what = f"{row.dag_id}: backfill {row.backfill_id} {_HAS[event]}"
+    did_nothing = event == "done" and not live.counts[s.SUCCESS]
+    what = f"{row.dag_id}: backfill {row.backfill_id} {'had nothing to run' if did_nothing else _HAS[event]}"
     text = "\n".join(line for line in (reason, ", ".join(counts)) if line)
     key = f"{row.backfill_id}/{format_instant(tick.now)}"
     _put(tick, event, live.spec, key, what, text, backfill_id=row.backfill_id, always=row.notify)

@@ -35,7 +35,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
-from backfill_manager.planning.next_run import manual_interval
+from backfill_manager.planning.next_run import interval_from, manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.requests.checked_payloads import check_logical_date, check_place
 from backfill_manager.requests.run_params import check_conf
@@ -104,11 +104,17 @@ class RunOperations:
         check_logical_date(command.logical_date, call.now, allow_future=command.allow_future)
         if current is not None and current.state in s.RUN_LIVE:
             raise errors.RUN_IS_LIVE(run_id=current.run_id, state=current.state)
+        batch = timeline.covering(key[0])
+        if batch is not None and batch.state in s.RUN_LIVE:
+            raise errors.BATCH_IS_LIVE(run_id=batch.run_id, items=batch.items, state=batch.state)
         run_id, conf = timeline.next_run_id(s.MANUAL_RUN, key), json.dumps(command.conf)
         row = _new_run(call, dag, s.MANUAL_RUN, run_id, interval).evolve(conf_json=conf, partition_key=partition)
         make_run(self._state, row, spec, timeline, [current] if current else [])
         text = f"run {row.run_id}"
         if interval and interval[0] != interval[1]:
+            whole = interval_from(spec, interval[0], call.now)
+            if whole[0] != interval[0]:
+                text += f", of a part of an interval (the next whole one starts at {in_zone(whole[0], spec.timezone)}),"
             text += f" from {in_zone(interval[0], spec.timezone)} to {in_zone(interval[1], spec.timezone)}"
         if current:
             text += f"; it overrides {current.run_id}"

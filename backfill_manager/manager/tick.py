@@ -263,6 +263,8 @@ class TickLoop:
         message = f"backfill {root.row.backfill_id}: {plural(pending, 'item')} to run, {skipped} skipped"
         if skipped:
             message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.skipped.items())})"
+        if plan.existing_not_succeeded:
+            message += f"; {plan.existing_not_succeeded} of those that exist already did not succeed"
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         return message

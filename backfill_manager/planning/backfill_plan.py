@@ -68,6 +68,7 @@ class BackfillPlan:
     dag: DagSpec
     dag_version: int
     items: pa.Table
+    existing_not_succeeded: int = 0  # of the items that are skipped as `already exists`
     parents: tuple[str, ...] = ()  # of a plan downstream of another: DAGs of the tree that it waits for
     downstream: tuple[BackfillPlan, ...] = ()  # of the root: all of the tree, each after those it waits for
     left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
@@ -138,10 +139,23 @@ class BackfillPlan:
             **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
             **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits else {}),
+            **({"existing_not_succeeded": n} if (n := self.existing_not_succeeded) else {}),
+            **({"before_start_date": n} if (n := self._before_start_date()) else {}),
             **({"waits": self._waits_document()} if self.wait_sums else {}),
             **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }
+
+    def _before_start_date(self) -> int:
+        """How many of the items that would run start before the DAG's `start_date`: asked for by hand, or a mistake."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.dag.start_date is None:
+            return 0
+        first = pa.scalar(self.dag.start_date, self.items["logical_date"].type)
+        early = pc.and_(pc.less(self.items["logical_date"], first), pc.equal(self.items["state"], states.PENDING))
+        return int(pc.sum(early, min_count=0).as_py() or 0)
 
     def rows_for(self, backfill_id: str, first_seq: int) -> pa.Table:
         """The items as rows of `backfill_item`; `run_seq` goes with the ordinal."""
@@ -215,6 +229,8 @@ def plan_backfill(
     """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
     reads them. An empty range gives an empty plan; `requests.backfill_checks` refuses it, and all else that makes no
     sense, before."""
+    import pyarrow.compute as pc
+
     command = with_defaults(command, dag, now)
     known = _relevant_runs(existing, command, dag)
     covers, runs = covered_ranges(known, dag_version), _known_runs(known, dag_version)
@@ -231,7 +247,9 @@ def plan_backfill(
         "runs": runs if runs.num_rows else query("no_runs"),
     }
     planned = _one_statement(spark, relations, query("reprocess", values))
-    return BackfillPlan(command, dag, dag_version, _as_items(planned.toArrow()))
+    found = planned.toArrow()
+    not_succeeded = pc.sum(found["has_not_succeeded"], min_count=0).as_py()
+    return BackfillPlan(command, dag, dag_version, _as_items(found), existing_not_succeeded=not_succeeded)
 
 
 def _one_statement(spark: SparkSession, relations: Mapping[str, str | pa.Table], text: str) -> DataFrame:

@@ -262,6 +262,10 @@ RUN_OUT_OF_RANGE = _error(
     "Run {run_id} does not lie{between}; leave out [start_date] and [end_date], or name another run", "run_ids"
 )
 RUN_IS_LIVE = _refused("Run {run_id} of that date is {state}; wait for its end, or cancel it", hint="cancel_run")
+BATCH_IS_LIVE = _refused(
+    "Run {run_id}, which takes {items} intervals together, that of this date too, is {state}; wait for its end, or cancel it",
+    hint="cancel_run",
+)
 CALLBACK_BY_HAND = _refused(
     "{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again, clear this task",
     "task_id", hint="clear_callback",

@@ -11,7 +11,7 @@ from support.sample_state import FilledState
 from backfill_manager.cli.app import run
 from backfill_manager.cli.commands.backfill_watch import bar, status_line
 from backfill_manager.cli.context import CliContext
-from backfill_manager.model.records import Request
+from backfill_manager.model.records import BackfillItem, Request
 from backfill_manager.queries.eta import ObservedPace
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
@@ -51,6 +51,25 @@ def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: Fi
     failures = [line for line in result.out.splitlines() if line.startswith("failed 2013")]
     assert failures == ["failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]"]
     assert result.out.splitlines()[-1].endswith("1 item failed")
+
+
+def test_items_that_were_left_to_runs_of_others_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"success": 1, "skipped": 3}, state="success")
+    items = [row for row in state.store.read(BackfillItem) if row.state == "skipped"]
+    state.put(*(row.evolve(reason="in flight") for row in items[:2]))
+
+    result = bfm("backfill", "watch", "b1")
+
+    assert result.code == 1
+    assert "2 items left to runs of others, which were in flight, and may not be done: " in " ".join(result.err.split())
+
+
+def test_a_backfill_that_finds_all_there_has_done_its_work(bfm: Bfm, state: FilledState) -> None:
+    state.backfill("b1", {"skipped": 3}, state="success")
+
+    result = bfm("backfill", "watch", "b1")
+
+    assert (result.code, "Nothing had to run" in result.err) == (0, True)
 
 
 def test_many_failures_at_once_are_cut_short(bfm: Bfm, state: FilledState) -> None:

@@ -54,6 +54,26 @@ def test_a_dry_run_says_how_batches_size_themselves(bfm: Bfm, state: FilledState
     assert why in " ".join(out.split())
 
 
+def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> None:
+    summary = {
+        **SUMMARY,
+        "pending": 1,
+        "skipped": {"already exists": 3},
+        "existing_not_succeeded": 2,
+        "before_start_date": 1,
+    }
+    plan: dict[str, Any] = {"items": [item(1)], "summary": summary}
+    state.dag(batchable=True)
+    state.pools()
+    state.leads()
+    state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
+
+    result = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "-n")
+
+    assert "2 of those that exist already did not succeed; --reprocess failed does them again." in result.err
+    assert "1 item that would run starts before the DAG's start_date." in result.err
+
+
 def test_where_tasks_are_chosen_those_that_run_are_named(bfm: Bfm, state: FilledState) -> None:
     plan: dict[str, Any] = {"items": [item(1)], "summary": {**SUMMARY, "tasks": ["clean", "delays"]}}
 

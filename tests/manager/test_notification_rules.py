@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.http_sink import Sink, http_sink
-from support.scenarios import accepted, refused
+from support.scenarios import never, accepted, refused
 
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidConfig
@@ -95,6 +95,17 @@ def test_what_succeeds_is_announced_to_those_who_want_it() -> None:
     assert [(row.target, row.title) for row in manager.messages()] == [
         ("all", f"flights: backfill {backfill} has succeeded")
     ]
+
+
+def test_a_backfill_that_did_nothing_is_not_announced_as_a_success() -> None:
+    manager = Manager(flights(), targets=(target("all"),), script=never)
+    manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
+    second = manager.backfill("flights", days("2013-01-01", 2))
+    manager.drain()
+    (row,) = manager.messages()
+    assert row.title == f"flights: backfill {second} had nothing to run"
+    assert row.text == "2 items skipped"
 
 
 @pytest.mark.parametrize(

@@ -610,7 +610,8 @@ def test_trigger_of_a_given_date_takes_its_place_in_the_timeline() -> None:
     manager = InMemoryManager(THREE)
     manager.backfill("d", [JANUARY[0], JANUARY[2]])
     manager.drain()
-    accepted(manager, "dag.trigger", dag_id="d", logical_date="2013-01-02T06:00:00Z", conf={})
+    answer = accepted(manager, "dag.trigger", dag_id="d", logical_date="2013-01-02T06:00:00Z", conf={})
+    assert "of a part of an interval (the next whole one starts at 2013-01-03" in answer.message
     nothing_hangs(manager)
     first, manual, last = timeline(manager, "d")
     assert (manual.logical_date, manual.interval_end) == (at("2013-01-02T06:00"), at("2013-01-03"))
@@ -652,6 +653,21 @@ def test_trigger_of_a_finished_date_makes_a_new_run_and_overrides_the_old_one() 
     assert (old.state, old.overridden_by, new.run_id) == (s.OVERRIDDEN, new.run_id, "manual__2013-01-01T00:00:00Z__2")
     assert answer.object_id == new.run_id and old.run_id in answer.message
     assert set(states_of(manager, FIRST).values()) == {s.SUCCESS}
+
+
+def test_trigger_of_a_date_that_a_live_batch_takes_is_refused_and_when_it_has_ended_is_taken() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True), script=never)
+    manager.backfill("d", days("2013-01-01", 3), batch=3)
+    manager.drain()
+    (batch,) = manager.runs("d")
+    trigger = {"dag_id": "d", "logical_date": "2013-01-02T00:00:00Z", "conf": {}}
+    message = refused(manager, "dag.trigger", **trigger)
+    assert f"{batch.run_id}, which takes 3 intervals together, that of this date too, is running" in message
+    manager.finish(key_of(manager, "01-01"), Succeeded())
+    manager.drain()
+    answer = accepted(manager, "dag.trigger", **trigger)
+    assert "part of an interval" not in answer.message
+    assert [run.run_id for run in manager.runs("d")] == [batch.run_id, answer.object_id]
 
 
 def test_trigger_of_a_live_date_is_refused_with_what_to_do() -> None:

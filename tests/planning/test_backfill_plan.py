@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -215,9 +216,16 @@ def test_the_summary_says_what_the_plan_holds(spark: SparkSession) -> None:
     assert made.summary == {
         "dag_id": "flights", "kind": "schedule", "items": 9, "pending": 2, "runs": 2,
         "skipped": {"already exists": 4, "in flight": 3}, "first": "2013-01-01T05:00:00Z",
-        "last": "2013-01-09T05:00:00Z", "reprocess": "none", "max_active_runs": 8,
+        "last": "2013-01-09T05:00:00Z", "reprocess": "none", "max_active_runs": 8, "existing_not_succeeded": 2,
     }  # fmt: skip
     assert plan(spark, DAILY, start_date=day(1), end_date=day(1), max_active_runs=2).summary["max_active_runs"] == 2
+
+
+def test_the_summary_says_how_many_items_start_before_the_dag(spark: SparkSession) -> None:
+    dag = dataclasses.replace(DAILY, start_date=day(3))
+    made = plan(spark, dag, runs(("success", day(1), None)), start_date=day(1), end_date=day(4))
+    assert (made.summary["pending"], made.summary["before_start_date"]) == (3, 1)
+    assert "before_start_date" not in plan(spark, dag, start_date=day(3), end_date=day(4)).summary
 
 
 def test_the_rows_of_a_plan_have_the_tables_columns_and_run_seq_goes_with_the_ordinal(spark: SparkSession) -> None:

@@ -27,6 +27,7 @@ POLL_INTERVAL_S: Final = 0.5
 MIN_LINE_INTERVAL_S: Final = 2.0  # where every line stays, fewer of them
 SLOW_POLL_INTERVAL_S: Final = 5.0  # of what is expensive to read or changes slowly
 MAX_FAILURES_PRINTED: Final = 10  # of one poll
+MAX_SKIPPED_READ: Final = 10_000
 INTERRUPTED: Final = 130
 _BAR_STATES: Final = (states.SUCCESS, states.SKIPPED, states.FAILED, states.CANCELLED, states.RUNNING, states.PENDING)
 _BAR_CHARACTERS: Final = {states.RUNNING: "▓", states.PENDING: "░"}
@@ -37,7 +38,8 @@ Print = Callable[[Text], None]
 
 
 def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> int:
-    """Until it has ended; returns the exit code: 0 for success, else 1. `end_when_stuck`: also when the backfill has
+    """Until it has ended; returns the exit code: 0 for success, else 1; also 1 where items were left to
+    runs of others. `end_when_stuck`: also when the backfill has
     paused itself after failures and needs a person, who may not be there (`create --wait` in a script)."""
     try:
         with _screen(context) as (draw, print_line):
@@ -49,11 +51,25 @@ def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: boo
         )
         return INTERRUPTED
     context.out.print_result(backfill, summary_line(backfill))
-    if backfill["planned"] and backfill["skipped"] == backfill["planned"]:
+    left = _left_to_others(context, backfill)
+    if left:
+        context.out.note(
+            f"{plural(left, 'item')} left to runs of others, which were in flight, and may not be done: "
+            f"`bfm backfill items {backfill_id} --state skipped`."
+        )
+    elif backfill["planned"] and backfill["skipped"] == backfill["planned"]:
         context.out.note(f"Nothing had to run: `bfm backfill items {backfill_id}` shows why.")
     if backfill["state"] == states.PAUSED:
         context.out.note(f"It has paused itself: fix what failed, then `bfm backfill unpause {backfill_id}`.")
-    return 0 if backfill["state"] == states.SUCCESS else 1
+    return 0 if backfill["state"] == states.SUCCESS and not left else 1
+
+
+def _left_to_others(context: CliContext, backfill: Document) -> int:
+    """How many items were skipped as their dates had active runs, which may end in any way."""
+    if not backfill["skipped"]:
+        return 0
+    skipped = context.backend.items(backfill["backfill_id"], state=[states.SKIPPED], limit=MAX_SKIPPED_READ)
+    return sum(item["reason"] == "in flight" for item in skipped)
 
 
 def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw: Draw, print_line: Print) -> Document:

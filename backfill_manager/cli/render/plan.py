@@ -76,6 +76,8 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     _print_items(out, plan["items"], dag_id)
     out.print_line("")
     out.print_line(f"{plan_counts(summary)}.")
+    for line in warnings(summary):
+        out.note(line)
     if (tasks := summary.get("tasks")) is not None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
     if (why := summary.get("batching")) and summary["pending"]:
@@ -150,6 +152,14 @@ def plan_counts(summary: Mapping[str, Any]) -> str:
     parts = [f"{summary['pending']} would run{batched}{in_place}"]
     parts += [f"{number} skipped ({reason})" for reason, number in summary["skipped"].items()]
     return f"{plural(summary['items'], 'item')}: {', '.join(parts)}"
+
+
+def warnings(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What may not be meant."""
+    if number := summary.get("existing_not_succeeded"):
+        yield f"{number} of those that exist already did not succeed; --reprocess failed does them again."
+    if number := summary.get("before_start_date"):
+        yield f"{plural(number, 'item')} that would run {'starts' if number == 1 else 'start'} before the DAG's start_date."
 
 
 def wait_lines(waits: Mapping[str, Any] | None) -> Iterator[str]:

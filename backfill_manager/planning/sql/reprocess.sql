@@ -56,5 +56,6 @@ SELECT
   interval_end,
   partition_key,
   IF(reason IS NULL, 'pending', 'skipped') AS state,
-  reason
+  reason,
+  coalesce(reason = 'already exists', false) AND NOT has_success AS has_not_succeeded
 FROM judged
