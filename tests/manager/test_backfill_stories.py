@@ -68,7 +68,7 @@ def test_a_failed_run_does_not_stop_the_others() -> None:
         "success",
         "success",
     ]
-    assert manager.item_outcomes(backfill)[1].reason == "failed: a"
+    assert manager.items(backfill)[1].reason == "failed: a"
 
 
 def test_stop_on_failure_pauses_with_its_reason_and_a_person_resumes() -> None:
@@ -227,7 +227,7 @@ def test_the_backfills_own_reason_names_the_run_and_the_task_that_all_wait_for(
     manager.drain()
     expected = f"deadlock: task 'roll' of run {RUNS[1]} depends on the past, and is failed in the run before, {RUNS[0]}"
     assert (manager.row(backfill).state, manager.row(backfill).reason) == (s.FAILED, expected)
-    assert [item.reason for item in manager.item_outcomes(backfill)[1:]] == [expected] * (length - 1)
+    assert [item.reason for item in manager.items(backfill)[1:]] == [expected] * (length - 1)
 
 
 def test_a_backfill_that_has_paused_itself_still_names_it_when_it_goes_on() -> None:
@@ -341,7 +341,7 @@ def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:
     again = manager.backfill("d", JANUARY)
     manager.drain()
     assert manager.states(again) == {s.SKIPPED: 2, s.SUCCESS: 3}
-    assert [item.reason for item in manager.item_outcomes(again)[:2]] == ["already exists"] * 2
+    assert [item.reason for item in manager.items(again)[:2]] == ["already exists"] * 2
 
 
 def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:
@@ -349,7 +349,7 @@ def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:
     manager.backfill("d", JANUARY[:3])
     other = manager.backfill("d", JANUARY[1:4], reprocess="completed")
     manager.drain()
-    assert [(item.state, item.reason) for item in manager.item_outcomes(other)] == [
+    assert [(item.state, item.reason) for item in manager.items(other)] == [
         (s.SKIPPED, "in flight"), (s.SKIPPED, "in flight"), (s.RUNNING, None),
     ]  # fmt: skip
 
@@ -410,7 +410,7 @@ def test_two_backfills_over_the_same_partition_keys_meet_and_one_gives_way() -> 
     first = manager.backfill("d", keys=["eu", "us"])
     second = manager.backfill("d", keys=["us", "asia"], reprocess="completed")
     manager.drain()
-    assert [(item.partition_key, item.state, item.reason) for item in manager.item_outcomes(second)] == [
+    assert [(item.partition_key, item.state, item.reason) for item in manager.items(second)] == [
         ("us", s.SKIPPED, "in flight"), ("asia", s.RUNNING, None),
     ]  # fmt: skip
     manager.script = lambda _: Succeeded()

@@ -119,7 +119,7 @@ def test_a_failed_batch_is_tried_again_in_halves_down_to_the_poisoned_day(order:
     backfill = manager.backfill("d", days("2013-01-01", 32)[::order], batch=32, **config)
     nothing_hangs(manager)
     assert manager.states(backfill) == {s.SUCCESS: 31, s.FAILED: 1}
-    (bad,) = [item for item in manager.item_outcomes(backfill) if item.state == s.FAILED]
+    (bad,) = [item for item in manager.items(backfill) if item.state == s.FAILED]
     assert (bad.logical_date, bad.reason) == (at("2013-01-19"), "failed: a")
     assert manager.row(backfill).state == s.FAILED
     assert len(manager.launched) == 1 + 2 * 5, "two runs for each halving, not one for each day"
@@ -136,7 +136,7 @@ def test_two_poisoned_days_are_both_found() -> None:
     manager = ground_with("2013-01-03", "2013-01-14")
     backfill = manager.backfill("d", days("2013-01-01", 16), batch=16)
     nothing_hangs(manager)
-    assert [f"{item.logical_date:%d}" for item in manager.item_outcomes(backfill) if item.state == s.FAILED] == [
+    assert [f"{item.logical_date:%d}" for item in manager.items(backfill) if item.state == s.FAILED] == [
         "03",
         "14",
     ]
@@ -198,7 +198,7 @@ def test_a_crash_anywhere_in_a_batched_backfill_changes_nothing_in_what_comes_ou
     dies_after(manager, tables)
     nothing_hangs(manager)
     assert manager.states(backfill) == {s.SUCCESS: 10, s.FAILED: 1}
-    assert [item.logical_date for item in manager.item_outcomes(backfill) if item.state == s.FAILED] == [
+    assert [item.logical_date for item in manager.items(backfill) if item.state == s.FAILED] == [
         at("2013-01-06")
     ]
     assert manager.row(backfill).started_at is not None
@@ -246,12 +246,12 @@ def test_two_backfills_at_once_the_one_that_comes_second_leaves_out_what_the_oth
     again = manager.backfill("d", days("2013-01-03", 2), is_paused=True, state=s.PAUSED, reprocess="completed")
     live = manager.backfill("d", days("2013-01-05", 1), reprocess="completed")
     manager.drain()
-    assert [item.reason for item in manager.item_outcomes(live)] == ["in flight"]
+    assert [item.reason for item in manager.items(live)] == ["in flight"]
     manager.script = lambda _: Succeeded()
     manager.finish(key_of(manager, "01-01"), Succeeded())
     manager.drain()
     accepted(manager, "backfill.unpause", backfill_id=other)
-    assert [item.reason for item in manager.item_outcomes(other)] == ["already exists"] * 2
+    assert [item.reason for item in manager.items(other)] == ["already exists"] * 2
     accepted(manager, "backfill.unpause", backfill_id=again)
     nothing_hangs(manager)
     assert manager.states(again) == {s.SUCCESS: 2}

@@ -119,8 +119,8 @@ def test_a_failed_item_fails_what_reads_it_with_the_reason_and_nothing_else() ->
     parent = manager.backfill("raw", days("2024-01-01", 3))
     reader = child(manager, "clean", days("2024-01-01", 3), parent)
     nothing_hangs(manager)
-    assert [item.state for item in manager.item_outcomes(reader)] == [s.SUCCESS, s.FAILED, s.SUCCESS]
-    assert manager.item_outcomes(reader)[1].reason == f"it reads item 2 of backfill {parent}, which is failed"
+    assert [item.state for item in manager.items(reader)] == [s.SUCCESS, s.FAILED, s.SUCCESS]
+    assert manager.items(reader)[1].reason == f"it reads item 2 of backfill {parent}, which is failed"
     assert manager.row(reader).state == s.FAILED
     assert made(manager, "clean") == ["01", "03"]
 
@@ -147,8 +147,8 @@ def test_cancelling_the_parent_fails_what_reads_what_will_not_come() -> None:
     manager.drain()
     accepted(manager, "backfill.cancel", backfill_id=parent, let_running_finish=False)
     nothing_hangs(manager)
-    assert [item.state for item in manager.item_outcomes(reader)] == [s.SUCCESS, s.FAILED, s.FAILED, s.FAILED]
-    assert "which is cancelled" in (manager.item_outcomes(reader)[3].reason or "")
+    assert [item.state for item in manager.items(reader)] == [s.SUCCESS, s.FAILED, s.FAILED, s.FAILED]
+    assert "which is cancelled" in (manager.items(reader)[3].reason or "")
 
 
 def test_a_parent_that_ends_in_a_deadlock_fails_what_reads_it() -> None:
@@ -230,8 +230,8 @@ def test_a_diamond_waits_for_both_of_its_sides() -> None:
     assert made(manager, "report") == ["02"]
     manager.finish(key_of(manager, "01-01"), Failed("boom"))
     nothing_hangs(manager)
-    assert [item.state for item in manager.item_outcomes(bottom)] == [s.FAILED, s.SUCCESS]
-    assert manager.item_outcomes(bottom)[0].reason == f"it reads item 1 of backfill {left}, which is failed"
+    assert [item.state for item in manager.items(bottom)] == [s.FAILED, s.SUCCESS]
+    assert manager.items(bottom)[0].reason == f"it reads item 1 of backfill {left}, which is failed"
 
 
 def test_a_batched_reader_starts_when_all_that_it_joins_can_be_read() -> None:
@@ -248,7 +248,7 @@ def test_a_batched_reader_starts_when_all_that_it_joins_can_be_read() -> None:
     assert made(manager, "clean") == ["03"]
     manager.finish(key_of(manager, "01-02"), Failed("boom"))
     nothing_hangs(manager)
-    assert [item.state for item in manager.item_outcomes(reader)] == [s.FAILED, s.FAILED, s.SUCCESS, s.SUCCESS]
+    assert [item.state for item in manager.items(reader)] == [s.FAILED, s.FAILED, s.SUCCESS, s.SUCCESS]
 
 
 def test_a_reader_waits_for_the_halves_of_a_failed_batch() -> None:
@@ -312,6 +312,6 @@ def test_a_crash_anywhere_in_a_cascade_changes_nothing_in_what_comes_out(tables:
     dies_after(manager, tables)
     nothing_hangs(manager)
     for backfill in (top, middle, last):
-        assert [item.state for item in manager.item_outcomes(backfill)] == [s.SUCCESS, s.FAILED, s.SUCCESS, s.SUCCESS]
+        assert [item.state for item in manager.items(backfill)] == [s.SUCCESS, s.FAILED, s.SUCCESS, s.SUCCESS]
     launches = [launch.key for launch in manager.launched if launch.ti.dag_id == "clean"]
     assert not [key for key in launches if "01-02" in key[1]]

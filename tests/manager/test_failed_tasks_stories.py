@@ -62,7 +62,7 @@ def test_only_what_failed_and_what_depends_on_it_runs_again_in_the_run_that_is_t
         if row.key[:3] == (*("d", SECOND), "clean")
     ]
     assert sorted(tries) == [(1, s.FAILED), (2, s.SUCCESS)]
-    items = world.manager.item_outcomes(backfill)
+    items = world.manager.items(backfill)
     assert [(item.state, item.reason) for item in items] == [
         (s.SKIPPED, "already exists"), (s.SUCCESS, None), (s.SKIPPED, "already exists"), (s.SUCCESS, None),
         (s.SKIPPED, "already exists"),
@@ -152,7 +152,7 @@ def test_a_batch_that_failed_is_one_run_whose_dates_go_with_it_and_is_not_parted
     assert (batch.state, batch.items) == (s.FAILED, 4)
     second = world.manager.backfill("d", WEEK[1:6], reprocess="failed_tasks", request_id="asked")
     nothing_hangs(world.manager)
-    taken = [item.run_id for item in world.manager.item_outcomes(second)]
+    taken = [item.run_id for item in world.manager.items(second)]
     assert taken[:3] == [batch.run_id] * 3 and len(set(taken[3:])) == 2
     assert world.manager.states(second) == {s.FAILED: 3, s.SUCCESS: 2}
     world.broken.clear()
@@ -181,7 +181,7 @@ def test_a_run_that_was_cleared_meanwhile_is_in_flight_and_one_that_was_mended_i
     backfill = world.manager.backfill("d", WEEK[:3], reprocess="failed_tasks", is_paused=True, state=s.PAUSED)
     accepted(world.manager, "tasks.clear", **clear("d", end="2024-01-02", only_failed=True))
     accepted(world.manager, "backfill.unpause", backfill_id=backfill)
-    assert [item.reason for item in world.manager.item_outcomes(backfill)] == ["already exists", "in flight", None]
+    assert [item.reason for item in world.manager.items(backfill)] == ["already exists", "in flight", None]
 
 
 def test_callbacks_tell_again_of_what_ran_again() -> None:

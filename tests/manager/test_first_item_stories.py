@@ -35,7 +35,7 @@ def after_a_failure(day: int = 0) -> InMemoryManager:
 
 def states(manager: InMemoryManager, backfill: str) -> list[str]:
     nothing_hangs(manager)
-    return [item.state for item in manager.item_outcomes(backfill)]
+    return [item.state for item in manager.items(backfill)]
 
 
 def test_the_first_item_does_not_wait_for_the_run_before_it() -> None:
@@ -52,7 +52,7 @@ def test_told_to_wait_or_of_an_older_release_it_waits_and_a_failed_past_is_a_dea
     backfill = manager.backfill("d", JANUARY[1:4], ignore_first_depends_on_past=setting)
     manager.drain()
     assert states(manager, backfill) == [s.FAILED] * 3
-    assert "deadlock: task 'roll' of run backfill__2013-01-02" in (manager.item_outcomes(backfill)[0].reason or "")
+    assert "deadlock: task 'roll' of run backfill__2013-01-02" in (manager.items(backfill)[0].reason or "")
 
 
 def test_the_others_wait_for_the_item_before_them() -> None:
@@ -79,7 +79,7 @@ def test_of_several_stretches_only_the_very_first_item_is_the_first() -> None:
     backfill = manager.backfill("d", [*JANUARY[1:3], *JANUARY[4:6]])
     manager.drain()
     assert states(manager, backfill) == [s.SUCCESS, s.SUCCESS, s.FAILED, s.FAILED]
-    assert "backfill__2013-01-04" in (manager.item_outcomes(backfill)[2].reason or ""), (
+    assert "backfill__2013-01-04" in (manager.items(backfill)[2].reason or ""), (
         "the second stretch waits for what lies between"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.http_sink import Sink, http_sink
-from support.scenarios import never, accepted, refused
+from support.scenarios import accepted, never, refused
 
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidConfig

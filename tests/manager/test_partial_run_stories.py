@@ -76,7 +76,7 @@ def test_a_partial_run_that_is_alive_is_in_flight() -> None:
     manager.drain()
     whole = manager.backfill("d", DAYS[:1])
     manager.drain()
-    assert [(item.state, item.reason) for item in manager.item_outcomes(whole)] == [(s.SKIPPED, "in flight")]
+    assert [(item.state, item.reason) for item in manager.items(whole)] == [(s.SKIPPED, "in flight")]
 
 
 def test_an_expression_that_chooses_every_task_makes_whole_runs() -> None:

@@ -150,7 +150,7 @@ def test_an_active_backfill_stays_with_its_items_its_runs_and_those_it_waits_for
     manager.drain()
     assert prune(manager) == {"tries": 4}
     assert {row.backfill_id for row in manager.store.read(Backfill)} >= {parent, paused}
-    assert len(manager.item_outcomes(paused)) == 2
+    assert len(manager.items(paused)) == 2
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:
     spans = [(row["interval_start"], row["interval_start"] + timedelta(days=1)) for row in expected]
     backfill = manager.backfill("d", spans, reprocess="failed_tasks", request_id="asked")
     manager.drain()
-    taken = dict(zip((row["ordinal"] for row in expected), manager.item_outcomes(backfill), strict=True))
+    taken = dict(zip((row["ordinal"] for row in expected), manager.items(backfill), strict=True))
     assert {ordinal: item.run_id for ordinal, item in taken.items() if item.run_id in there} == {
         ordinal: rerun.run_id for ordinal, rerun in plan.reruns.items()
     }

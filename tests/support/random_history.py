@@ -786,7 +786,7 @@ class Stormy(History):
     def check_backfills(self) -> None:
         runs = {(run.dag_id, run.run_id): run for run in self.manager.store.read(DagRun)}
         for row in self.manager.store.read(Backfill):
-            items = self.manager.item_outcomes(row.backfill_id)
+            items = self.manager.items(row.backfill_id)
             states = {item.state for item in items}
             assert states <= set(s.ITEM_STATES) - set(s.ITEM_UNFINISHED)
             derived = s.FAILED if states & {s.FAILED, s.CANCELLED} else s.SUCCESS

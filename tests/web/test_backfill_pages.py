@@ -1205,7 +1205,7 @@ def test_the_time_left_goes_with_the_items_and_the_pace_is_read_every_few_second
     browser, readings = browser_of(manager.store, manager.clock), Readings(manager.store, monkeypatch)
 
     def ends(ordinal: int) -> None:
-        item = manager.item_outcomes(one)[ordinal - 1]
+        item = manager.items(one)[ordinal - 1]
         run = DagRun("flights", f"r{ordinal}", "backfill", "success", 1, item.run_seq, began, backfill_id=one,
                      started_at=began, ended_at=manager.clock.now())  # fmt: skip
         put(manager.leader, item.evolve(state="success", run_id=run.run_id), run)
