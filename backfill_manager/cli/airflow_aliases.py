@@ -1,5 +1,6 @@
-"""Spellings of Airflow 1 to 3: options with another name here, options that nothing here needs, and commands in another
-group. Each is answered with one line; an option that has a meaning here takes effect as well.
+"""Spellings of Airflow 1 to 3, and words that are near at hand: options with another name here, options that nothing here
+needs, and commands in another group or with another name. Each is answered with one line; an option that has a meaning here
+takes effect as well.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ OF_TASKS_CLEAR: Final = (
     *_ANYWHERE,
 )
 
-# Where a command of Airflow 1 or 2 is here: by the group it was typed in ("" is `bfm` itself).
+# Where a command of Airflow 1 or 2 is here, or one that has another name here: by the group it was typed in ("" is `bfm`
+# itself).
 _MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "clear": "tasks clear", "trigger_dag": "dags trigger", "list_dags": "dags list", "list_tasks": "tasks list",
@@ -84,8 +86,18 @@ _MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     "dags": {
         "backfill": "backfill create", "clear": "tasks clear", "list-runs": "runs list", "next-execution": "dags next",
         "list-import-errors": "dags import-errors", "details": "dags show", "list-jobs": "runs list",
+        "resume": "dags unpause", "run": "dags trigger",
     },
+    "backfill": {"resume": "backfill unpause", "stop": "backfill cancel", "abort": "backfill cancel"},
+    "runs": {"stop": "runs cancel", "abort": "runs cancel"},
     "tasks": {"states-for-dag-run": "tasks states", "state": "tasks states", "test": "tasks run"},
+}  # fmt: skip
+# The same for commands that take other arguments here: the line to fill in.
+_FILLED_IN: Final[Mapping[str, Mapping[str, str]]] = {
+    "runs": {
+        "retry": "tasks clear DAG --run RUN --only-failed", "rerun": "tasks clear DAG --run RUN",
+        "clear": "tasks clear DAG --run RUN",
+    },
 }  # fmt: skip
 
 
@@ -93,10 +105,13 @@ def moved_command(group: str, wrong: str, args: Sequence[str]) -> str | None:
     """The command line that does what was typed, or None. `args` is the whole line, `wrong` the word that is no command of
     `group`."""
     after = list(args)[list(args).index(wrong) + 1 :] if wrong in args else []
+    if (moved := _MOVED.get(group, {}).get(wrong)) is not None:
+        return _line(moved, after)
+    if (line := _FILLED_IN.get(group, {}).get(wrong)) is not None:
+        return _line(line, [])
     if group == "backfill" and any(one.startswith("-") for one in after):  # `airflow backfill DAG -s T -e T`
         return _line("backfill create", [wrong, *after])
-    moved = _MOVED.get(group, {}).get(wrong)
-    return None if moved is None else _line(moved, after)
+    return None
 
 
 def _line(command: str, rest: Sequence[str]) -> str:

@@ -145,10 +145,13 @@ class RunOperations:
     # -- existing runs ------------------------------------------------------------------------------------------------
     def _cancel_run(self, command: commands.CancelRun, call: Call) -> Answer | None:
         found = self._find((command.dag_id, command.run_id))
-        run_id, live = found.row.run_id, found.live
+        run_id, live, items = found.row.run_id, found.live, found.row.items
+        is_cancelled = (
+            f"run {run_id}, of {items} intervals, is cancelled" if items > 1 else f"run {run_id} is cancelled"
+        )
         if live is None:
             if found.row.state == s.CANCELLED:
-                return run_id, f"run {run_id} is cancelled"
+                return run_id, is_cancelled
             raise Refused(
                 f"Run {run_id} is {found.row.state} already; only one that is queued or running can be cancelled."
             )
@@ -156,7 +159,7 @@ class RunOperations:
         if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
             return None
         if any(ti.state == s.CANCELLED for ti in live.own_tasks):
-            return run_id, f"run {run_id} is cancelled"
+            return run_id, is_cancelled
         if any(ti.state == s.CANCELLED for ti in live.tasks.values()):
             return run_id, f"the tasks of run {run_id} had finished; its callbacks are cancelled"
         raise Refused(f"Run {run_id} had finished before it could be cancelled.")

@@ -92,7 +92,8 @@ def people(store: Store) -> list[str]:
 
 def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> DagRun:
     """By id, beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or, without one, wherever
-    it is unique. `NotFound`; `Ambiguous`, or `RunOfSeveralDags` with the names that tell them apart."""
+    it is unique. `NotFound`, which names the batch that a date is part of; `Ambiguous`, or `RunOfSeveralDags` with the names
+    that tell them apart."""
     dag_id, id_or_prefix = _with_dag(store, id_or_prefix, dag_id)
     in_dag = matching(dag_id=dag_id)
     place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
@@ -107,11 +108,18 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
         found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
         if len(found) == 1:
             found = store.read(DagRun, beginning, limit=1)
-    if not found and dag_id:
-        found = _of_date(store, id_or_prefix, dag_id)
+    at = None if found else _instant(store, id_or_prefix, dag_id)
+    if at is not None and dag_id:
+        found = _of_date(store, at, dag_id)
+        if not any(is_current(row) for row in found) and (batch := _batch_around(store, at, dag_id)):
+            part = f"; this date is part of run {batch.run_id}, which takes {batch.items} intervals together: name that run."
+            raise NotFound(place, id_or_prefix, more=part)
     if not found:
         if dag_id and not _is_dag(store, dag_id):
             raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
+        if at is not None:  # ids that are spelled alike are those of other days
+            more = "" if dag_id else f"; a date needs its DAG: DAG/{id_or_prefix}."
+            raise NotFound(place, id_or_prefix, hint="see_runs" if dag_id else None, more=more)
         others = store.read(DagRun, in_dag, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
         raise NotFound(place, id_or_prefix, [row.run_id for row in others], hint="see_runs")
     if len(found) > 1:
@@ -139,17 +147,29 @@ def _is_dag(store: Store, dag_id: str) -> bool:
     return bool(store.first(DagRow, matching(dag_id=dag_id)) or store.first(DagRun, matching(dag_id=dag_id)))
 
 
-def _of_date(store: Store, text: str, dag_id: str) -> list[DagRun]:
-    """Runs of a logical date as people write it, in the DAG's zone; the one that stands in the timeline, if any does."""
+def _instant(store: Store, text: str, dag_id: str | None) -> datetime | None:
+    """A date as people write it, in the DAG's zone; None for what is no date."""
     from backfill_manager.dags.schedule.timetable import parse_date
 
-    dag = store.first(DagRow, matching(dag_id=dag_id))
+    dag = store.first(DagRow, matching(dag_id=dag_id)) if dag_id else None
     try:
-        at = parse_date(text, dag.timezone if dag else "UTC", name="RUN")
+        return parse_date(text, dag.timezone if dag else "UTC", name="RUN")
     except InvalidInput:
-        return []
+        return None
+
+
+def _of_date(store: Store, at: datetime, dag_id: str) -> list[DagRun]:
+    """Runs of a logical date; the one that stands in the timeline, if any does."""
     rows = store.read(DagRun, matching(dag_id=dag_id, logical_date=at), order_by=("-run_seq",))
     return [row for row in rows if is_current(row)] or rows
+
+
+def _batch_around(store: Store, at: datetime, dag_id: str) -> DagRun | None:
+    """The run of several intervals that stands in the timeline for this instant, though its logical date is another."""
+    around = [
+        Condition("items", ">", 1), Condition("interval_start", "<=", at), Condition("interval_end", ">", at),
+    ]  # fmt: skip
+    return store.first(DagRun, [*timeline_of(dag_id), *around], ("-run_seq",))
 
 
 def run_view(row: DagRun) -> dict[str, Any]:

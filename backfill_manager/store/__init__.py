@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backfill_manager.errors import StateError
 from backfill_manager.store.base import Condition, Leader, Store
 
 __all__ = ["Condition", "Leader", "Store", "open_like", "open_store"]
@@ -17,8 +18,10 @@ def open_store(root: str, *, spark: Any = None) -> Store:
     """The store at `root`: `catalog.schema` through Spark (`spark` is its session), anything else (a path, `s3://`,
     `abfss://`, `gs://`) through delta-rs. Engines are imported only when used: a CLI that reads must start in no
     time."""
-    from backfill_manager.store.uri import is_catalog_schema
+    from backfill_manager.store.uri import is_a_file, is_catalog_schema
 
+    if is_a_file(root):
+        raise StateError(f"{root} is a file, and a state needs a folder.")
     if is_catalog_schema(root):
         from backfill_manager.store.delta_spark.store import DeltaSparkStore
 

@@ -22,6 +22,11 @@ def is_local(root: str) -> bool:
     return "://" not in root and not is_catalog_schema(root)
 
 
+def is_a_file(root: str) -> bool:
+    """A file of this machine lies there, where a state would need a folder."""
+    return is_local(root) and os.path.isfile(Path(root).expanduser())
+
+
 def canonical_place(root: str) -> str:
     """The same text for the same place: a path without links, a URI with one spelling of its scheme and without needless
     slashes, `catalog.schema` in small letters."""

@@ -147,6 +147,16 @@ def test_a_clear_in_the_words_of_airflow_is_the_same_clear(bfm: Bfm, filled: Fil
         ("dags list-runs", "bfm runs list"),
         ("tasks states-for-dag-run flights latest", "bfm tasks states flights latest"),
         ("tasks test flights clean 2024-03-01", "bfm tasks run flights clean 2024-03-01"),
+        ("backfill resume b1", "bfm backfill unpause b1"),
+        ("backfill stop b1 --let-running-finish", "bfm backfill cancel b1 --let-running-finish"),
+        ("backfill abort b1", "bfm backfill cancel b1"),
+        ("runs stop 2013-01-05 --dag flights", "bfm runs cancel 2013-01-05 --dag flights"),
+        ("runs abort latest", "bfm runs cancel latest"),
+        ("runs retry latest", "bfm tasks clear DAG --run RUN --only-failed"),
+        ("runs rerun 2013-01-05 --dag flights", "bfm tasks clear DAG --run RUN"),
+        ("runs clear latest", "bfm tasks clear DAG --run RUN"),
+        ("dags resume flights", "bfm dags unpause flights"),
+        ("dags run flights", "bfm dags trigger flights"),
     ],
 )
 def test_a_command_that_stands_elsewhere_is_answered_with_its_line(bfm: Bfm, typed: str, here: str) -> None:

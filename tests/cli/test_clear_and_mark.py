@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.bfm import Bfm
-from support.sample_state import FilledState
+from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.model.records import Request
 from backfill_manager.schemas.commands import ClearTasks
@@ -272,6 +272,31 @@ def test_a_task_is_marked(bfm: Bfm, filled: FilledState) -> None:
     assert submitted(filled) == (
         "task.mark",
         {"dag_id": "flights", "run_id": "backfill__2013-01-02T05:00:00Z", "task_id": "clean", "state": "skipped"},
+    )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("runs", "show", "2013-02-06", "--dag", "flights"),
+        ("runs", "cancel", "flights/2013-02-06"),
+        ("tasks", "states", "flights", "2013-02-06"),
+        ("tasks", "logs", "flights", "2013-02-06", "clean"),
+        ("tasks", "clear", "flights", "--run", "2013-02-06", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_date_in_a_batch_is_answered_with_the_run_that_took_it(
+    bfm: Bfm, filled: FilledState, args: tuple[str, ...]
+) -> None:
+    filled.run("2013-02-05", DONE, run_id="five", items=5, interval_end=NEW_YEAR + 40 * DAY)
+
+    result = bfm(*args)
+
+    assert result.code == 3
+    assert result.error == (
+        "There is no run of DAG 'flights' with the id '2013-02-06'; this date is part of run five, which takes 5 intervals "
+        "together: name that run."
     )
 
 

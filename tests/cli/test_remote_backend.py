@@ -252,6 +252,7 @@ def _lines(result: BfmResult) -> list[str]:
         ("backfill", "set", "b2", "--batch", "7"),
         ("runs", "show", "nothing"),
         ("runs", "cancel", "2024-05-10", "--dag", "flights"),
+        ("runs", "show", "2024-05-10"),
         ("runs", "mark", "old", "success"),
         ("dags", "mark", "flights", "success", "--date", "1999-01-01", "--yes"),
         ("dags", "mark", "flights", "success", "--item", "1", "--yes"),

@@ -40,6 +40,28 @@ def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("args", [*READING, ("state", "init"), ("doctor",), ("manager", "start")], ids=" ".join)
+def test_a_file_in_place_of_the_state_is_told(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
+    (tmp_path / "a.file").write_text("in the way")
+
+    result = bfm("--state", "a.file", *args)
+
+    assert result.code != 0
+    assert "a.file is a file, and a state needs a folder." in result.out + result.err
+    assert "Unexpected" not in result.err
+    assert (tmp_path / "a.file").read_text() == "in the way"
+
+
+def test_a_state_of_runs_in_place_of_the_states_place_is_told_as_what_it_is(bfm: Bfm) -> None:
+    for args in (("tasks", "list", "flights"), ("tasks", "states", "flights", "latest"), ("pools", "list")):
+        result = bfm(*args, "--state", "failed")
+        assert (result.code, result.error) == (
+            2,
+            "There is no state at failed; a manager that starts there makes it. Here --state is where the state is kept; the "
+            "states of a run's tasks are shown by `bfm tasks states DAG RUN`.",
+        )
+
+
 def test_a_state_that_can_not_be_written_is_told(bfm: Bfm, tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("in the way")
 

@@ -299,6 +299,19 @@ def test_hours_of_a_day_that_changes_its_clocks_join_like_any_others() -> None:
     assert [run.items for run in manager.runs("d")] == [23]
 
 
+def test_a_batch_that_is_cancelled_says_how_many_intervals_it_takes() -> None:
+    manager = InMemoryManager(SPEC, script=never)
+    manager.backfill("d", days("2013-01-01", 3), batch=2)
+    manager.drain()
+    batch, single = (run.run_id for run in manager.runs("d"))
+    for _ in range(2):  # the second time it is cancelled already
+        assert (
+            accepted(manager, "run.cancel", dag_id="d", run_id=batch).message
+            == f"run {batch}, of 2 intervals, is cancelled"
+        )
+        assert accepted(manager, "run.cancel", dag_id="d", run_id=single).message == f"run {single} is cancelled"
+
+
 def test_partition_keys_are_never_joined() -> None:
     manager = InMemoryManager(SPEC)
     backfill = manager.backfill("d", keys=["eu", "us", "asia"], batch=3)

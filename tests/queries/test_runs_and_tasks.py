@@ -77,6 +77,48 @@ def test_a_run_is_found_by_id_beginning_date_or_as_the_latest(state: FilledState
         find_run(state.store, "backfil__2013-01-03T05:00:00Z", dag_id="flights")
 
 
+def test_a_date_that_a_batch_took_is_answered_with_its_run(state: FilledState) -> None:
+    state.dag()
+    batch = state.run("2013-01-01", run_type="backfill", items=3, interval_end=NEW_YEAR + 3 * DAY)
+    state.run("2013-01-04", run_type="backfill")
+    state.run("2013-01-02", run_type="scheduled", state="overridden", overridden_by=batch)
+    part = f"; this date is part of run {batch}, which takes 3 intervals together: name that run."
+
+    assert find_run(state.store, "2013-01-01", dag_id="flights").run_id == batch
+    for date in ("2013-01-02", "2013-01-03", "2013-01-03T12:00", "2013-01-04T04:59Z"):
+        with pytest.raises(NotFound) as error:
+            find_run(state.store, f"flights/{date}")
+        assert str(error.value) == f"There is no run of DAG 'flights' with the id '{date}'{part}"
+    assert find_run(state.store, "2013-01-04", dag_id="flights").items == 1, "the first instant after it"
+
+    again = state.run("2013-01-02", run_type="manual")
+    assert find_run(state.store, "2013-01-02", dag_id="flights").run_id == again, "a day of it that was run again alone"
+
+
+def test_a_batch_that_was_overridden_or_is_a_previews_stands_for_no_date(state: FilledState) -> None:
+    state.dag()
+    for run_id, fields in (("old", {"state": "overridden"}), ("preview", {"run_type": "preview"})):
+        state.run("2013-01-01", run_id=run_id, items=3, interval_end=NEW_YEAR + 3 * DAY, **fields)
+
+    with pytest.raises(NotFound, match="with the id '2013-01-02'") as error:
+        find_run(state.store, "2013-01-02", dag_id="flights")
+    assert "part of" not in str(error.value)
+
+
+def test_for_a_date_no_run_of_another_day_is_offered(state: FilledState) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 3})
+
+    with pytest.raises(NotFound) as error:
+        find_run(state.store, "2013-01-09", dag_id="flights")
+    assert (str(error.value), error.value.hint) == (
+        "There is no run of DAG 'flights' with the id '2013-01-09'.", "see_runs",
+    )  # fmt: skip
+    with pytest.raises(NotFound) as error:
+        find_run(state.store, "2013-01-02")
+    assert str(error.value) == "There is no run '2013-01-02'; a date needs its DAG: DAG/2013-01-02."
+
+
 def test_a_run_id_that_two_dags_have_needs_its_dag(state: FilledState) -> None:
     state.backfill("b1", {"success": 1})
     state.backfill("b2", {"failed": 1}, dag_id="other")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager import queries
 from backfill_manager.cli.backend.base import Document, Log
 from backfill_manager.errors import StateNotInitialised
 from backfill_manager.model.records import DagRun, Request, Response
-from backfill_manager.model.states import RUN_FINISHED
+from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES, RUN_FINISHED, RUN_STATES, TASK_STATES
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.uri import is_catalog_schema
@@ -19,6 +19,9 @@ from backfill_manager.store.uri import is_catalog_schema
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
     from backfill_manager.queries.data_gaps import CountRows
+
+# Who names one as the place of the state takes the global option for a filter.
+_KNOWN_STATES: Final = frozenset({*TASK_STATES, *RUN_STATES, *ITEM_STATES, *BACKFILL_STATES})
 
 
 class LocalBackend:
@@ -41,7 +44,10 @@ class LocalBackend:
     def store(self) -> Store:
         """`StateNotInitialised` where the tables don't exist."""
         if not self.any_store.exists():
-            raise StateNotInitialised(self.context.settings.state)
+            missing = StateNotInitialised(self.context.settings.state)
+            if self.context.state in _KNOWN_STATES:
+                missing.hint = "state_is_a_place"
+            raise missing
         return self.any_store
 
     def close(self) -> None:

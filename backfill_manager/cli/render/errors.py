@@ -18,6 +18,8 @@ HINTS: Final = {
     "start_manager": "start one with `bfm manager start`",
     "stop_manager": "`bfm --state {root} manager stop`",
     "init_state": "Create it with `bfm --state {root} state init`",
+    "state_is_a_place": "Here --state is where the state is kept; the states of a run's tasks are shown by "
+    "`bfm tasks states DAG RUN`",
     "upgrade_state": "`bfm state init` does it, too",
     "adopt_state": "`bfm --state {root} state adopt --as-copy` if it is the one at {other}, `bfm --state {root} state adopt "
     "--as-original` if it is this one",
