@@ -31,6 +31,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.logged_changes import logged_changes
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
 from backfill_manager.manager.notification_targets import Target, targets_of
@@ -45,6 +46,7 @@ from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
+from backfill_manager.manager.tick_decisions import log_lines
 from backfill_manager.manager.trace_sender import Exporter, TraceSender, make_exporter
 from backfill_manager.manager.trace_spans import TraceIds, TraceSpans
 from backfill_manager.manager.wait_checker import WaitCheckers
@@ -161,13 +163,16 @@ class Manager:
     def __init__(self, term: Term) -> None:
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         self._events, self._shutdown = events, shutdown = term.events, term.shutdown
-        self._state = state = restore_state(store, term=leader.term, now=clock.now())
+        now = clock.now()
+        self._state = state = restore_state(store, term=leader.term, now=now)
         state.batch_target_s = settings.limits.batch_target
         state.targets = tuple(term.channels)
         add_configured_pools(state, settings)
         _give_up_unknown_targets(state, clock.now())
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
-        leader.commit(state.take_changes())
+        changes = state.take_changes()
+        leader.commit(changes)
+        log_lines(logged_changes(changes, now))  # a task that has ended manager after manager fails here
         snapshots = snapshots_folder(settings, store.root)
         bundles = BundleWatcher(
             settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put
