@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
 log = get_logger("manager")
 
+Beside = Callable[[Store], AbstractContextManager[Callable[[], None]]]
+
 DRAIN_S: Final = 30.0
 BUNDLES_S: Final = (
     10.0  # how long the first tick waits for the bundles; then it goes by the versions that the state has
@@ -77,14 +79,14 @@ BUNDLES_S: Final = (
 def run_manager(
     settings: Settings, *, state: str, until_idle: bool = False, ready: threading.Event | None = None,
     stop: threading.Event | None = None, spark: SparkSession | None = None, clock: Clock | None = None,
-    beside: Callable[[Store], AbstractContextManager[None]] | None = None,
+    beside: Beside | None = None,
 ) -> int:  # fmt: skip
     """Lead the state at `state` until stopped (or until nothing is left to do). Returns the exit code; raises `SparkGone`,
     `StateLost` or `ServiceFailed` when it could not go on, with the lease given back.
 
     `ready` is set when requests are being answered and every bundle has been parsed. `spark` is a session to use and leave
     running; without one, a session is built and stopped again. `beside(store)` is entered for as long as the state is open
-    (the web pages), also while this manager stands by.
+    (the web pages), also while this manager stands by; what it gives is called when this manager begins to lead.
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     lineage = None if settings.openlineage is None else make_client(settings.openlineage)
@@ -97,7 +99,7 @@ def run_manager(
         try:
             if any(changed := store.init()):
                 log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
-            with beside(store) if beside else nullcontext():
+            with beside(store) if beside else nullcontext() as on_leading:
                 elector = LeaderElector(
                     store, clock, lease_s=settings.lease.seconds, spark_gone_reason=session.gone_reason
                 )
@@ -105,6 +107,8 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
+                if on_leading is not None:
+                    on_leading()
                 return Term(settings, store, leader, session, clock, stop, lineage, channels, exporter).lead(
                     ready or threading.Event(), until_idle
                 )
