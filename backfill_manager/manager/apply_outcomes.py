@@ -1,6 +1,4 @@
-"""Turns the executor's events into changes: an outcome is a value, matched once. Pure, but for a line in the manager's log
-about a callback that failed: its run continues, and nothing else would report it.
-"""
+"""Turns the executor's events into changes: an outcome is a value, matched once. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +7,12 @@ from datetime import timedelta
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution import messages as m
-from backfill_manager.logging import get_logger
 from backfill_manager.manager.crash_loops import POSTPONED_FOR_S, after_loss
 from backfill_manager.manager.retry_rules import after_failure
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import CheckResult, DagRun, TableAccess, TaskInstance
-
-log = get_logger("outcomes")
 
 NOT_COUNTED_AS_TRY = (m.Lost, m.PutBack, m.Postponed)  # the try ends as `lost`, and the task keeps its number of tries
 
@@ -42,8 +37,6 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
             ti = c.started(ti, event.at)  # refused before its thread began
         moved = _ended(ti, event, run.spec.task(task_id))
         state.put(moved)
-        if moved.state == s.FAILED and run.spec.is_callback(task_id):
-            log.warning("callback failed", dag=dag_id, run=run_id, callback=task_id, error=moved.error)
         try_state = None
         if isinstance(event.outcome, NOT_COUNTED_AS_TRY) and moved.state == s.UP_FOR_RETRY:
             moved, try_state = moved.evolve(try_number=ti.try_number, error=event.outcome.reason), "lost"

@@ -64,6 +64,7 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
+        tick.halted.append(live)
         reason = f"{plural(failures, 'failed item')}: paused by stop_on_failure={limit}"
         tick.put(c.backfill_paused(live.row, reason))
         notification_rules.backfill_paused(tick, live, reason)
@@ -275,4 +276,5 @@ def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
     if outcome == s.FAILED and reason is None:
         reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {plural(live.row.planned, 'item')}"
     tick.put(c.backfill_ended(live.row, outcome, tick.now, reason))
+    tick.halted.append(live)
     del tick.state.backfills[live.row.backfill_id]

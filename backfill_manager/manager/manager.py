@@ -31,6 +31,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.bundle_watcher import BundleWatcher
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
+from backfill_manager.manager.logged_changes import logged_changes
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
 from backfill_manager.manager.notification_targets import Target, targets_of
@@ -45,6 +46,7 @@ from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop, TickMetrics
+from backfill_manager.manager.tick_decisions import log_lines
 from backfill_manager.manager.trace_sender import Exporter, TraceSender, make_exporter
 from backfill_manager.manager.trace_spans import TraceIds, TraceSpans
 from backfill_manager.manager.wait_checker import WaitCheckers
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 
 log = get_logger("manager")
 
+Beside = Callable[[Store], AbstractContextManager[Callable[[], None]]]
+
 DRAIN_S: Final = 30.0
 BUNDLES_S: Final = (
     10.0  # how long the first tick waits for the bundles; then it goes by the versions that the state has
@@ -75,14 +79,14 @@ BUNDLES_S: Final = (
 def run_manager(
     settings: Settings, *, state: str, until_idle: bool = False, ready: threading.Event | None = None,
     stop: threading.Event | None = None, spark: SparkSession | None = None, clock: Clock | None = None,
-    beside: Callable[[Store], AbstractContextManager[None]] | None = None,
+    beside: Beside | None = None,
 ) -> int:  # fmt: skip
     """Lead the state at `state` until stopped (or until nothing is left to do). Returns the exit code; raises `SparkGone`,
     `StateLost` or `ServiceFailed` when it could not go on, with the lease given back.
 
     `ready` is set when requests are being answered and every bundle has been parsed. `spark` is a session to use and leave
     running; without one, a session is built and stopped again. `beside(store)` is entered for as long as the state is open
-    (the web pages), also while this manager stands by.
+    (the web pages), also while this manager stands by; what it gives is called when this manager begins to lead.
     """
     clock, stop, session = clock or SystemClock(), stop or threading.Event(), SparkProvider(settings, spark)
     lineage = None if settings.openlineage is None else make_client(settings.openlineage)
@@ -95,7 +99,7 @@ def run_manager(
         try:
             if any(changed := store.init()):
                 log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
-            with beside(store) if beside else nullcontext():
+            with beside(store) if beside else nullcontext() as on_leading:
                 elector = LeaderElector(
                     store, clock, lease_s=settings.lease.seconds, spark_gone_reason=session.gone_reason
                 )
@@ -103,6 +107,8 @@ def run_manager(
                 if leader is None:
                     return 0
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
+                if on_leading is not None:
+                    on_leading()
                 return Term(settings, store, leader, session, clock, stop, lineage, channels, exporter).lead(
                     ready or threading.Event(), until_idle
                 )
@@ -161,13 +167,16 @@ class Manager:
     def __init__(self, term: Term) -> None:
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         self._events, self._shutdown = events, shutdown = term.events, term.shutdown
-        self._state = state = restore_state(store, term=leader.term, now=clock.now())
+        now = clock.now()
+        self._state = state = restore_state(store, term=leader.term, now=now)
         state.batch_target_s = settings.limits.batch_target
         state.targets = tuple(term.channels)
         add_configured_pools(state, settings)
         _give_up_unknown_targets(state, clock.now())
         state.catalog.keep_bundles([bundle.name for bundle in settings.bundles], clock.now())
-        leader.commit(state.take_changes())
+        changes = state.take_changes()
+        leader.commit(changes)
+        log_lines(logged_changes(changes, now))  # a task that has ended manager after manager fails here
         snapshots = snapshots_folder(settings, store.root)
         bundles = BundleWatcher(
             settings.bundles, dags=state.catalog, snapshots=snapshots, limits=settings.limits, clock=clock, on_event=events.put

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.execution.revert import WrittenTable
-from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, RunKey, TaskInstance
 from backfill_manager.number_ranges import Ranges
@@ -87,6 +87,7 @@ class Tick:
     discarded: list[str] = field(default_factory=list)  # previews whose clones are to be deleted
     compactions: list[str] = field(default_factory=list)  # ids of requests to compact the whole state
     prunes: list[str] = field(default_factory=list)  # ... to delete what is older than its age now
+    halted: list[ActiveBackfill] = field(default_factory=list)  # that have ended or paused themselves, for the log
     slots: dict[str, int] = field(default_factory=dict)  # pools whose slots have changed
     stop: bool = False
     drain: bool = True

@@ -15,6 +15,7 @@ from datetime import datetime
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.humanise import plural
+from backfill_manager.logging import get_logger
 from backfill_manager.manager import (
     apply_outcomes,
     backfill_runs,
@@ -26,6 +27,7 @@ from backfill_manager.manager import (
     task_slots,
 )
 from backfill_manager.manager.crash_loops import isolation_ends_at
+from backfill_manager.manager.logged_changes import Line, logged_changes
 from backfill_manager.manager.prefetch import prefetch
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
@@ -35,6 +37,8 @@ from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
 from backfill_manager.schemas import request_kinds
 from backfill_manager.store.base import Leader, Store
+
+log = get_logger("tick")
 
 
 class Decisions:
@@ -83,6 +87,7 @@ class Decisions:
         if len(changes):
             self.leader.commit(changes)
             self._on_commit(changes)
+            log_lines(logged_changes(changes, tick.now, tick.halted))
         if not self.requests.is_planning:  # a plan may come for a version that is no longer current
             self.state.evict_versions()
         return bool(len(changes) or tick.moves)
@@ -108,3 +113,8 @@ class Decisions:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
             due += [notification_rules.next_deadline(self.state, now)]
         return min((at for at in due if at is not None), default=None)
+
+
+def log_lines(lines: Iterable[Line]) -> None:
+    for line in lines:
+        (log.warning if line.is_warning else log.info)(line.event, **line.fields)

@@ -7,19 +7,25 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.cli import GC_THRESHOLD
 from backfill_manager.cli.command import Command
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import option
-from backfill_manager.service import ServiceThread
+from backfill_manager.errors import InvalidInput
+from backfill_manager.service import Service, ServiceThread
 
 if TYPE_CHECKING:
+    import socket
+
     from backfill_manager.api.app import App
+    from backfill_manager.manager.manager import Beside
     from backfill_manager.store.base import Store
+
+PORT_POLL_INTERVAL_S: Final = 5.0
 
 
 def serve(
@@ -97,10 +103,42 @@ def _preparing(store: Store) -> Iterator[None]:
         thread.join()
 
 
-def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractContextManager[None]] | None:
+def _open_pages(context: CliContext, store: Store, bound: socket.socket, pages: ExitStack) -> str:
+    """Serves until `pages` is closed; returns the URL."""
+    from backfill_manager.api.server import served_beside
+
+    store.read_copies()
+    return pages.enter_context(served_beside(_site(context, store), bound))
+
+
+class PagesOfLeader(Service):
+    """Serves beside a manager that found the port taken, in most cases by the leader that it stands by for: started when it leads
+    itself, and tries until the port is free. That may take a few seconds after a leader that was stopped, which ends its pages
+    after its lease."""
+
+    def __init__(self, context: CliContext, store: Store, pages: ExitStack) -> None:
+        """What is opened is closed with `pages`."""
+        super().__init__("pages")
+        self._context, self._store, self._pages = context, store, pages
+
+    def run_once(self) -> float | None:
+        from backfill_manager.api.server import listen
+        from backfill_manager.logging import get_logger
+
+        api = self._context.settings.api
+        try:
+            bound = self._pages.enter_context(listen(api.host, api.port))
+        except InvalidInput:
+            return PORT_POLL_INTERVAL_S
+        url = _open_pages(self._context, self._store, bound, self._pages)
+        get_logger("serve").info("port is free: the web pages are served", url=url)
+        return None
+
+
+def served_beside_a_manager(context: CliContext) -> Beside:
     """For `manager start --with-ui`: the same site over the manager's own store, in a thread. A wrong host is refused
-    before Spark is started. None, and a note, where the port is taken: a standby on the same machine must be able to
-    start."""
+    before Spark is started. Where the port is taken, there are no pages until the manager leads: a standby on the same machine
+    must be able to start."""
     from backfill_manager.api import server
 
     settings = context.settings
@@ -108,15 +146,24 @@ def served_beside_a_manager(context: CliContext) -> Callable[[Store], AbstractCo
     try:
         bound = server.listen(settings.api.host, settings.api.port)
     except server.PortTaken:
-        context.out.note(f"Port {settings.api.port} is taken (api.port): this manager runs without web pages.")
-        return None
+        bound = None
+        context.out.note(
+            f"Port {settings.api.port} is taken (api.port): this manager runs without web pages until it leads and the port "
+            "is free."
+        )
 
     @contextmanager
-    def beside(store: Store) -> Iterator[None]:
-        store.read_copies()
-        with server.served_beside(_site(context, store), bound) as url:
-            context.out.note(f"The web pages are at {url}")
-            yield
+    def beside(store: Store) -> Iterator[Callable[[], None]]:
+        with ExitStack() as pages:
+            if bound is not None:
+                context.out.note(f"The web pages are at {_open_pages(context, store, bound, pages)}")
+                yield lambda: None
+                return
+            later = PagesOfLeader(context, store, pages)
+            try:
+                yield later.start
+            finally:
+                later.stop()
 
     return beside
 
