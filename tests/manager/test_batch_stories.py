@@ -198,9 +198,7 @@ def test_a_crash_anywhere_in_a_batched_backfill_changes_nothing_in_what_comes_ou
     dies_after(manager, tables)
     nothing_hangs(manager)
     assert manager.states(backfill) == {s.SUCCESS: 10, s.FAILED: 1}
-    assert [item.logical_date for item in manager.items(backfill) if item.state == s.FAILED] == [
-        at("2013-01-06")
-    ]
+    assert [item.logical_date for item in manager.items(backfill) if item.state == s.FAILED] == [at("2013-01-06")]
     assert manager.row(backfill).started_at is not None
     timeline(manager, "d")
 
