@@ -23,6 +23,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that only go forward; for leases and time limits."""
 
+    def boottime(self) -> float:
+        """The same, which goes on while the machine sleeps: for what others may do meanwhile."""
+
     def new_id(self) -> str:
         """A new id: 12 hex digits, random, so that a few of its first characters tell it from others."""
 
@@ -33,6 +36,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
     def new_id(self) -> str:
         return secrets.token_hex(6)

@@ -62,6 +62,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return (self._now - self._begun).total_seconds()
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def new_id(self) -> str:
         return f"{next(self._ids):012x}"
 

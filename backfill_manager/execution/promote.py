@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ from backfill_manager.execution.table_swap import (
     changed_files,
     described,
     differ,
+    refuse_unless_leader,
     swap_in,
     writes_of,
 )
@@ -67,10 +68,11 @@ class Promotion:
     """Of the successful runs of one preview."""
 
     def __init__(
-        self, spark: SparkSession, preview_id: str, state_id: str, runs: Collection[RunKey], turns: Turns, *, rebase: bool
+        self, spark: SparkSession, preview_id: str, state_id: str, runs: Collection[RunKey], turns: Turns, *, rebase: bool,
+        is_leader: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self._spark, self._preview_id, self._state_id, self._turns = spark, preview_id, state_id, turns
-        self._runs, self._rebase = runs, rebase
+        self._runs, self._rebase, self._is_leader = runs, rebase, is_leader
 
     def run(self, clones: Iterable[ClonedTable]) -> list[Promoted]:
         """`Refused` with all reasons, before the first table is changed, if one of them can't be promoted."""
@@ -103,6 +105,7 @@ class Promotion:
         writes = described(table.writes, self._state_id, whole=table.parts.is_whole)
         about = {PROMOTES: self._preview_id, "state": self._state_id, "writes": writes}
         since = -1 if table.clone.source.version is None else table.clone.source.version
+        refuse_unless_leader(self._is_leader)
         return swap_in(table.output, rows, table.parts, transaction, about, since, delta)
 
     def _reasons(self, table: _Table, transaction: str) -> Iterator[str]:

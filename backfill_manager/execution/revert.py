@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -31,6 +31,7 @@ from backfill_manager.execution.table_swap import (
     changed_files,
     differ,
     is_of_state,
+    refuse_unless_leader,
     rows_at,
     swap_in,
     writes_of,
@@ -91,8 +92,12 @@ class Reverted:
 class Reversion:
     """Of some runs."""
 
-    def __init__(self, spark: SparkSession, state_id: str, runs: Collection[RunKey], turns: Turns) -> None:
+    def __init__(
+        self, spark: SparkSession, state_id: str, runs: Collection[RunKey], turns: Turns,
+        is_leader: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
         self._spark, self._state_id, self._runs, self._turns = spark, state_id, frozenset(runs), turns
+        self._is_leader = is_leader
 
     def run(self, written: Iterable[WrittenTable], *, dry_run: bool) -> list[Reverted]:
         """`Refused` with all reasons, before the first table is changed, if one of them can't go back."""
@@ -121,6 +126,7 @@ class Reversion:
         about = {REVERTS: [list(run) for run in runs], "state": self._state_id}
         digest = hashlib.sha256(f"{runs}{table.since}{table.undo.parts.condition}".encode()).hexdigest()[:16]
         transaction = f"bfm/{self._state_id}/revert/{digest}"
+        refuse_unless_leader(self._is_leader)
         version = swap_in(table.output, table.rows, table.undo.parts, transaction, about, table.state.version, delta)
         return table.summary(version)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from backfill_manager.errors import LostLease
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
@@ -31,6 +32,12 @@ def begin(spark: SparkSession, table: OutputTable) -> DeltaTransaction | None:
     """Begun before the last look at a table: what others commit after that look is a conflict then. None for a table that is
     still to be made, and where this Delta does not have it; there, what is committed between look and commit is replaced."""
     return DeltaTransaction(spark, table.log(spark)) if table.exists() and can_overwrite(spark) else None
+
+
+def refuse_unless_leader(is_leader: Callable[[], bool]) -> None:
+    """`LostLease` where another manager may lead: it may have answered this request otherwise."""
+    if not is_leader():
+        raise LostLease("The lease is lost: another manager leads, and this one writes nothing more.")
 
 
 def swap_in(

@@ -22,7 +22,7 @@ import socket
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -66,6 +66,7 @@ END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
 MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
 MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
+_NO_MESSAGE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
     kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
 }
@@ -360,8 +361,16 @@ class TaskProcesses:
             cgroup.remove()
 
     def _new(self, python: str | None) -> _Process:
-        ours, theirs = socket.socketpair()
-        outputs = [os.pipe() for _ in range(2)]
+        with ExitStack() as opened:  # closes what was opened when descriptors run out half way
+            ours, theirs = socket.socketpair()
+            opened.callback(ours.close)
+            opened.callback(theirs.close)
+            outputs = list[tuple[int, int]]()
+            for _ in range(2):
+                outputs.append(os.pipe())
+                for end in outputs[-1]:
+                    opened.callback(os.close, end)
+            opened.pop_all()
         ends = [theirs.fileno(), *(end for _, end in outputs)]
         process = _Process(python, Channel(ours), [output for output, _ in outputs])
         with self._lock:
@@ -489,7 +498,7 @@ class TaskProcesses:
         try:
             for message in process.messages.feed(received):
                 self._handle(process, message)
-        except (ValueError, KeyError, TypeError) as error:  # the task may write to any descriptor of its process
+        except _NO_MESSAGE as error:  # the task may write to any descriptor of its process
             process.problem = (
                 f"it has sent what is no message ({one_line(error)}); does it write to files it did not open?"
             )

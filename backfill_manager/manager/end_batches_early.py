@@ -48,7 +48,7 @@ def _waited_for(state: ManagerState, now: datetime) -> Iterator[str]:
 
 
 def _too_large(state: ManagerState, live: ActiveBackfill) -> list[ActiveRun]:
-    """Its runs that would be made smaller now, and in which nothing runs."""
+    """Its runs that would be made smaller now, in which nothing runs, and something is left to do."""
     cost = cost_of(live.past or [])
     if cost is None:
         return []
@@ -57,5 +57,7 @@ def _too_large(state: ManagerState, live: ActiveBackfill) -> list[ActiveRun]:
     return [
         run
         for run in active
-        if not live.took_over(run.row) and not any(ti.state in s.TASK_STARTED for ti in run.tasks.values())
+        if not live.took_over(run.row)
+        and not any(ti.state in s.TASK_STARTED for ti in run.tasks.values())
+        and any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks)
     ]

@@ -159,15 +159,16 @@ class Heartbeat(Service):
         super().__init__("heartbeat")
         self._leader, self._clock, self._lease_s = leader, clock, lease_s
         self._on_lost, self._payload = on_lost, payload
-        self._last_beat = clock.monotonic()
+        self._last_beat = clock.boottime()
         self._is_lost = False
 
     def is_leader(self) -> bool:
-        """False from the moment at which another manager may lead, whether or not it does."""
-        return not self._is_lost and self._clock.monotonic() - self._last_beat < self._lease_s
+        """False from the moment at which another manager may lead, whether or not it does: also right after this machine has
+        slept."""
+        return not self._is_lost and self._clock.boottime() - self._last_beat < self._lease_s
 
     def run_once(self) -> float | None:
-        began = self._clock.monotonic()
+        began = self._clock.boottime()
         try:
             self._leader.heartbeat(self._clock.now(), **self._payload())
         except LostLease as error:

@@ -210,7 +210,7 @@ class Manager:
         )  # fmt: skip
         previews = PreviewWork(
             spark, store, clock, state_id=identity_of(store, leader.row).state_id, keep_s=settings.retention.previews,
-            on_event=events.put, on_spark_gone=executor.report_spark_gone,
+            on_event=events.put, on_spark_gone=executor.report_spark_gone, is_leader=term.heartbeat.is_leader,
         )  # fmt: skip
         wait_checkers = WaitCheckers(
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone

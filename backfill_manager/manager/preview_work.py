@@ -64,10 +64,11 @@ class PreviewWork(Service):
     def __init__(
         self, spark: SparkSession, store: Store, clock: Clock, *, state_id: str, keep_s: float | None,
         on_event: Callable[[PreviewResult | PreviewsExpired], None], on_spark_gone: Callable[[str], None],
+        is_leader: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         super().__init__("previews")
         self._spark, self._store, self._clock, self._state_id, self._keep_s = spark, store, clock, state_id, keep_s
-        self._on_event, self._on_spark_gone = on_event, on_spark_gone
+        self._on_event, self._on_spark_gone, self._is_leader = on_event, on_spark_gone, is_leader
         self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None
         self._turns = TurnHolder(PROCESS_TURNS)
@@ -127,14 +128,15 @@ class PreviewWork(Service):
 
     def _done(self, job: PreviewJob | RevertJob) -> PreviewResult:
         if isinstance(job, RevertJob):
-            reversion = Reversion(self._session, self._state_id, job.runs, self._turns)
+            reversion = Reversion(self._session, self._state_id, job.runs, self._turns, self._is_leader)
             reverted = tuple(reversion.run(job.tables, dry_run=job.dry_run))
             return PreviewResult(job, self._reverted(job, reverted), reverted=reverted)
         clones = Clones(self._session, job.preview_id)
         runs = {run.key for run in successful_runs(self._store, job.preview_id)}
         if job.kind == request_kinds.BACKFILL_PROMOTE:
             promotion = Promotion(
-                self._session, job.preview_id, self._state_id, runs, self._turns, rebase=job.rebase
+                self._session, job.preview_id, self._state_id, runs, self._turns, rebase=job.rebase,
+                is_leader=self._is_leader,
             )  # fmt: skip
             promoted = tuple(promotion.run(clones.all()))
             return PreviewResult(job, {"tables": [_promoted(one) for one in promoted]}, promoted)

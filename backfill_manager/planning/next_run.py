@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import ONCE, Timetable, timetable_of
+from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 
 
@@ -80,7 +81,10 @@ def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime)
     if logical_date is None and complete is not None:
         return complete
     start = logical_date or now
-    return start, (timetable.next_after(start) if timetable.repeats else None) or start
+    try:
+        return start, (timetable.next_after(start) if timetable.repeats else None) or start
+    except OverflowError:
+        raise InvalidInput(f"The interval of {start:%Y-%m-%d} ends beyond the calendar.") from None
 
 
 def interval_from(spec: DagSpec, at: datetime, now: datetime) -> tuple[datetime, datetime]:

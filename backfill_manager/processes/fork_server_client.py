@@ -195,12 +195,16 @@ class ForkServerProcess:
             process._heard({"id": 0})
 
 
+_KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
+
+
 class ForkServers:
     """The fork servers of this process, one for each interpreter, started when first needed. `close` ends them."""
 
     def __init__(self) -> None:
         self._servers: dict[str | None, ForkServerProcess] = {}
         self._unfit: set[str] = set()  # modules that no server gets through importing
+        self._interrupted: set[str] = set()  # those in whose import one was killed
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -212,8 +216,12 @@ class ForkServers:
             server = self._servers.get(python)
             if server is None or not server.is_alive:
                 if server is not None:
+                    was_killed, preloading = server.exit_code in _KILLED, set(server.preloading)
                     server.stop()
-                    self._unfit |= set(server.preloading)
+                    if was_killed and not preloading <= self._interrupted:  # once that says nothing of what it imported
+                        self._interrupted |= preloading
+                    else:
+                        self._unfit |= preloading
                 try:
                     server = self._servers[python] = ForkServerProcess(python, self._unfit)
                 except OSError as error:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from support.executor_fixture import TaskRunner, day
 from support.previews import in_preview, result_of, values
 
-from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.errors import InvalidInput, LostLease, Refused
 from backfill_manager.execution import table_swap
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import Clones
@@ -46,9 +46,11 @@ class Previewed:
         result_of(self.runner, launch, write)
         self.runs.add((launch.ti.dag_id, launch.ti.run_id))
 
-    def promote(self, *, rebase: bool = False) -> list[Promoted]:
-        turns = TurnHolder(TableTurns())
-        promotion = Promotion(self.spark, self.clones.preview_id, STATE, self.runs, turns, rebase=rebase)
+    def promote(self, *, rebase: bool = False, is_leader: bool = True) -> list[Promoted]:
+        turns, leads = TurnHolder(TableTurns()), lambda: is_leader
+        promotion = Promotion(
+            self.spark, self.clones.preview_id, STATE, self.runs, turns, rebase=rebase, is_leader=leads
+        )
         return promotion.run(Clones(self.spark, self.clones.preview_id).all())
 
     def refusal(self, *, rebase: bool = False) -> str:
@@ -74,6 +76,14 @@ KINDS = {
     "plain": "",
     "partitioned, with deletion vectors and column mapping": f"PARTITIONED BY (id) TBLPROPERTIES ({FEATURES})",
 }
+
+
+def test_who_no_longer_leads_swaps_nothing_in(previewed: Previewed) -> None:
+    previewed.run(lambda rows: rows.selectExpr("at", "id", "-v AS v"), 1)
+    before = previewed.versions()
+    with pytest.raises(LostLease):
+        previewed.promote(is_leader=False)
+    assert previewed.versions() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from support.scenarios import accepted, at, dies_after, key_of, nothing_hangs, r
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.model.records import AUTO_BATCH, Pool
+from backfill_manager.model.records import AUTO_BATCH, Pool, TaskInstance
 from backfill_manager.planning.auto_batch_size import GROWTH
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -262,11 +262,15 @@ def test_a_crash_anywhere_changes_nothing_in_what_comes_out(tables: int) -> None
 # -- pools that scheduled runs use, too -------------------------------------------------------------------------------
 
 
-def a_shared_pool() -> InMemoryManager:
-    """Both tasks of the DAG run in a pool of their own, one of each at a time. A batch of 64 days is in its first task."""
-    own = {"pool": "shared", "max_active_tis": 1}
-    each = {"a": own, "b": own}
-    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each=each, batchable=True, start_date=at("2024-01-01"))
+def a_shared_pool(*callbacks: str) -> InMemoryManager:
+    """Both tasks of the DAG (with callbacks, its one) run in a pool of their own, one of each at a time. A batch of 64 days is in
+    its first task."""
+    ids = ("a",) if callbacks else ("a", "b")
+    each = {task_id: {"pool": "shared", "max_active_tis": 1} for task_id in (*ids, *callbacks)}
+    upstream = {"b": ["a"]} if not callbacks else {}
+    spec = dag_spec(
+        "d", *ids, upstream=upstream, each=each, callbacks=callbacks, batchable=True, start_date=at("2024-01-01")
+    )
     manager = InMemoryManager(spec, script=lambda _: None, scheduled=True)
     manager.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
     manager.commit()
@@ -300,6 +304,21 @@ def test_a_batch_ends_early_between_its_tasks_when_a_scheduled_run_has_waited() 
     assert manager.states(backfill) == {s.SUCCESS: 200}
     assert manager.row(backfill).state == s.SUCCESS
     timeline(manager, "d")
+
+
+def test_a_batch_whose_work_is_done_is_no_batch_that_ends_early_while_its_callback_waits() -> None:
+    manager = a_shared_pool("on_success")
+    (backfill,) = manager.state.backfills
+    a_scheduled_run_waits(manager, 30.0)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    manager.drain()
+    (batch,) = [run for run in manager.runs("d") if run.items == 64]
+    assert batch.state == s.RUNNING, "its callback is left to do, and nothing else"
+    run_through(manager, taking(1.0, 1.0))
+    (batch,) = [run for run in manager.runs("d") if run.items == 64]
+    tasks = {ti.task_id: ti.state for ti in manager.store.read(TaskInstance) if ti.run_id == batch.run_id}
+    assert (batch.state, tasks) == (s.SUCCESS, {"a": s.SUCCESS, "on_success": s.SUCCESS})
+    assert manager.states(backfill) == {s.SUCCESS: 200}
 
 
 def test_a_batch_goes_on_when_a_scheduled_run_has_just_come() -> None:

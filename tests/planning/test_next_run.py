@@ -13,9 +13,10 @@ from support.cron_reference import UTC, Case, expected_intervals, random_case
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.schedule.timetable import Timetable
+from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.next_run import Upcoming, upcoming
+from backfill_manager.planning.next_run import Upcoming, manual_interval, upcoming
 from backfill_manager.planning.timeline import TimelineWindow
 
 FAR = datetime(2200, 1, 1, tzinfo=UTC)
@@ -64,6 +65,12 @@ def chain(spec: DagSpec, now: datetime) -> list[tuple[datetime, datetime]]:
 
 
 # -- catchup ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_interval_that_ends_beyond_the_calendar_is_no_interval() -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    with pytest.raises(InvalidInput, match="The interval of 9999-12-31 ends beyond the calendar"):
+        manual_interval(DagSpec("d", (TaskSpec("a"),), schedule="@daily"), last, last)
 
 
 def test_with_catchup_every_interval_since_start_date_is_made() -> None:

@@ -9,8 +9,9 @@ from collections import Counter
 from functools import partial
 
 from support import collected_process
+from support.manager_process import wait_for
 
-from backfill_manager.processes.fork_server_client import ForkServerProcess, NoProcess
+from backfill_manager.processes.fork_server_client import ForkServerProcess, ForkServers, NoProcess
 
 ENDS_AT_ONCE = "backfill_manager.processes.fork_server:_threads"  # it takes no job, so its process ends
 TIMEOUT_S = 60.0
@@ -35,6 +36,20 @@ def test_who_asks_a_server_that_dies_meanwhile_learns_of_its_end_exactly_once() 
         server.stop()
         assert not refused & ends.keys()
         assert set(ends.values()) == {1} and len(ends) + len(refused) == 400
+
+
+def test_what_a_server_imported_when_it_was_killed_is_tried_once_more() -> None:
+    servers = ForkServers()
+    for unfit in (set(), {"pyspark"}):
+        server = servers.get()
+        process = server.fork(ENDS_AT_ONCE, {}, [], name="test", preload=("pyspark",))
+        wait_for(lambda server=server: server.preloading)
+        os.kill(server.pid, signal.SIGKILL)
+        assert process.wait(TIMEOUT_S)
+        wait_for(lambda server=server: not server.is_alive)
+        servers.get()
+        assert servers._unfit == unfit
+    servers.close()
 
 
 def test_the_collector_of_a_process_leaves_alone_what_the_server_has_made() -> None:

@@ -16,10 +16,11 @@ from deltalake.exceptions import CommitFailedError
 from support.state_changes import AT, changes, item, manager, request, rows_rewritten, run, takes_over, task
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.errors import LostLease
+from backfill_manager.errors import LostLease, StateError, StateUnavailable
 from backfill_manager.model.records import BackfillItem, DagRun, Manager, Request, TaskInstance
 from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_rs import leader, upsert
+from backfill_manager.store.delta_rs.compaction import COMPACT_AFTER, CompactionTarget, Compactor
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
 
@@ -193,6 +194,64 @@ def test_an_optimize_of_others_right_after_it_is_a_lost_lease(
     lose_the_answer(monkeypatch, LOST_ANSWERS[0], lambda other: other.optimize.compact(commit_properties=term) and None)
     with pytest.raises(LostLease):
         lead.commit(changes(run("d", 9)))
+
+
+def test_a_commit_of_which_nothing_could_be_seen_is_looked_for_before_the_next(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead = takes_over(state)
+    lose_the_answer(monkeypatch, LOST_ANSWERS[1], lambda _: None)
+    with monkeypatch.context() as away:
+        away.setattr(state.tables, "open", lambda table: (_ for _ in ()).throw(StateUnavailable(f"{table} is away")))
+        with pytest.raises(StateError):
+            lead.commit(changes(run("d", 1, "success")))
+    lead.commit(changes(run("d", 2)))
+    assert [row.run_seq for row in state.read(DagRun, order_by=["run_seq"])] == [1, 2]
+
+
+def test_a_compaction_that_fails_is_put_off_and_ends_nobody(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = []
+
+    def breaks_off(compactor: Compactor, target: CompactionTarget, thoroughly: bool = False) -> int:
+        if target.table != DagRun.TABLE:
+            return 1
+        tried.append(thoroughly)
+        target.handle.vacuum(dry_run=False, full=True, commit_properties=target.commit)
+        raise OSError("a file can't be deleted")
+
+    lead = takes_over(state)
+    for seq in range(1, COMPACT_AFTER + 1):
+        lead.commit(changes(run("d", seq)))
+    monkeypatch.setattr(Compactor, "compact", breaks_off)
+    for seq in (101, 102, 103):
+        assert DagRun.TABLE not in lead.compact()
+        lead.commit(changes(run("d", seq)))
+    assert tried == [False], "not in every tick"
+    assert "table dag_run is not compacted" in caplog.text and "can't be deleted" in caplog.text
+    with pytest.raises(StateError, match="can't be deleted"):
+        lead.compact(everywhere=True)
+    lead.commit(changes(run("d", 104)))
+
+
+def test_who_needs_long_to_take_over_keeps_the_lease_meanwhile(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = leader._fenced
+
+    def slow(tables: Any, table: str, term: int) -> DeltaTable:
+        if table == LED_TABLES[0]:
+            while (lease := state.lease()) is None or lease.heartbeat_at == lease.started_at:
+                threading.Event().wait(0.01)
+        return fence(tables, table, term)
+
+    monkeypatch.setattr(leader, "_fenced", slow)
+    monkeypatch.setattr(leader, "TAKE_OVER_BEAT_S", 0.05)
+    row = manager(1)
+    lead = DeltaRsStore(state.root).lead(row)
+    assert lead.row.heartbeat_at > row.heartbeat_at
+    lead.commit(changes(run("d", 1)))
 
 
 @pytest.mark.parametrize("error", LOST_ANSWERS, ids=lambda error: type(error).__name__)

@@ -53,6 +53,9 @@ class PassingClock:
     def monotonic(self) -> float:
         return self._ours.monotonic()
 
+    def boottime(self) -> float:
+        return self._ours.boottime()
+
     def new_id(self) -> str:
         return self._stands.new_id()
 

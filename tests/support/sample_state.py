@@ -72,6 +72,9 @@ class StandingClock:
     def monotonic(self) -> float:
         return (self.at - NOON).total_seconds()
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def new_id(self) -> str:
         self.ids += 1
         return f"{self.ids:012x}"

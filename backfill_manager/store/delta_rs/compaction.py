@@ -85,6 +85,10 @@ class Compactor:
     def is_due(self, table: str, handle: DeltaTable) -> bool:
         return bool(handle.version() - self._compacted.get(table, 0) >= COMPACT_AFTER)
 
+    def put_off(self, table: str, handle: DeltaTable) -> None:
+        """What could not be done is due again later, as if it had been."""
+        self._compacted[table] = self._vacuumed[table] = handle.version()
+
     def compact(self, target: CompactionTarget, thoroughly: bool = False) -> int:
         """Compacts, and when it is time vacuums; returns the number of files in use. `thoroughly`: down to as few as may
         be, and vacuums now."""

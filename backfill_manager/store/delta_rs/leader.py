@@ -11,9 +11,11 @@ another. So each carries a token of its own, by which the leader knows it again,
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -39,11 +41,14 @@ if TYPE_CHECKING:
 FENCE_ATTEMPTS: Final = 50  # a leader that was overtaken may commit between our look and our fence; not so often
 MAX_IDLE: Final = timedelta(minutes=RETENTION_MINUTES / 2)
 TOKEN: Final = "bfmCommit"  # in the commit's information
+TAKE_OVER_BEAT_S: Final = 2.0
 ITEM_FILE_BYTES: Final = 1_000_000  # about 70,000 planned items: a tick rewrites the one or two files it works in
+_log = logging.getLogger(__name__)
 
 
 def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeader:
-    """Lease row, fence in every table, orphans; see `Store.lead`."""
+    """Lease row, fence in every table, orphans; see `Store.lead`. The fences are made side by side, and meanwhile the lease is
+    kept: a store that takes 100 ms for each request needs longer for them than a lease lasts."""
     lease = tables.open(Manager.TABLE)
     check_next_term(row, _value(lease, Manager.TABLE, "max(term)") or 0)
     token = secrets.token_hex(8)
@@ -53,18 +58,41 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
         except Exception as error:
             if not is_engine_error(error):
                 raise
-            if (arrived := _with_last_commit(tables, Manager.TABLE, token)) is None:
+            arrived = None
+            with suppress(StateError):
+                arrived = _with_last_commit(tables, Manager.TABLE, token)
+            if arrived is None:
                 if not (isinstance(error, DeltaError) and is_lost_race(error)):
                     raise
                 raise LostLease(
                     f"Term {row.term} can't be taken: another manager was quicker, or the leader is alive."
                 ) from error
             lease = arrived
-    handles = {Manager.TABLE: lease, **{name: _fenced(tables, name, row.term) for name in LED_TABLES}}
-    numbered = [name for name in LED_TABLES if has_run_seq(TABLES[name])]
-    maxima = {name: _value(handles[name], name, "max(run_seq)") for name in numbered}
-    highest = {name: -1 if seq is None else seq for name, seq in maxima.items()}
-    return DeltaRsLeader(row, highest, DeltaRsWriter(tables, row.term, handles, clock))
+    writer = DeltaRsWriter(tables, row.term, {Manager.TABLE: lease}, clock)
+    highest, beat_at = dict[str, int](), clock.monotonic()
+    with ThreadPoolExecutor(len(LED_TABLES), "fence") as threads:
+        left = {threads.submit(_fence, tables, name, row.term) for name in LED_TABLES}
+        while left:
+            done, left = wait(left, TAKE_OVER_BEAT_S, return_when=FIRST_COMPLETED)
+            for fenced in done:
+                name, handle, seq = fenced.result()
+                writer.take(name, handle)
+                if seq is not None:
+                    highest[name] = seq
+            if left and clock.monotonic() - beat_at >= TAKE_OVER_BEAT_S:
+                row, beat_at = row.evolve(heartbeat_at=clock.now()), clock.monotonic()
+                writer.merge(Manager, [row])
+    return DeltaRsLeader(row, highest, writer)
+
+
+def _fence(tables: DeltaRsTables, name: str, term: int) -> tuple[str, DeltaTable, int | None]:
+    """The table, its handle, and its highest `run_seq`: -1 if it is empty, None if its rows have none."""
+    handle = _fenced(tables, name, term)
+    if not has_run_seq(TABLES[name]):
+        return name, handle, None
+    with tables.translate_errors(name):
+        seq = _value(handle, name, "max(run_seq)")
+    return name, handle, -1 if seq is None else seq
 
 
 def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:
@@ -88,12 +116,10 @@ def _value(handle: DeltaTable, table: str, what: str, where: str = "TRUE") -> An
 
 def _with_last_commit(tables: DeltaRsTables, table: str, token: str) -> DeltaTable | None:
     """The table as it is now, if the commit of this token is its last: it has arrived, though the store said otherwise, and
-    nobody has committed since. (Nor before: it is a compare-and-swap.)"""
-    with suppress(StateError), tables.translate_errors(table):
-        now = tables.open(table)
-        if now.history(1)[0].get(TOKEN) == token:
-            return now
-    return None
+    nobody has committed since. (Nor before: it is a compare-and-swap.) `StateError` if that can't be seen."""
+    now = tables.open(table)
+    with tables.translate_errors(table):
+        return now if now.history(1)[0].get(TOKEN) == token else None
 
 
 def leaders_commit(term: int, token: str = "") -> CommitProperties:
@@ -114,11 +140,18 @@ class DeltaRsWriter(DeltaWriter):
         self.compactor = Compactor()
         self._clock = clock
         self._used = dict.fromkeys(handles, clock.now())
+        self._unsettled: dict[str, str] = {}  # table -> token of a commit of which nothing is known
+
+    def take(self, table: str, handle: DeltaTable) -> None:
+        self.handles[table], self._used[table] = handle, self._clock.now()
 
     @contextmanager
-    def committing(self, table: str) -> Iterator[tuple[DeltaTable, CommitProperties]]:
-        """Every commit passes here."""
+    def committing(self, table: str, *, is_compaction: bool = False) -> Iterator[tuple[DeltaTable, CommitProperties]]:
+        """Every commit passes here. `is_compaction`: of several, and of what is no commit; so an error is one even if the last
+        commit has arrived."""
         self.term.check()
+        if (unsettled := self._unsettled.get(table)) is not None:
+            self._has_arrived(table, unsettled)
         now, token = self._clock.now(), secrets.token_hex(8)
         if abs(now - self._used[table]) > MAX_IDLE:
             self.check_not_overtaken(table)
@@ -129,8 +162,10 @@ class DeltaRsWriter(DeltaWriter):
                 except Exception as error:
                     if not is_engine_error(error):
                         raise
-                    if (arrived := _with_last_commit(self.tables, table, token)) is not None:
-                        self.handles[table] = arrived
+                    if self._has_arrived(table, token):
+                        if is_compaction:
+                            raise
+                        _log.warning("a commit to %s has arrived, though storage said: %s", table, error)
                     elif isinstance(error, CommitFailedError):
                         raise self.term.lost() from error
                     else:
@@ -139,6 +174,16 @@ class DeltaRsWriter(DeltaWriter):
             self.check_not_overtaken(table)  # an error may be no more than the way in which a lost race shows itself
             raise
         self._used[table] = now
+
+    def _has_arrived(self, table: str, token: str) -> bool:
+        """Whether the last commit is this one; then it goes on from there. Where that can't be seen now (`StateError`), it is
+        looked for before the next commit."""
+        self._unsettled[table] = token
+        arrived = _with_last_commit(self.tables, table, token)
+        del self._unsettled[table]
+        if arrived is not None:
+            self.handles[table] = arrived
+        return arrived is not None
 
     def check_not_overtaken(self, table: str) -> None:
         if self.tables.open(table).version() != self.handles[table].version():
@@ -198,16 +243,35 @@ class DeltaRsLeader(DeltaLeader):
             self.row = row
 
     def compact(self, *, everywhere: bool = False) -> dict[str, int]:
+        """What fails in it is logged, and done again when it is next due: it ends no manager. `everywhere`: it is raised."""
         writer, compactor, files = self._writer, self._writer.compactor, dict[str, int]()
         writer.term.check()
         for table in (*LED_TABLES, Manager.TABLE):
             if everywhere or compactor.is_due(table, writer.handles[table]):
                 lock = self._lease_lock if table == Manager.TABLE else nullcontext()
-                with lock, writer.committing(table) as (handle, commit):
+                with (
+                    lock,
+                    _putting_off(compactor, table, lambda: writer.handles[table], everywhere),  # noqa: B023
+                    writer.committing(table, is_compaction=True) as (handle, commit),
+                ):
                     writer.check_not_overtaken(table)  # vacuum through a stale handle would take a successor's files
                     files[table] = compactor.compact(CompactionTarget(table, handle, commit), everywhere)
         table = Request.TABLE
         if everywhere or compactor.is_due(table, writer.tables.fresh(table)):
-            with writer.tables.translate_errors(table, "compacted"):
+            with (
+                _putting_off(compactor, table, lambda: writer.tables.fresh(table), everywhere),
+                writer.tables.translate_errors(table, "compacted"),
+            ):
                 files[table] = compactor.compact_shared(table, writer.tables.open(table), everywhere)
         return files
+
+
+@contextmanager
+def _putting_off(compactor: Compactor, table: str, now: Callable[[], DeltaTable], is_asked_for: bool) -> Iterator[None]:
+    try:
+        yield
+    except StateError as error:
+        if is_asked_for:
+            raise
+        compactor.put_off(table, now())
+        _log.warning("table %s is not compacted: %s", table, error)
