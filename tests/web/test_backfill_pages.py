@@ -862,6 +862,18 @@ def test_the_plan_names_the_tasks_that_run_and_the_failed_ones_that_run_again_in
     assert result.count("re-runs 2 failed tasks") == 1
 
 
+def test_the_plan_points_out_what_may_not_be_meant(
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(manager, monkeypatch)
+    document = hand.plan()
+    document["summary"].update(existing_not_succeeded=2, before_start_date=1)
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    result = Page(led.post("/backfills/new/dry-run", data=FORM).text).root.whole_text
+    assert "2 of the dates that have a run did not succeed" in result
+    assert "1 item would run before the start date of the DAG" in result
+
+
 def test_without_scripts_the_button_brings_the_same_plan(
     manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
