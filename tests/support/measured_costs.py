@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 COSTS: Final = Path(__file__).parents[1] / "costs.txt"
-BUDGET_S: Final = 2.0  # of CPU, for all cases of one test
+BUDGET_S: Final = 1.5  # of CPU, for all cases of one test
 
 
 class Costs:
