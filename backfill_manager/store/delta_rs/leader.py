@@ -42,6 +42,7 @@ FENCE_ATTEMPTS: Final = 50  # a leader that was overtaken may commit between our
 MAX_IDLE: Final = timedelta(minutes=RETENTION_MINUTES / 2)
 TOKEN: Final = "bfmCommit"  # in the commit's information
 TAKE_OVER_BEAT_S: Final = 2.0
+FENCES_AT_ONCE: Final = 4  # delta-rs asks for many objects of one log at a time
 ITEM_FILE_BYTES: Final = 1_000_000  # about 70,000 planned items: a tick rewrites the one or two files it works in
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
             lease = arrived
     writer = DeltaRsWriter(tables, row.term, {Manager.TABLE: lease}, clock)
     highest, beat_at = dict[str, int](), clock.monotonic()
-    with ThreadPoolExecutor(len(LED_TABLES), "fence") as threads:
+    with ThreadPoolExecutor(FENCES_AT_ONCE, "fence") as threads:
         left = {threads.submit(_fence, tables, name, row.term) for name in LED_TABLES}
         while left:
             done, left = wait(left, TAKE_OVER_BEAT_S, return_when=FIRST_COMPLETED)
