@@ -20,9 +20,7 @@ from backfill_manager.planning.auto_batch_size import (
 from backfill_manager.planning.past_costs import past_run
 from backfill_manager.planning.time_window import TimeWindow
 
-YIELDING_TARGET_S: Final = (
-    30.0  # of a batch in a pool in which scheduled runs have waited (`manager.end_batches_early`)
-)
+YIELDING_TARGET_S: Final = 30.0  # of a batch in a pool where scheduled runs have waited (`manager.end_batches_early`)
 REMEMBERED_S: Final = 600.0
 
 

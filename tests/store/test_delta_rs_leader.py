@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from support.manager_process import wait_for
 from support.state_changes import AT, changes, item, manager, request, rows_rewritten, run, takes_over, task
 
 from backfill_manager.clock import SystemClock
@@ -242,8 +243,7 @@ def test_who_needs_long_to_take_over_keeps_the_lease_meanwhile(
 
     def slow(tables: Any, table: str, term: int) -> DeltaTable:
         if table == LED_TABLES[0]:
-            while (lease := state.lease()) is None or lease.heartbeat_at == lease.started_at:
-                threading.Event().wait(0.01)
+            wait_for(lambda: (lease := state.lease()) is not None and lease.heartbeat_at > lease.started_at)
         return fence(tables, table, term)
 
     monkeypatch.setattr(leader, "_fenced", slow)

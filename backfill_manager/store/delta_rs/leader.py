@@ -16,7 +16,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,24 +52,13 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
     kept: a store that takes 100 ms for each request needs longer for them than a lease lasts."""
     lease = tables.open(Manager.TABLE)
     check_next_term(row, _value(lease, Manager.TABLE, "max(term)") or 0)
-    token = secrets.token_hex(8)
-    with tables.translate_errors(Manager.TABLE, "written"):
-        try:
-            _append(lease, arrow_table(Manager, [row]), leaders_commit(row.term, token))
-        except Exception as error:
-            if not is_engine_error(error):
-                raise
-            arrived = None
-            with suppress(StateError):
-                arrived = _with_last_commit(tables, Manager.TABLE, token)
-            if arrived is None:
-                if not (isinstance(error, DeltaError) and is_lost_race(error)):
-                    raise
-                raise LostLease(
-                    f"Term {row.term} can't be taken: another manager was quicker, or the leader is alive."
-                ) from error
-            lease = arrived
     writer = DeltaRsWriter(tables, row.term, {Manager.TABLE: lease}, clock)
+    try:
+        writer.append(Manager, [row])
+    except LostLease as error:
+        raise LostLease(
+            f"Term {row.term} can't be taken: another manager was quicker, or the leader is alive."
+        ) from error
     highest, beat_at = dict[str, int](), clock.monotonic()
     with ThreadPoolExecutor(FENCES_AT_ONCE, "fence") as threads:
         left = {threads.submit(_fence, tables, name, row.term) for name in LED_TABLES}
@@ -113,14 +102,6 @@ def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:
 
 def _value(handle: DeltaTable, table: str, what: str, where: str = "TRUE") -> Any:
     return python_columns(run({table: handle}, select(table, [what], where)))[0][0]
-
-
-def _with_last_commit(tables: DeltaRsTables, table: str, token: str) -> DeltaTable | None:
-    """The table as it is now, if the commit of this token is its last: it has arrived, though the store said otherwise, and
-    nobody has committed since. (Nor before: it is a compare-and-swap.) `StateError` if that can't be seen."""
-    now = tables.open(table)
-    with tables.translate_errors(table):
-        return now if now.history(1)[0].get(TOKEN) == token else None
 
 
 def leaders_commit(term: int, token: str = "") -> CommitProperties:
@@ -177,14 +158,17 @@ class DeltaRsWriter(DeltaWriter):
         self._used[table] = now
 
     def _has_arrived(self, table: str, token: str) -> bool:
-        """Whether the last commit is this one; then it goes on from there. Where that can't be seen now (`StateError`), it is
+        """Whether the last commit is this one: it has arrived, though storage said otherwise, and nobody has committed since. Nor
+        before, as it is a compare-and-swap; so the leader goes on from there. Where that can't be seen now (`StateError`), it is
         looked for before the next commit."""
         self._unsettled[table] = token
-        arrived = _with_last_commit(self.tables, table, token)
+        now = self.tables.open(table)
+        with self.tables.translate_errors(table):
+            is_last = now.history(1)[0].get(TOKEN) == token
         del self._unsettled[table]
-        if arrived is not None:
-            self.handles[table] = arrived
-        return arrived is not None
+        if is_last:
+            self.handles[table] = now
+        return bool(is_last)
 
     def check_not_overtaken(self, table: str) -> None:
         if self.tables.open(table).version() != self.handles[table].version():
