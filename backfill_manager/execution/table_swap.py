@@ -37,7 +37,7 @@ def begin(spark: SparkSession, table: OutputTable) -> DeltaTransaction | None:
 def refuse_unless_leader(is_leader: Callable[[], bool]) -> None:
     """`LostLease` where another manager may lead: it may have answered this request otherwise."""
     if not is_leader():
-        raise LostLease("The lease is lost: another manager leads, and this one writes nothing more.")
+        raise LostLease("This manager is not sure that it still leads; it writes no more.")
 
 
 def swap_in(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
+from backfill_manager.errors import shorten
 from backfill_manager.manager.state import ActiveBackfill
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, TaskInstance, TaskTry
@@ -73,8 +74,4 @@ def _of_backfill(live: ActiveBackfill) -> Line:
 
 def _texts(**texts: str | None) -> dict[str, str]:
     """Each in one line that is not too long; without those that are None."""
-    return {key: _cut(" ".join(text.split())) for key, text in texts.items() if text is not None}
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= MAX_TEXT_CHARS else f"{line[: MAX_TEXT_CHARS - 4]} ..."
+    return {key: shorten(" ".join(text.split()), MAX_TEXT_CHARS) for key, text in texts.items() if text is not None}
