@@ -228,6 +228,7 @@ class TaskProcesses:
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
         self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
+        self._most_running = 0  # tasks at once, since `_end_idle`; of the starter, too
         self._libraries: dict[str | None, frozenset[str]] = defaultdict(
             frozenset
         )  # that tasks have imported, by interpreter
@@ -308,6 +309,7 @@ class TaskProcesses:
                     if process.has_ended:
                         continue
                     process.task, task.process = task, process
+                self._most_running = max(self._most_running, self._running().total())
                 break
             else:
                 task.listener.ended(Postponed("it was stopped before it had begun"))
@@ -337,11 +339,12 @@ class TaskProcesses:
         return warm.pop(0) if warm else self._new(python)
 
     def _keep_waiting(self, process: _Process, key: Hashable) -> None:
-        """It waits for another try; of all that do, no more than tasks run or may be kept warm."""
+        """It waits for another try; of all that do, no more than tasks have run at once lately, or may be kept warm. (Not than
+        run now: in chains all may end between two ticks.)"""
         process.was_used = True
         self._waiting.setdefault(key, []).append(process)
         number = sum(map(len, self._waiting.values()))
-        for others in list(self._waiting.values()) if number > max(MAX_WARM, sum(self._running().values()) + 1) else ():
+        for others in list(self._waiting.values()) if number > max(MAX_WARM, self._most_running) else ():
             if others and number > 1:
                 others.pop(0).signal()
                 break
@@ -439,6 +442,7 @@ class TaskProcesses:
                 del self._warm[python]
                 self._servers.end(python)
         self._used.clear()
+        self._most_running = running.total()
         for key, waiting in list(self._waiting.items()):
             for process in waiting:
                 if not process.was_used:
