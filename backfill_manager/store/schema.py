@@ -27,7 +27,7 @@ STATISTICS_COLUMNS: Final = 11  # the first ones of every table: keys, `state`, 
 TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.logRetentionDuration": f"interval {RETENTION_MINUTES} minutes",
     "delta.deletedFileRetentionDuration": f"interval {RETENTION_MINUTES} minutes",
-    "delta.checkpointInterval": "100",
+    "delta.checkpointInterval": "20",  # a commit reads all entries of the log since the last one
     "delta.dataSkippingNumIndexedCols": str(
         STATISTICS_COLUMNS
     ),  # a commit reads the statistics of every file that there is

@@ -170,7 +170,7 @@ def test_tables_carry_no_feature_and_both_retentions(state: DeltaRsStore) -> Non
         assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
         assert table.metadata().configuration["delta.logRetentionDuration"] == "interval 10 minutes"
         assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 10 minutes"
-        assert table.metadata().configuration["delta.checkpointInterval"] == "100"
+        assert table.metadata().configuration["delta.checkpointInterval"] == "20"
         with_statistics = int(table.metadata().configuration["delta.dataSkippingNumIndexedCols"])
         assert not {"run_seq", "state", "logical_date", *TABLES[name].KEY} & set(
             list(columns(TABLES[name]))[with_statistics:]

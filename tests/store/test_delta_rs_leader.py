@@ -219,7 +219,7 @@ def test_a_compaction_that_fails_is_put_off_and_ends_nobody(
         if target.table != DagRun.TABLE:
             return 1
         tried.append(thoroughly)
-        target.handle.vacuum(dry_run=False, full=True, commit_properties=target.commit)
+        target.handle.vacuum(dry_run=False, full=True, **target.commit)
         raise OSError("a file can't be deleted")
 
     lead = takes_over(state)

@@ -25,7 +25,7 @@ from typing import Any, Final
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
-from backfill_manager.store.delta_rs.log import unless_others_are_quicker
+from backfill_manager.store.delta_rs.log import CommitArguments, unless_others_are_quicker
 from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import select
 
@@ -47,7 +47,7 @@ class CompactionTarget:
 
     table: str
     handle: DeltaTable
-    commit: CommitProperties
+    commit: CommitArguments
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Compactor:
         elif len(handle.file_uris()) > may_stay:
             _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
         if thoroughly or handle.version() - self._vacuumed.get(table, 0) >= VACUUM_AFTER:
-            handle.vacuum(dry_run=False, full=True, commit_properties=target.commit)
+            handle.vacuum(dry_run=False, full=True, **target.commit)
             self._shorten_log(table, handle)
             self._vacuumed[table] = handle.version()
         self._compacted[table] = handle.version()
@@ -110,7 +110,8 @@ class Compactor:
         """The same for the table that clients append to: where a client is quicker, the compaction waits for the next
         time, and the log alone is shortened, when that is due."""
         with unless_others_are_quicker():
-            return self.compact(CompactionTarget(table, handle, CommitProperties(max_commit_retries=0)), thoroughly)
+            once = {"commit_properties": CommitProperties(max_commit_retries=0)}
+            return self.compact(CompactionTarget(table, handle, once), thoroughly)
         if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
             self._shorten_log(table, handle)
         return len(handle.file_uris())
@@ -170,5 +171,5 @@ def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
     )
     options: dict[str, Any] = {"predicate": where} if where else {}
     write_deltalake(
-        target.handle, rows, mode="overwrite", commit_properties=target.commit, target_file_size=file_bytes, **options
+        target.handle, rows, mode="overwrite", target_file_size=file_bytes, **target.commit, **options
     )  # fmt: skip

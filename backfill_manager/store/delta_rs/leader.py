@@ -29,9 +29,14 @@ from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
-from backfill_manager.store.delta_rs.log import is_lost_race, unless_others_are_quicker
+from backfill_manager.store.delta_rs.log import (
+    CommitArguments,
+    is_lost_race,
+    of_a_leader,
+    unless_others_are_quicker,
+)
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, is_engine_error, run
-from backfill_manager.store.delta_rs.upsert import narrow_spans, overwrite_spans
+from backfill_manager.store.delta_rs.upsert import SpanWriter, narrow_spans
 from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
 
@@ -92,7 +97,7 @@ def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:
             if (handle.transaction_version(LEADER_APP_ID) or 0) > term:
                 raise LostLease(f"Term {term} is over before it began: a later manager leads already.")
             try:
-                _append(handle, arrow_table(TABLES[table], []), leaders_commit(term))
+                _append(handle, arrow_table(TABLES[table], []), leaders_commit(handle, term))
                 return handle
             except DeltaError as error:
                 if not is_lost_race(error):
@@ -104,14 +109,15 @@ def _value(handle: DeltaTable, table: str, what: str, where: str = "TRUE") -> An
     return python_columns(run({table: handle}, select(table, [what], where)))[0][0]
 
 
-def leaders_commit(term: int, token: str = "") -> CommitProperties:
-    return CommitProperties(
+def leaders_commit(handle: DeltaTable, term: int, token: str = "") -> CommitArguments:
+    commit = CommitProperties(
         max_commit_retries=0, app_transactions=[Transaction(LEADER_APP_ID, term)], custom_metadata={TOKEN: token}
     )
+    return {"commit_properties": commit, "post_commithook_properties": of_a_leader(handle.version())}
 
 
-def _append(handle: DeltaTable, rows: Any, commit: CommitProperties, **options: Any) -> None:
-    write_deltalake(handle, rows, mode="append", commit_properties=commit, **options)
+def _append(handle: DeltaTable, rows: Any, commit: CommitArguments, **options: Any) -> None:
+    write_deltalake(handle, rows, mode="append", **commit, **options)
 
 
 class DeltaRsWriter(DeltaWriter):
@@ -120,6 +126,7 @@ class DeltaRsWriter(DeltaWriter):
         self.tables = tables
         self.handles = handles
         self.compactor = Compactor()
+        self._spans = SpanWriter()
         self._clock = clock
         self._used = dict.fromkeys(handles, clock.now())
         self._unsettled: dict[str, str] = {}  # table -> token of a commit of which nothing is known
@@ -128,7 +135,7 @@ class DeltaRsWriter(DeltaWriter):
         self.handles[table], self._used[table] = handle, self._clock.now()
 
     @contextmanager
-    def committing(self, table: str, *, is_compaction: bool = False) -> Iterator[tuple[DeltaTable, CommitProperties]]:
+    def committing(self, table: str, *, is_compaction: bool = False) -> Iterator[tuple[DeltaTable, CommitArguments]]:
         """Every commit passes here. `is_compaction`: of several, and of what is no commit; so an error is one even if the last
         commit has arrived."""
         self.term.check()
@@ -140,7 +147,8 @@ class DeltaRsWriter(DeltaWriter):
         try:
             with self.tables.translate_errors(table, "written"):
                 try:
-                    yield self.handles[table], leaders_commit(self.term.number, token)
+                    handle = self.handles[table]
+                    yield handle, leaders_commit(handle, self.term.number, token)
                 except Exception as error:
                     if not is_engine_error(error):
                         raise
@@ -187,18 +195,18 @@ class DeltaRsWriter(DeltaWriter):
             self.compactor.touched(record.TABLE, spans[-1][0])
         with self.committing(record.TABLE) as (handle, commit):
             if narrow is not None:
-                overwrite_spans(handle, record, rows, narrow, commit)
+                self._spans.overwrite(handle, record, rows, narrow, commit)
                 return
             merge = handle.merge(
                 arrow_table(record, rows), merge_condition(record, spans), source_alias="s", target_alias="t",
-                commit_properties=commit,
+                **commit,
             )  # fmt: skip
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         with self.committing(table) as (handle, commit):
             if _value(handle, table, "count(*)", predicate(where)):
-                handle.delete(predicate(where), commit_properties=commit)
+                handle.delete(predicate(where), **commit)
 
     def delete_requests(self, where: Sequence[Condition]) -> None:
         with self.tables.translate_errors(Request.TABLE, "written"):
@@ -211,7 +219,7 @@ class DeltaRsWriter(DeltaWriter):
         # as expressions: `new_values` of deltalake 1.6 cuts a text at its first quote
         expressions = {name: literal(value) for name, value in values.items()}
         with self.committing(table) as (handle, commit):
-            handle.update(expressions, predicate=predicate(where), commit_properties=commit)
+            handle.update(expressions, predicate=predicate(where), **commit)
 
 
 class DeltaRsLeader(DeltaLeader):

@@ -1,29 +1,35 @@
 """Updates rows by key and inserts the others, in one commit, where they lie close together: what almost every tick does.
 
-delta-rs' MERGE plans a join with a case for each column, and costs the same for ten rows as for a thousand. Here the rows of the
-`run_seq`s in question are read, those that have a new form are left out, and the span is overwritten with the rest and the new
-rows: about two thirds of the CPU, and less where the files are large. A span in which few rows change is left to MERGE, which
-does not touch the files between.
+delta-rs' MERGE plans a join with a case for each column, and costs the same for ten rows as for a thousand. Here the span of the
+`run_seq`s in question is overwritten with the new rows and those of the others that lie in it: about two thirds of the CPU, and
+less where the files are large. A span in which few rows change is left to MERGE, which does not touch the files between.
+
+The others are known from the tick before, mostly: work goes on where it was, and nobody else writes. Else they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from arro3.core import Array, DataType, RecordBatch, Table
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from backfill_manager.model.records import Record, columns
 from backfill_manager.store.delta_base import run_seq_spans
+from backfill_manager.store.delta_rs.log import CommitArguments
 from backfill_manager.store.delta_rs.tables import run
-from backfill_manager.store.sql_text import arrow_table, select
+from backfill_manager.store.filters import records_of
+from backfill_manager.store.sql_text import arrow_table, python_columns, select
 
 NARROW_GAP: Final = 20  # run_seqs between two rows that are rewritten with them
 MAX_WIDTH_PER_SEQ: Final = 8  # run_seqs that are rewritten, for each that has changed; beyond, MERGE touches less
+READ_AHEAD: Final = 200  # run_seqs above the span, where the next ticks work
+MAX_KEPT: Final = 2_000  # rows of a table
+Spans = Sequence[tuple[int, int]]
 
 
-def narrow_spans(rows: Sequence[Record]) -> list[tuple[int, int]] | None:
+def narrow_spans(rows: Sequence[Record]) -> Spans | None:
     """The spans of `run_seq` to overwrite; None where the rows lie too far apart."""
     spans = run_seq_spans(rows, NARROW_GAP)
     width = sum(high - low + 1 for low, high in spans)
@@ -31,23 +37,51 @@ def narrow_spans(rows: Sequence[Record]) -> list[tuple[int, int]] | None:
     return spans if width <= MAX_WIDTH_PER_SEQ * seqs else None
 
 
-def overwrite_spans(
-    handle: DeltaTable, record: type[Record], rows: Sequence[Record], spans: Sequence[tuple[int, int]], commit: CommitProperties
-) -> None:  # fmt: skip
-    """From a handle that stands still this is a compare-and-swap, as MERGE is: both read and commit are of its version."""
-    where = " OR ".join(f"(run_seq >= {low} AND run_seq <= {high})" for low, high in spans)
-    new = arrow_table(record, rows)
-    held = run({record.TABLE: handle}, select(record.TABLE, columns(record), where))
-    batches = [*new.to_batches(), *_without(held, record, {row.key for row in rows}, new.schema)]
-    merged = Table.from_batches(batches, schema=new.schema)
-    write_deltalake(handle, merged, mode="overwrite", predicate=where, commit_properties=commit)
+@dataclass(frozen=True)
+class _Known:
+    """All rows of some spans of a table, as they are in one version of it."""
+
+    version: int
+    spans: Spans
+    rows: dict[tuple[Any, ...], Record]
+
+    def covers(self, spans: Spans) -> bool:
+        return all(any(low <= begin and end <= high for low, high in self.spans) for begin, end in spans)
 
 
-def _without(held: Table, record: type[Record], keys: set[tuple[Any, ...]], schema: Any) -> Iterator[RecordBatch]:
-    for batch in held.to_batches():
-        there = zip(*(batch.column(name).to_pylist() for name in record.KEY), strict=True)
-        left = [at for at, key in enumerate(there) if key not in keys]
-        if left:
-            kept = Table.from_batches([batch.take(Array(left, DataType.uint32()))])
-            plain = [kept.column(field.name).cast(field.type) for field in schema]  # DataFusion gives string views
-            yield from Table.from_arrays(plain, schema=schema).to_batches()
+class SpanWriter:
+    """Of one leader: it keeps what it has written last to each table."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def overwrite(
+        self, handle: DeltaTable, record: type[Record], rows: Sequence[Record], spans: Spans, commit: CommitArguments
+    ) -> None:
+        """From a handle that stands still this is a compare-and-swap, as MERGE is: both read and commit are of its version."""
+        known = self._known.pop(record.TABLE, None)
+        if known is None or known.version != handle.version() or not known.covers(spans) or len(known.rows) > MAX_KEPT:
+            known = _read(handle, record, [*spans[:-1], (spans[-1][0], spans[-1][1] + READ_AHEAD)])
+        now = known.rows | {row.key: row for row in rows}
+        in_spans = [row for row in now.values() if _is_in(row, spans)]
+        write_deltalake(
+            handle, arrow_table(record, in_spans), mode="overwrite", predicate=_where(spans), **commit
+        )  # fmt: skip
+        self._known[record.TABLE] = _Known(handle.version(), known.spans, now)
+
+
+def _read(handle: DeltaTable, record: type[Record], spans: Spans) -> _Known:
+    names = list(columns(record))
+    found = records_of(
+        record, names, python_columns(run({record.TABLE: handle}, select(record.TABLE, names, _where(spans))))
+    )
+    return _Known(handle.version(), spans, {row.key: row for row in found})
+
+
+def _where(spans: Spans) -> str:
+    return " OR ".join(f"(run_seq >= {low} AND run_seq <= {high})" for low, high in spans)
+
+
+def _is_in(row: Record, spans: Spans) -> bool:
+    seq: int = row.run_seq  # type: ignore[attr-defined]
+    return any(low <= seq <= high for low, high in spans)
