@@ -21,6 +21,7 @@ from support.executor_fixture import PATIENCE, EventRecorder, TaskRunner, a_laun
 from support.task_facts import found
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch, TaskSpan
+from backfill_manager.execution.task_process import MAX_WARM
 from backfill_manager.processes.process_state import difference_since, first_difference, process_state
 
 if TYPE_CHECKING:
@@ -281,6 +282,22 @@ def test_a_library_that_is_imported_on_the_way_may_add_to_the_filters_of_warning
     library = "colorsys"  # that nothing else imports
     version = Version(runner, imports_it)
     assert len({version.run()["pid"] for _ in range(3)}) == 1
+
+
+def test_as_many_are_kept_as_have_run_at_once(runner: TaskRunner) -> None:
+    """In chains all tries may end before the next ones come."""
+
+    at_once = MAX_WARM + 3
+    barrier = runner.barrier(at_once, rounds=2)
+
+    def meets_others(ctx: Any) -> dict[str, Any]:
+        return pid_and(ctx, met=barrier.wait(PATIENCE, ctx.params["round"]))
+
+    version, pids = Version(runner, meets_others), list[set[int]]()
+    for number in range(2):
+        launches = [version.start(round=number) for _ in range(at_once)]
+        pids.append({found(runner.recorder.outcome(launch))["pid"] for launch in launches})
+    assert len(pids[0]) == at_once and pids[0] == pids[1]
 
 
 def test_many_tries_of_several_versions_leave_few_processes(runner: TaskRunner) -> None:
