@@ -103,14 +103,17 @@ def read_table_log(path: str, column: str, since: int | None, state_id: str | No
     """The table at a path or URI. `since`: the version after which commits are read (None: none of them). A commit is ours when
     its user metadata names the state with this id."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
 
     location = plain_location(path)
     if UNUSABLE.search(location):
         return TableLog("its path has characters that delta-rs does not take")
     try:
-        if not DeltaTable.is_deltatable(location):
-            return _not_there(location)
-        table = DeltaTable(location)
+        table = DeltaTable(
+            location
+        )  # `is_deltatable` would hold up all threads of this process, for as long as storage hangs
+    except TableNotFoundError:
+        return _not_there(location)
     except Exception as error:
         if not is_engine_error(error):
             raise

@@ -6,6 +6,8 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +95,18 @@ def test_a_garbled_log_is_told_by_name_and_place(state: DeltaRsStore) -> None:
         store.init()
 
 
+@pytest.fixture(params=["alone", "beside another thread"])
+def another_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where there is one, rows are read in another way."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait, daemon=True)
+    if request.param != "alone":
+        thread.start()
+    yield
+    over.set()
+
+
+@pytest.mark.usefixtures("another_thread")
 @pytest.mark.parametrize("harm", ["garbled", "gone"])
 def test_a_harmed_file_is_told_by_name_and_place(state: DeltaRsStore, harm: str) -> None:
     takes_over(state).commit(changes(run("d", 1)))

@@ -236,6 +236,15 @@ def test_a_compaction_that_fails_is_put_off_and_ends_nobody(
     lead.commit(changes(run("d", 104)))
 
 
+def test_taking_over_reads_no_rows_of_runs(state: DeltaRsStore) -> None:
+    """Over a slow store that would take longer than a lease lasts."""
+    takes_over(state).commit(changes(run("d", 7), task("d", 7)))
+    for table in (DagRun.TABLE, TaskInstance.TABLE):
+        for file in Path(state.tables.location(table)).glob("*.parquet"):
+            file.unlink()
+    assert takes_over(state).next_seq() == 8
+
+
 def test_who_needs_long_to_take_over_keeps_the_lease_meanwhile(
     state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from support.page_client import browser_of
 from support.s3_server import BUCKET
 from support.sample_state import StandingClock
 from support.state_changes import changes, request, response, run, takes_over, task, unique
-from support.store_proxy import FAULTS, StoreProxy, store_proxy
+from support.store_proxy import FAULTS, StoreProxy, proxy_in_this_process, store_proxy
 
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import DagRun, Request, Response, TaskInstance
@@ -73,6 +73,18 @@ def test_a_leader_and_clients_do_not_mind_a_race_of_the_probe(state: DeltaRsStor
     state.check_promises()
     leader.commit(changes(run("d", 1)))
     assert [row.request_id for row in state.unanswered()] == ["before"]
+
+
+def test_other_threads_run_while_a_query_reads(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they answer its requests here, it would wait for ever."""
+    state = DeltaRsStore(f"s3://{BUCKET}/{unique('state')}")
+    state.init()
+    takes_over(state).commit(changes(run("d", 1), run("d", 2)))
+    state.close()
+    with proxy_in_this_process(s3) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        assert [row.run_seq for row in state.read(DagRun, order_by=["run_seq"])] == [1, 2]
+    state.close()
 
 
 HISTORIES = [

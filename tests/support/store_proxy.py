@@ -181,13 +181,21 @@ def _unavailable() -> tuple[int, list[tuple[str, str]], bytes]:
     )
 
 
+@contextmanager
+def proxy_in_this_process(upstream: str) -> Iterator[str]:
+    """Its address. It answers as long as other threads of this process run."""
+    _Handler.state, _Handler.upstream = _State(), urlsplit(upstream).netloc
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def main() -> None:
-    _Handler.state, _Handler.upstream = _State(), urlsplit(sys.argv[1]).netloc
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.server_port, flush=True)
-    sys.stdin.read()  # to the end of the one who started it
+    with proxy_in_this_process(sys.argv[1]) as address:
+        print(address.rpartition(":")[2], flush=True)
+        sys.stdin.read()  # to the end of the one who started it
 
 
 if __name__ == "__main__":

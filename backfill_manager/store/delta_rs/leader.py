@@ -47,7 +47,7 @@ FENCE_ATTEMPTS: Final = 50  # a leader that was overtaken may commit between our
 MAX_IDLE: Final = timedelta(minutes=RETENTION_MINUTES / 2)
 TOKEN: Final = "bfmCommit"  # in the commit's information
 TAKE_OVER_BEAT_S: Final = 2.0
-FENCES_AT_ONCE: Final = 4  # delta-rs asks for many objects of one log at a time
+FENCES_AT_ONCE: Final = 8  # delta-rs asks for many objects of one log at a time
 ITEM_FILE_BYTES: Final = 1_000_000  # about 70,000 planned items: a tick rewrites the one or two files it works in
 _log = logging.getLogger(__name__)
 
@@ -86,8 +86,17 @@ def _fence(tables: DeltaRsTables, name: str, term: int) -> tuple[str, DeltaTable
     if not has_run_seq(TABLES[name]):
         return name, handle, None
     with tables.translate_errors(name):
-        seq = _value(handle, name, "max(run_seq)")
-    return name, handle, -1 if seq is None else seq
+        return name, handle, _highest_seq(handle, name)
+
+
+def _highest_seq(handle: DeltaTable, table: str) -> int:
+    """-1 if the table is empty. From the log, which has it for each file: over a slow store reading them all takes long. Where it
+    has not, from the files."""
+    files = handle.get_add_actions(flatten=True)
+    if "max.run_seq" in files.schema.names and None not in (found := files["max.run_seq"].to_pylist()):
+        return max(found, default=-1)
+    seq = _value(handle, table, "max(run_seq)")
+    return -1 if seq is None else seq
 
 
 def _fenced(tables: DeltaRsTables, table: str, term: int) -> DeltaTable:

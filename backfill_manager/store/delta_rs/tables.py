@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from arro3.core import Table
+from arro3.core import RecordBatchReader, Table
 from cachetools import LRUCache
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -60,7 +60,21 @@ def run(handles: Mapping[str, DeltaTable], sql: str) -> Table:
     builder = QueryBuilder()
     for name, handle in handles.items():
         builder.register(name, handle)
-    return builder.execute(sql).read_all()
+    return _read_all(builder.execute(sql))
+
+
+def _read_all(reader: RecordBatchReader) -> Table:
+    """While arro3 reads, no other thread of this process runs, as it keeps the interpreter's lock: over an object store for
+    seconds. PyArrow lets them, but takes 0.1 s to import."""
+    if threading.active_count() == 1:
+        return reader.read_all()
+    import pyarrow as pa
+
+    try:
+        found = pa.RecordBatchReader.from_stream(reader).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise DeltaError(str(error)) from error
+    return Table.from_arrow(found)
 
 
 def _load(location: str) -> DeltaTable:
