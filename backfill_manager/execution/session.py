@@ -81,29 +81,31 @@ def build_session(
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    handle, pools_file = tempfile.mkstemp(prefix="bfm-pools-", suffix=".xml")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(fair_scheduler_xml(pools))
-    settings = {**BASE_CONF, "spark.scheduler.allocation.file": Path(pools_file).as_uri()}
-    if not os.environ.get("SPARK_ENV_LOADED") and "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
-        java()
-        master = master or "local[*]"
-        settings |= LOCAL_CONF if master.startswith("local") else {}
-        settings |= {
-            "spark.master": master,
-            "spark.jars": ",".join(spark_jars(warehouse or "")),
-            "spark.ui.enabled": "false",
-            "spark.sql.ui.explainMode": "simple",
-        }
-    if warehouse:
-        settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
-    try:
-        spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
-    except (Py4JError, PySparkException) as error:
-        reason = one_line(error).rstrip(".")
-        raise InvalidConfig(
-            f"Spark does not start: {reason}. Correct `spark` in conf/manager.yaml, or the options of spark-submit."
-        ) from error
+    with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
+        pools_file.write(fair_scheduler_xml(pools))
+        pools_file.flush()  # Spark reads it when it starts, and never again
+        settings = {**BASE_CONF, "spark.scheduler.allocation.file": Path(pools_file.name).as_uri()}
+        if (
+            not os.environ.get("SPARK_ENV_LOADED") and "PYSPARK_GATEWAY_PORT" not in os.environ
+        ):  # not under spark-submit
+            java()
+            master = master or "local[*]"
+            settings |= LOCAL_CONF if master.startswith("local") else {}
+            settings |= {
+                "spark.master": master,
+                "spark.jars": ",".join(spark_jars(warehouse or "")),
+                "spark.ui.enabled": "false",
+                "spark.sql.ui.explainMode": "simple",
+            }
+        if warehouse:
+            settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
+        try:
+            spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
+        except (Py4JError, PySparkException) as error:
+            reason = one_line(error).rstrip(".")
+            raise InvalidConfig(
+                f"Spark does not start: {reason}. Correct `spark` in conf/manager.yaml, or the options of spark-submit."
+            ) from error
     spark.sparkContext.setLogLevel("ERROR")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark prints a page of JSON for every failed query before it raises; the exception is enough
