@@ -20,7 +20,7 @@ from starlette.routing import compile_path
 
 from backfill_manager import errors
 from backfill_manager.logging import get_logger
-from backfill_manager.schemas.errors import PROBLEM_TYPE, PROBLEMS
+from backfill_manager.schemas.errors import PROBLEM_TYPE, PROBLEMS, unknown_field
 
 PROBLEM_JSON: Final = "application/problem+json"
 PAGE_PATHS: Final = r"(?!api/|api$|static/|metrics$|openapi\.json$).*"  # without the first slash
@@ -120,7 +120,7 @@ def add_error_handlers(app: FastAPI) -> None:
         return error_response(request.url.path, error)
 
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        path, fields = request.url.path, [_field_problem(one) for one in error.errors()]
+        path, fields = request.url.path, [_field_problem(one, _body_model(request)) for one in error.errors()]
         for one in error.errors():
             if one["type"] == "json_invalid":
                 detail = f"The body is not JSON: {one['ctx']['error']}, at character {one['loc'][-1] + 1}."
@@ -159,11 +159,20 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def _field_problem(error: Mapping[str, Any]) -> FieldProblem:
+def _body_model(request: Request) -> type[BaseModel] | None:
+    """What the body of this request is to be."""
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    kinds = [param.field_info.annotation for param in dependant.body_params] if dependant else []
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _field_problem(error: Mapping[str, Any], body: type[BaseModel] | None) -> FieldProblem:
     def printable(text: str, most: int) -> str:
         return text.encode("utf-8", "replace").decode()[:most]
 
     place, message = ".".join(map(str, error["loc"])), error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden" and body is not None and error["loc"][0] == "body":
+        message = str(unknown_field([str(part) for part in error["loc"][1:]], body))
     return FieldProblem(field=printable(place, 200), message=printable(message, 500))
 
 

@@ -82,11 +82,13 @@ def _retry(
     row = live.row
     state.backfills[row.backfill_id] = live
     items = plural(reopen_failed(call.tick, live, chosen, ranges), "failed item")
-    left = live.counts[s.FAILED]  # of which `stop_on_failure` counts none
+    left, cancelled = live.counts[s.FAILED], live.counts[s.CANCELLED]  # of which `stop_on_failure` counts none
     again = c.backfill_reopened(row).evolve(is_cancelled=False, reason=None, changed_by=call.id)
     state.put(again.evolve(failed_when_resumed=left))
     text = f"backfill {row.backfill_id} runs {items} again with version {row.dag_version} of {row.dag_id}"
     text += f" and leaves {plural(left, 'failed item')} as {'it is' if left == 1 else 'they are'}" if left else ""
+    if cancelled:
+        text += f"; left out: {plural(cancelled, 'cancelled item')}, which a new backfill of these dates would run"
     dag = state.catalog.dags.get(row.dag_id)
     if dag is None or dag.current_version == row.dag_version:
         return text

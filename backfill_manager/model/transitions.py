@@ -92,10 +92,14 @@ def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
 
 
 def marked(ti: TaskInstance, state: str, at: datetime, reason: str) -> TaskInstance:
-    """A person sets its final state. It must not be running."""
+    """A person sets its final state. It must not be running. If it has run, that is when it did."""
+    times = _ended(ti, at)
     if ti.state in s.TASK_FINISHED:
+        times |= {
+            name: getattr(ti, name) for name in ("started_at", "ended_at", "duration_s") if ti.started_at is not None
+        }
         ti = cleared(ti, ti.cleared_by)
-    return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None, **_ended(ti, at))
+    return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None, **times)
 
 
 def removed(ti: TaskInstance, at: datetime) -> TaskInstance:

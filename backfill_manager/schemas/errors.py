@@ -355,14 +355,19 @@ def _invalid_field(first: ErrorDetails, path: list[str], model: type[BaseModel])
     if first["type"] == "missing":
         return MISSING_FIELD(field=field, name=field)
     if first["type"] == "extra_forbidden":
-        owner = _model_at(model, path[:-1])
-        known = list(owner.model_fields) if owner else []
-        near = nearest(field, known) or f"; it has {', '.join(known) or 'none'}"
-        return UNKNOWN_FIELD(field=field, name=field, nearest=near)
+        return unknown_field(path, model)
     problem = _PROBLEMS.get(first["type"]) or describe_error(first)
     if first["type"] == "literal_error":
         problem += nearest(str(first["input"]), re.findall(r"'([^']*)'", first["ctx"]["expected"]))
     return INVALID_VALUE(field=field, problem=problem)
+
+
+def unknown_field(path: list[str], model: type[BaseModel]) -> BackfillManagerError:
+    """The last of these names, which its model does not have."""
+    owner = _model_at(model, path[:-1])
+    known = list(owner.model_fields) if owner else []
+    near = nearest(path[-1], known) or f"; it has {', '.join(known) or 'none'}"
+    return UNKNOWN_FIELD(field=path[-1], name=path[-1], nearest=near)
 
 
 def _model_at(model: type[BaseModel] | None, path: list[str]) -> type[BaseModel] | None:

@@ -391,7 +391,7 @@ def test_a_wrong_value_is_named_with_its_place(api: ApiFixture, path: str, field
         (gzip.compress(b'{"dag_id": "flights"}'), "uncompressed UTF-8"),
         (b'{"dag_id": 3}', "body.dag_id"),
         (b'{"dag_id": "flights", "priority": "1"}', "body.priority"),
-        (b'{"dag_id": "flights", "prioritty": 1}', "body.prioritty: Extra inputs are not permitted"),
+        (b'{"dag_id": "flights", "prioritty": 1}', "body.prioritty: unknown field 'prioritty'; did you mean 'priority'?"),
         (b'{"dag_id": "flights", "priority": 99999999999999999999}', "body.priority"),
         (b'{"dag_id": "flights", "conf": {"a": NaN}}', "not finite"),
         (b'{"dag_id": "flights", "conf": {"a": "\\ud800"}}', "half a character"),

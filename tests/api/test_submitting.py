@@ -175,7 +175,10 @@ def test_the_config_that_is_shown_makes_another_backfill_that_covers_the_same(
         ({"config": {"type": "dates", "partitions": ["x"]}}, "partitions is for kind partitions, not for kind dates"),
         ({"config": {"type": "dates", "dates": ["2013-01-05"], "total": 101}}, "has a part of 101 dates only"),
         ({"config": {"start_date": "2013-01-05"}}, "body.config.type: Field required"),
-        ({"config": {"type": "schedule", "strat_date": "2013-01-05"}}, "body.config.strat_date: Extra inputs"),
+        (
+            {"config": {"type": "schedule", "strat_date": "2013-01-05"}},
+            "'strat_date'; did you mean 'start_date'?",
+        ),
         ({"config": [1]}, "body.config: Input should be"),
     ],
 )

@@ -137,6 +137,18 @@ def test_only_the_chosen_items_that_failed_run_again() -> None:
     assert len(manager.store.read(DagRun)) == 13  # ten, and one more for each of the three
 
 
+def test_a_retry_says_that_it_leaves_cancelled_items_out() -> None:
+    manager = InMemoryManager(dag_spec("d", "a"), script=lambda _: Failed("boom"))
+    backfill = manager.backfill("d", days("2013-01-01", 10), max_active_runs=2, stop_on_failure=1)
+    nothing_hangs(manager)
+    accepted(manager, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    nothing_hangs(manager)
+    counts = manager.states(backfill)
+    answer = accepted(manager, "backfill.retry", backfill_id=backfill)
+    left_out = f"left out: {counts[s.CANCELLED]} cancelled items, which a new backfill of these dates would run"
+    assert counts[s.CANCELLED] > 1 and answer.message is not None and left_out in answer.message
+
+
 def test_failures_that_are_left_do_not_count_for_stop_on_failure_of_a_retry() -> None:
     manager, backfill = days_that_fail(2, 3, 5, 9)
     manager.ask("backfill.retry", backfill_id=backfill, items=["9"])

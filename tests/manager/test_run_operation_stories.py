@@ -32,6 +32,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.params import ParamSpec
+from backfill_manager.store.base import matching
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -488,11 +489,16 @@ def test_a_task_marked_skipped_skips_what_follows_it() -> None:
     assert manager.runs("d")[0].state == s.SUCCESS
 
 
-def test_a_last_task_marked_failed_fails_its_run() -> None:
+def test_a_last_task_marked_failed_fails_its_run_and_keeps_its_times() -> None:
     manager = InMemoryManager(THREE)
     done(manager)
+    (ran,) = manager.store.read(TaskInstance, matching(dag_id="d", run_id=FIRST, task_id="c"))
+    assert ran.started_at is not None
+    manager.clock.advance(hours=1)
     accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="c", state="failed")
     nothing_hangs(manager)
+    (marked,) = manager.store.read(TaskInstance, matching(dag_id="d", run_id=FIRST, task_id="c"))
+    assert (marked.started_at, marked.ended_at, marked.duration_s) == (ran.started_at, ran.ended_at, ran.duration_s)
     assert manager.runs("d")[0].state == s.FAILED
 
 

@@ -8,15 +8,17 @@ from datetime import timedelta
 
 import pytest
 from support.sample_state import DAY, NEW_YEAR, FilledState
+from support.state_changes import changes
 
 from backfill_manager.errors import Ambiguous, NotFound
-from backfill_manager.model.records import Manager, TaskTry
+from backfill_manager.model.records import Manager, TaskInstance, TaskTry
 from backfill_manager.process_info import manager_id
 from backfill_manager.queries.managers import has_active_manager, is_lease_live, manager_status, spark_pages
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.queries.requests import find_request, list_requests
 from backfill_manager.queries.runs import find_run, list_runs, run_view
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
+from backfill_manager.store.base import matching
 
 RUN_FIELDS = [
     "run_id",
@@ -194,10 +196,13 @@ def test_sparks_pages_are_those_of_a_manager_that_lives(
 def test_a_pool_tells_how_much_of_it_is_taken(state: FilledState) -> None:
     state.pools()
     state.backfill("b1", {"running": 3, "success": 1})
+    (waits, *_) = state.store.read(TaskInstance, matching(state="running"))
+    state.leader.commit(changes(waits.evolve(state="queued")))
 
     backfill, scheduled = list_pools(state.store)
 
-    assert (backfill["name"], backfill["used"], backfill["free"], backfill["running"]) == ("backfill", 3, 13, 3)
+    assert (backfill["name"], backfill["used"], backfill["free"], backfill["running"]) == ("backfill", 2, 14, 2)
+    assert backfill["queued"] == 1, "it waits for a slot, and holds none"
     assert (scheduled["used"], scheduled["weight"], scheduled["min_share"]) == (0, 4, 2)
 
 
