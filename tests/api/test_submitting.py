@@ -177,7 +177,7 @@ def test_the_config_that_is_shown_makes_another_backfill_that_covers_the_same(
         ({"config": {"start_date": "2013-01-05"}}, "body.config.type: Field required"),
         (
             {"config": {"type": "schedule", "strat_date": "2013-01-05"}},
-            "'strat_date'; did you mean 'start_date'?",
+            "'strat_date'; did you mean 'start_date'",
         ),
         ({"config": [1]}, "body.config: Input should be"),
     ],
