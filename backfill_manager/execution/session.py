@@ -85,9 +85,8 @@ def build_session(
         pools_file.write(fair_scheduler_xml(pools))
         pools_file.flush()  # Spark reads it when it starts, and never again
         settings = {**BASE_CONF, "spark.scheduler.allocation.file": Path(pools_file.name).as_uri()}
-        if (
-            not os.environ.get("SPARK_ENV_LOADED") and "PYSPARK_GATEWAY_PORT" not in os.environ
-        ):  # not under spark-submit
+        is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
+        if not is_submitted:
             java()
             master = master or "local[*]"
             settings |= LOCAL_CONF if master.startswith("local") else {}

@@ -108,10 +108,8 @@ def read_table_log(path: str, column: str, since: int | None, state_id: str | No
     location = plain_location(path)
     if UNUSABLE.search(location):
         return TableLog("its path has characters that delta-rs does not take")
-    try:
-        table = DeltaTable(
-            location
-        )  # `is_deltatable` would hold up all threads of this process, for as long as storage hangs
+    try:  # not by `is_deltatable`, which holds up all threads of this process, for as long as storage hangs
+        table = DeltaTable(location)
     except TableNotFoundError:
         return _not_there(location)
     except Exception as error:

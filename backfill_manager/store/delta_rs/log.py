@@ -9,9 +9,8 @@ from typing import Any, Final
 from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-CommitArguments = Mapping[
-    str, Any
-]  # of whatever commits in deltalake: the properties of the commit, and of what follows it
+# Of whatever commits in deltalake: the properties of the commit, and of what follows it.
+CommitArguments = Mapping[str, Any]
 
 # Clients leave checkpoints and the clean-up of the log to the leader, whose commits do both: of two processes that clean up at
 # once, delta-rs fails in one, whose commit has landed.
