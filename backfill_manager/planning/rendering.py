@@ -82,7 +82,7 @@ def _shown_sql(task: TaskSpec, dag: DagSpec, run: PlannedRun, params: Mapping[st
     return mask_code(text)
 
 
-def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str]) -> dict[str, Any]:
+def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str], *, note: str | None = None) -> dict[str, Any]:
     """The document `resources.RenderedRun` of these tasks."""
     params = {**dag.params, **run.conf}
     values = sql_values(params, run.run_id, run.logical_date, run.interval, run.partition_key)
@@ -90,7 +90,7 @@ def render(dag: DagSpec, run: PlannedRun, task_ids: Collection[str]) -> dict[str
     return {
         "dag_id": dag.dag_id, "run_id": run.run_id, "logical_date": format_instant(run.logical_date),
         "interval_start": format_instant(start), "interval_end": format_instant(end),
-        "partition_key": run.partition_key, "params": mask_values(params),
+        "partition_key": run.partition_key, "params": mask_values(params), "note": note,
         "sql_parameters": {name: MASK if is_secret(name) else literal(mask_values(value)) for name, value in values.items()},
         "tasks": [
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from backfill_manager.clock import in_zone
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound
 from backfill_manager.model.states import MANUAL_RUN
@@ -32,6 +33,16 @@ def rendered_run(
     interval = None
     if partition_key is None:
         interval = manual_interval(spec, None, now) if at is None else interval_from(spec, at, now)
+    note = None if at is None or interval is None else _why_another(at, interval[0], spec.timezone)
     run_id = run_id_for(MANUAL_RUN, timeline_key(interval[0] if interval else None, partition_key))
     run = PlannedRun(run_id, interval, partition_key, conf or {})
-    return render(spec, run, [task.task_id for task in spec.work] if task_id is None else [task_id])
+    return render(spec, run, [task.task_id for task in spec.work] if task_id is None else [task_id], note=note)
+
+
+def _why_another(at: datetime, start: datetime, timezone: str) -> str | None:
+    """None for the interval that was meant: a day without a time is that of the interval that starts in it."""
+    asked, shown = in_zone(at, timezone), in_zone(start, timezone)
+    is_day_of_it = asked[:10] == shown[:10] and "T00:00" in asked
+    return (
+        None if at == start or is_day_of_it else f"No interval starts at {asked}: this is the next one, from {shown}."
+    )

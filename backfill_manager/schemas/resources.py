@@ -677,6 +677,7 @@ class RenderedRun(Resource):
     interval_start: Instant | None = Field(description="Null of a partition.")
     interval_end: Instant | None = Field(description="Null of a partition.")
     partition_key: str | None = Field(description="Null of a date.")
+    note: str | None = Field(None, description="Where it is of another date than was asked for: why.")
     params: dict[str, Any] = Field(description="The DAG's, with the run's own laid over them.")
     sql_parameters: dict[str, str] = Field(
         description="Name and value of what SQL uses as `:name`, as Spark SQL writes it.",

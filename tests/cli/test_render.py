@@ -47,6 +47,13 @@ def test_one_task_of_a_date_or_of_a_partition(bfm: Bfm, filled: FilledState) -> 
     assert of_key["sql_parameters"] == {"region": "'eu'", "run_id": "'manual__north'", "partition_key": "'north'"}
 
 
+def test_a_date_of_no_interval_is_said_to_be_none(bfm: Bfm, filled: FilledState) -> None:
+    result = bfm("dags", "render", "flights", "2013-01-05T07:30")
+    assert result.code == 0 and "interval_start = TIMESTAMP '2013-01-06T05:00:00Z'" in result.out
+    assert "No interval starts at 2013-01-05T07:30" in result.err and "this is the next one" in result.err
+    assert "No interval" not in bfm("dags", "render", "flights", "2013-01-05").err
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
