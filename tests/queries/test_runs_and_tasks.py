@@ -10,13 +10,14 @@ import pytest
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.errors import Ambiguous, NotFound
-from backfill_manager.model.records import Manager, TaskTry
+from backfill_manager.model.records import Manager, TaskInstance, TaskTry
 from backfill_manager.process_info import manager_id
 from backfill_manager.queries.managers import has_active_manager, is_lease_live, manager_status, spark_pages
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.queries.requests import find_request, list_requests
 from backfill_manager.queries.runs import find_run, list_runs, run_view
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
+from backfill_manager.store.base import matching
 
 RUN_FIELDS = [
     "run_id",
@@ -199,6 +200,17 @@ def test_a_pool_tells_how_much_of_it_is_taken(state: FilledState) -> None:
 
     assert (backfill["name"], backfill["used"], backfill["free"], backfill["running"]) == ("backfill", 3, 13, 3)
     assert (scheduled["used"], scheduled["weight"], scheduled["min_share"]) == (0, 4, 2)
+
+
+def test_a_queued_task_takes_no_slot_yet(state: FilledState) -> None:
+    state.pools()
+    state.backfill("b1", {"running": 3})
+    one, *_ = state.store.read(TaskInstance, matching(state="running"))
+    state.put(one.evolve(state="queued", started_at=None))
+
+    backfill = list_pools(state.store)[0]
+
+    assert (backfill["used"], backfill["free"], backfill["running"], backfill["queued"]) == (2, 14, 2, 1)
 
 
 def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:
