@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -477,6 +478,36 @@ def test_a_task_marked_success_lets_what_could_not_start_begin() -> None:
     nothing_hangs(manager)
     assert states_of(manager, FIRST) == {"a": s.SUCCESS, "b": s.SUCCESS, "c": s.SUCCESS}
     assert manager.row(backfill).state == s.SUCCESS
+
+
+@pytest.mark.parametrize("state", ["success", "failed", "skipped"])
+def test_a_task_of_an_ended_run_that_is_marked_keeps_its_start_end_and_duration(state: str) -> None:
+    manager = InMemoryManager(THREE, script=never)
+    done(manager)
+    for task_id, outcome in (("a", Succeeded()), ("b", Succeeded()), ("c", Failed("boom"))):
+        manager.clock.advance(seconds=40)
+        manager.finish(key_of(manager, FIRST, task_id), outcome)
+        manager.drain()
+    before = task_of(manager, FIRST, "c")
+    assert before.duration_s == 40
+    manager.clock.advance(hours=1)
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="c", state=state)
+    nothing_hangs(manager)
+    after = task_of(manager, FIRST, "c")
+    assert after.state == state
+    assert (after.started_at, after.ended_at, after.duration_s) == (before.started_at, before.ended_at, 40)
+
+
+def test_a_task_that_never_began_and_is_marked_ends_at_its_mark() -> None:
+    manager = InMemoryManager(THREE, script=fails("a "))
+    done(manager)
+    manager.clock.advance(hours=1)
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="b", state="failed")
+    nothing_hangs(manager)
+    marked = task_of(manager, FIRST, "b")
+    assert (marked.started_at, marked.duration_s) == (None, None)
+    assert marked.ended_at is not None and task_of(manager, FIRST, "a").ended_at is not None
+    assert marked.ended_at - task_of(manager, FIRST, "a").ended_at >= timedelta(hours=1)
 
 
 def test_a_task_marked_skipped_skips_what_follows_it() -> None:
