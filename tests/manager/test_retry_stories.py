@@ -120,6 +120,26 @@ def days_that_fail(*failing: int) -> tuple[InMemoryManager, str]:
     return manager, backfill
 
 
+def test_a_retry_says_how_many_cancelled_items_it_leaves() -> None:
+    manager = InMemoryManager(dag_spec("d", "a"), script=lambda _: Failed("boom"))
+    backfill = manager.backfill("d", days("2013-01-01", 5), max_active_runs=1, stop_on_failure=2)
+    nothing_hangs(manager)
+    accepted(manager, "backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.FAILED: 2, s.CANCELLED: 3}
+    manager.script = lambda _: Succeeded()
+    answer = accepted(manager, "backfill.retry", backfill_id=backfill, items=["1"])
+    assert answer.message == (
+        f"backfill {backfill} runs 1 failed item again with version 1 of d and leaves 1 failed item and 3 cancelled items as "
+        "they are"
+    )
+    nothing_hangs(manager)
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(manager)
+    why = refused(manager, "backfill.retry", backfill_id=backfill)
+    assert why.endswith("has no failed item to retry; it has 3 cancelled items, which a retry leaves as they are.")
+
+
 def failed_items(manager: InMemoryManager, backfill: str) -> list[int]:
     failed = matching(backfill_id=backfill, state=s.FAILED)
     return [item.ordinal for item in manager.store.read(BackfillItem, failed, order_by=["ordinal"])]
