@@ -478,6 +478,9 @@ class DagDetails(Dag):
     declared_params: dict[str, DeclaredParam] = Field(description="What those that are declared may be.")
     tasks: tuple[DagTask, ...] = Field(description="Each after those that it waits for; callbacks come last.")
     runs: dict[str, int] = Field(description="How many it has, by state.")
+    unknown_pools: dict[str, tuple[str, ...]] = Field(
+        {}, description="Pools that do not exist, each with the tasks that name it: they fail when they start."
+    )
 
 
 class Cell(Resource):
