@@ -87,6 +87,12 @@ def name_list(names: Sequence[str], limit: int = 10) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
+def unknown_pool(dag_id: str, pool: str, tasks: Sequence[str]) -> str:
+    """`There is no pool 'slow', which clean of flights names: it fails when it starts`"""
+    names, fail = ("names", "it fails when it starts") if len(tasks) == 1 else ("name", "they fail when they start")
+    return f"There is no pool {pool!r}, which {name_list(tasks)} of {dag_id} {names}: {fail}"
+
+
 def window(hours: str | None, zone: str | None) -> str | None:
     """A time window with its zone where it is known: `20:00-06:00 America/New_York`; None without a window."""
     return f"{hours} {zone}" if hours and zone else hours

@@ -29,6 +29,15 @@ class DagChange:
 
 
 @dataclass(frozen=True)
+class UnknownPool:
+    """A pool that tasks of a DAG name and that does not exist: no import error, as it may be made later."""
+
+    dag_id: str
+    pool: str
+    tasks: list[str]
+
+
+@dataclass(frozen=True)
 class SubmissionResult:
     """What a submission has changed."""
 
@@ -37,6 +46,7 @@ class SubmissionResult:
     dags: int  # defined by the files that it covers
     errors: tuple[ImportProblem, ...]  # of these files, as they are now
     commit_id: str | None
+    unknown_pools: tuple[UnknownPool, ...] = ()  # of the DAGs that changed; on request, of all that were parsed
 
     def to_json_document(self) -> dict[str, Any]:
         return {
@@ -45,6 +55,7 @@ class SubmissionResult:
             "dags": self.dags,
             "changes": [asdict(change) for change in self.changes],
             "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
+            "unknown_pools": [asdict(one) for one in self.unknown_pools],
         }
 
 
@@ -101,15 +112,16 @@ class DagCatalog:
 
         return any(one.file in failed and all(is_free(dag_id, one.file) for dag_id in one.dag_ids) for one in parsed)
 
-    def submit(self, submission: Submission, at: datetime) -> SubmissionResult:
-        rows, result = self._result(submission, at)
+    def submit(self, submission: Submission, at: datetime, pools: Collection[str] | None = None) -> SubmissionResult:
+        """`pools`: those that there are; None: not known, so that nothing is said of them."""
+        rows, result = self._result(submission, at, pools)
         for row in rows:
             self.put(row)
         return result
 
-    def dry_run(self, submission: Submission, at: datetime) -> SubmissionResult:
+    def dry_run(self, submission: Submission, at: datetime, pools: Collection[str] | None = None) -> SubmissionResult:
         """What `submit` would do; nothing is changed."""
-        return self._result(submission, at)[1]
+        return self._result(submission, at, pools)[1]
 
     def deactivate_dag(self, dag_id: str, *, by: str, at: datetime) -> DagRow:
         """Until it has new content, or its file is parsed on request. Its runs continue."""
@@ -134,7 +146,9 @@ class DagCatalog:
             self.put(problem.evolve(is_current=False, last_seen_at=at))
         return tuple(sorted(row.dag_id for row in gone))
 
-    def _result(self, submission: Submission, at: datetime) -> tuple[list[Record], SubmissionResult]:
+    def _result(
+        self, submission: Submission, at: datetime, pools: Collection[str] | None
+    ) -> tuple[list[Record], SubmissionResult]:
         """The rows that a submission adds or replaces, and what is reported of it."""
         bundle = self.bundles.get(submission.bundle)
         every = (self.dags.values(), self.versions.values(), self.problems.values())
@@ -142,9 +156,11 @@ class DagCatalog:
         problems = {p.file: p for p in self.problems.values() if p.bundle == submission.bundle}
         problems.update({row.file: row for row in rows if isinstance(row, ImportProblem)})
         failed = {failure.file for failure in submission.failed}
+        changes = tuple(self._change(row) for row in rows if isinstance(row, DagRow))
+        changed = {change.dag_id for change in changes}  # a bundle is parsed all the time
         return rows, SubmissionResult(
             bundle=submission.bundle,
-            changes=tuple(self._change(row) for row in rows if isinstance(row, DagRow)),
+            changes=changes,
             dags=sum(len(parsed.dag_ids) for parsed in submission.parsed),
             errors=tuple(
                 problem
@@ -152,6 +168,13 @@ class DagCatalog:
                 if problem.is_current and (file in failed or submission.covers_file(file))
             ),
             commit_id=submission.commit_id,
+            unknown_pools=tuple(
+                UnknownPool(dag_id, pool, tasks)
+                for parsed in (submission.parsed if pools is not None else ())
+                for dag_id, text in zip(parsed.dag_ids, parsed.definitions, strict=True)
+                if dag_id in changed or submission.on_request
+                for pool, tasks in DagSpec.from_json(text).unknown_pools(pools or ()).items()
+            ),
         )
 
     def _change(self, now: DagRow) -> DagChange:

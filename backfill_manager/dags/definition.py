@@ -221,6 +221,14 @@ class DagSpec:
     def all_downstream(self, task_ids: Collection[str]) -> frozenset[str]:
         return _transitive(task_ids, self.downstream)
 
+    def unknown_pools(self, known: Collection[str]) -> dict[str, list[str]]:
+        """The pools that its tasks name and that do not exist, each with these tasks, which fail when they start."""
+        found: dict[str, list[str]] = {}
+        for task in self.tasks:
+            if task.pool is not None and task.pool not in known:
+                found.setdefault(task.pool, []).append(task.task_id)
+        return found
+
     @cached_property
     def in_order(self) -> tuple[TaskSpec, ...]:
         """Tasks, each after those it waits for; callbacks come last."""

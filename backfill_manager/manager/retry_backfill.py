@@ -44,7 +44,9 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     below = [live for row in _failed_below(store, backfill_id) if _has_failed(live := load_backfill(state, store, row))]
     retried = [load_backfill(state, store, rows[0]), *(below if command.downstream else [])]
     if not _has_failed(retried[0]):
-        raise Refused(f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry.")
+        rest = _others(retried[0])
+        why = f"Backfill {backfill_id} is {rows[0].state} and has no failed item to retry"
+        raise Refused(f"{why}; it has {rest}, which a retry leaves as they are." if rest else f"{why}.")
     chosen, ranges = _chosen_failures(store, rows[0], command) if command.items else (None, ())
     if command.latest_version:  # all are checked before the first is changed
         for live in retried:
@@ -82,17 +84,24 @@ def _retry(
     row = live.row
     state.backfills[row.backfill_id] = live
     items = plural(reopen_failed(call.tick, live, chosen, ranges), "failed item")
-    left, cancelled = live.counts[s.FAILED], live.counts[s.CANCELLED]  # of which `stop_on_failure` counts none
+    left = live.counts[s.FAILED]  # of which `stop_on_failure` counts none
     again = c.backfill_reopened(row).evolve(is_cancelled=False, reason=None, changed_by=call.id)
     state.put(again.evolve(failed_when_resumed=left))
     text = f"backfill {row.backfill_id} runs {items} again with version {row.dag_version} of {row.dag_id}"
-    text += f" and leaves {plural(left, 'failed item')} as {'it is' if left == 1 else 'they are'}" if left else ""
-    if cancelled:
-        text += f"; left out: {plural(cancelled, 'cancelled item')}, which a new backfill of these dates would run"
+    if rest := " and ".join(part for part in (plural(left, "failed item") if left else "", _others(live)) if part):
+        kept = left + live.counts[s.CANCELLED] + live.counts[s.SKIPPED]
+        text += f" and leaves {rest} as {'it is' if kept == 1 else 'they are'}"
     dag = state.catalog.dags.get(row.dag_id)
     if dag is None or dag.current_version == row.dag_version:
         return text
     return f"{text}, which is not the current one: that is {dag.current_version}"
+
+
+def _others(live: ActiveBackfill) -> str:
+    """`2 cancelled items and 1 skipped item`, which no retry runs; empty if there are none."""
+    return " and ".join(
+        plural(live.counts[state], f"{state} item") for state in (s.CANCELLED, s.SKIPPED) if live.counts[state]
+    )
 
 
 def _move_to_current_version(state: ManagerState, store: Store, live: ActiveBackfill) -> None:

@@ -26,7 +26,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.dags.catalog import SubmissionResult
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
-from backfill_manager.humanise import plural
+from backfill_manager.humanise import name_list, plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
@@ -276,7 +276,9 @@ class TickLoop:
             self._requests.refuse(request.request_id, request_kinds.BUNDLE_PARSE, now, event.refusal)
             return
         dry_run = request is not None and request.dry_run
-        result = (self._dags.dry_run if dry_run else self._dags.submit)(event.submission, now)
+        result = (self._dags.dry_run if dry_run else self._dags.submit)(event.submission, now, self.state.pools)
+        for one in () if dry_run else result.unknown_pools:
+            log.warning("unknown pool", dag=one.dag_id, pool=one.pool, tasks=name_list(one.tasks))
         if request is not None:
             message, document = _parse_message(result, dry_run), result.to_json_document()
             self._requests.accept(
@@ -358,4 +360,6 @@ def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
     by_kind = Counter(change.change for change in result.changes)
     changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
     errors = f"; {plural(len(result.errors), 'file')} could not be read" if result.errors else ""
-    return f"bundle {result.bundle}: {'would be: ' if dry_run else ''}{changes}{errors}"
+    pools = name_list(sorted({repr(one.pool) for one in result.unknown_pools}))
+    unknown = f"; tasks name pools that do not exist: {pools}" if pools else ""
+    return f"bundle {result.bundle}: {'would be: ' if dry_run else ''}{changes}{errors}{unknown}"

@@ -92,14 +92,15 @@ def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
 
 
 def marked(ti: TaskInstance, state: str, at: datetime, reason: str) -> TaskInstance:
-    """A person sets its final state. It must not be running. If it has run, that is when it did."""
-    times = _ended(ti, at)
+    """A person sets its final state. It must not be running. What its last try took stays readable: a mark is no work."""
+    times = {name: getattr(ti, name) for name in ("queued_at", "started_at", "ended_at", "duration_s")}
+    has_run = ti.started_at is not None and ti.ended_at is not None
     if ti.state in s.TASK_FINISHED:
-        times |= {
-            name: getattr(ti, name) for name in ("started_at", "ended_at", "duration_s") if ti.started_at is not None
-        }
         ti = cleared(ti, ti.cleared_by)
-    return _move(ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None, **times)
+    return _move(
+        ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None,
+        **(times if has_run else _ended(ti, at)),
+    )  # fmt: skip
 
 
 def removed(ti: TaskInstance, at: datetime) -> TaskInstance:

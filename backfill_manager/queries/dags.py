@@ -15,7 +15,7 @@ from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, TaskInstance
+from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, Pool, TaskInstance
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.planning.wait_conditions import wait_checks_of
@@ -86,6 +86,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     """A DAG that is, or ever was, there; `NotFound` with the nearest names."""
     row, spec = known_dag(store, dag_id)
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
+    pools = {pool.name for pool in store.read(Pool)}
     return {
         **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
         **document(
@@ -98,6 +99,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
         **params_of(spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
+        "unknown_pools": spec.unknown_pools(pools) if pools else {},  # none: no manager has made them yet
     }
 
 

@@ -20,7 +20,8 @@ MAX_WAITING_READ: Final = 5000  # task instances; only live runs have any
 
 
 def list_pools(store: Store) -> list[dict[str, Any]]:
-    """`used` counts slots (a task may take several), of tasks that run; `queued` and `running` count task instances."""
+    """`used` counts the slots of tasks that run (one may take several); `queued` and `running` count task instances. One that is
+    queued waits for its slot in the executor: more are handed to it than a pool has slots."""
     where = matching(state=(states.QUEUED, states.RUNNING))
     held = store.count("task_instance", ("pool", "dag_id", "task_id", "state"), where)
     weights = _weights(store, {dag_id for _, dag_id, _, _ in held})

@@ -40,7 +40,7 @@ Payload = dict[str, Any]
 Chosen = TypeVar("Chosen", ClearTasks, MarkRuns)
 
 
-def _pools(store: Store, settings: Settings) -> list[str]:
+def pool_names(store: Store, settings: Settings) -> list[str]:
     """Their names, as the manager has them, or as it will when it starts for the first time."""
     return [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
 
@@ -61,7 +61,7 @@ def new_backfill(
     with repeat_typed(start=(command.start_date, typed[0]), end=(command.end_date, typed[1])):
         backfill_checks.check_backfill(command, dag, now)
     _refuse_masked(command.conf)
-    backfill_checks.check_pools(command.pool, command.overrides, _pools(store, settings))
+    backfill_checks.check_pools(command.pool, command.overrides, pool_names(store, settings))
     _check_target(settings, command.notify)
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
 
@@ -86,7 +86,7 @@ def changed_backfill(
         backfill_checks.check_changes_for_dag(
             changes, spec, current, runs_backwards=backwards, reprocess=backfill["reprocess"]
         )
-    backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), _pools(store, settings))
+    backfill_checks.check_pools(changes.get("pool"), changes.get("overrides", {}), pool_names(store, settings))
     _check_target(settings, changes.get("notify"))
     payload = {"backfill_id": backfill["backfill_id"], "changes": changes}
     return {**payload, "was": was} if was else payload

@@ -478,6 +478,9 @@ class DagDetails(Dag):
     declared_params: dict[str, DeclaredParam] = Field(description="What those that are declared may be.")
     tasks: tuple[DagTask, ...] = Field(description="Each after those that it waits for; callbacks come last.")
     runs: dict[str, int] = Field(description="How many it has, by state.")
+    unknown_pools: dict[str, tuple[str, ...]] = Field(
+        {}, description="Pools that do not exist, each with the tasks that name it: they fail when they start."
+    )
 
 
 class Cell(Resource):
@@ -593,9 +596,9 @@ class Pool(Resource):
     min_share: int = Field(description="Cores that it comes first for.")
     memory_mb: int | None = Field(description="That the process of each of its tasks may take; null: no limit.")
     nice: int | None = Field(description="Of its tasks' processes; null: 5, and 10 in a backfill.")
-    used: int = Field(description="Slots that are taken.")
+    used: int = Field(description="Slots that are taken, by tasks that run.")
     free: int = Field(description="Slots that are not taken.")
-    queued: int = Field(description="Task instances that wait.")
+    queued: int = Field(description="Task instances that the executor has and that wait for a slot; they take none.")
     running: int = Field(description="Task instances that run.")
 
 

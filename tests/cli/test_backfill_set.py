@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.bfm import Bfm
-from support.sample_state import NEW_YEAR, FilledState
+from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.cli.commands.backfill_watch import status_line
 from backfill_manager.dags.definition import TaskSpec
@@ -243,6 +243,43 @@ def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
     assert (result.code, result.out) == (0, "1 item runs again\n")
     as_it_is = {"latest_version": False, "downstream": False}
     assert submitted(state) == ("backfill.retry", {"backfill_id": "abc1", **as_it_is})
+
+
+@pytest.mark.parametrize(
+    ("fields", "command"),
+    [
+        ({}, "`bfm backfill create flights --copy-of abc1 --reprocess failed` runs what has not succeeded"),
+        ({"reprocess": "completed"}, "`bfm backfill create flights --copy-of abc1` does its whole range again"),
+    ],
+)
+@pytest.mark.parametrize("outcome", ["accepted", "refused"])
+def test_a_retry_says_which_command_runs_cancelled_items_and_that_command_asks_for_them(
+    bfm: Bfm, state: FilledState, fields: dict[str, str], command: str, outcome: str
+) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+    state.backfill("abc1", {"success": 1, "failed": 1, "cancelled": 2}, state="failed", with_upstream=True, **fields)
+    state.clock.meanwhile = [lambda: state.answers_next(outcome, message="so it is")]
+
+    result = bfm("backfill", "retry", "abc1")
+
+    assert (result.code == 0) == (outcome == "accepted")
+    assert f"Its 2 cancelled items can't be retried; when it has ended, {command}." in result.err
+    state.goes()
+    created = bfm(*command.split("`")[1].split()[1:])
+    assert created.code == 0, created.err
+    (request,) = state.store.unanswered()
+    ask = CreateBackfill.from_payload(json.loads(request.payload_json)["ask"])
+    assert (ask.kind, ask.start_date, ask.end_date) == ("schedule", NEW_YEAR, NEW_YEAR + 30 * DAY)
+    assert ask.reprocess == fields.get("reprocess", "failed")
+
+
+def test_a_retry_of_what_has_no_cancelled_items_says_nothing_of_them(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("abc1", {"failed": 1}, state="failed")
+    state.clock.meanwhile = [lambda: state.answers_next()]
+    assert "cancelled" not in bfm("backfill", "retry", "abc1").err
 
 
 def test_a_live_backfill_is_not_moved_to_another_version_and_says_what_to_do(bfm: Bfm, state: FilledState) -> None:

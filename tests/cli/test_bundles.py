@@ -68,6 +68,17 @@ def test_a_dry_run_of_parsing_needs_no_manager_and_no_state(bfm: Bfm, dags: Path
     assert not (dags.parent / "state").exists()
 
 
+def test_a_pool_that_does_not_exist_is_told_and_is_no_error(bfm: Bfm, dags: Path) -> None:
+    (dags / "slow.py").write_text(
+        "from backfill_manager import dag, sql\n@dag\ndef slow():\n    sql('s', 'SELECT 1', pool='slwo')\n"
+    )
+    result = bfm("bundles", "parse", "mine", "--dry-run")
+    assert result.code == 0
+    assert "There is no pool 'slwo', which s of slow names: it fails when it starts." in result.err
+    document = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json").document
+    assert document["unknown_pools"] == [{"dag_id": "slow", "pool": "slwo", "tasks": ["s"]}]
+
+
 def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(bfm: Bfm, dags: Path) -> None:
     (dags / "broken.py").write_text("from backfill_manager import dag\n\n1 / 0\n")
     result = bfm("bundles", "parse", "mine", "broken.py", "--dry-run", "--output", "json")

@@ -17,7 +17,7 @@ from support.sample_state import DAY, NEW_YEAR, FilledState
 from backfill_manager import file
 from backfill_manager.cli.render.printer import cell
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import Backfill, DagRun, Request, TaskInstance, TaskLog, TaskTry
+from backfill_manager.model.records import Backfill, DagRun, Pool, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.schema import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
@@ -195,6 +195,21 @@ def test_one_dag_is_shown_with_its_tasks(bfm: Bfm, state: FilledState) -> None:
         "clean",
         "delays",
     ]
+
+
+def test_a_dag_that_names_a_pool_that_does_not_exist_is_shown_with_it(bfm: Bfm, state: FilledState) -> None:
+    state.dag(
+        tasks=(TaskSpec("clean", pool="slow"), TaskSpec("load", pool="slow"), TaskSpec("report", pool="backfill"))
+    )
+    assert bfm("dags", "show", "flights").err == "", "no manager has made the pools"
+    state.pools()
+    assert (
+        "There is no pool 'slow', which clean, load of flights name: they fail when they start."
+        in bfm("dags", "show", "flights").err
+    )
+    assert bfm("dags", "show", "flights", "--output", "json").document["unknown_pools"] == {"slow": ["clean", "load"]}
+    state.put(Pool(name="slow", slots=2, weight=1, min_share=0))
+    assert bfm("dags", "show", "flights").err == ""
 
 
 def test_when_a_run_is_late_and_who_hears_of_a_dag_is_shown(bfm: Bfm, state: FilledState) -> None:

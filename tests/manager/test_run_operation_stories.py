@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,7 +33,6 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.params import ParamSpec
-from backfill_manager.store.base import matching
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -480,6 +480,36 @@ def test_a_task_marked_success_lets_what_could_not_start_begin() -> None:
     assert manager.row(backfill).state == s.SUCCESS
 
 
+@pytest.mark.parametrize("state", ["success", "failed", "skipped"])
+def test_a_task_of_an_ended_run_that_is_marked_keeps_its_start_end_and_duration(state: str) -> None:
+    manager = InMemoryManager(THREE, script=never)
+    done(manager)
+    for task_id, outcome in (("a", Succeeded()), ("b", Succeeded()), ("c", Failed("boom"))):
+        manager.clock.advance(seconds=40)
+        manager.finish(key_of(manager, FIRST, task_id), outcome)
+        manager.drain()
+    before = task_of(manager, FIRST, "c")
+    assert before.duration_s == 40
+    manager.clock.advance(hours=1)
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="c", state=state)
+    nothing_hangs(manager)
+    after = task_of(manager, FIRST, "c")
+    assert after.state == state
+    assert (after.started_at, after.ended_at, after.duration_s) == (before.started_at, before.ended_at, 40)
+
+
+def test_a_task_that_never_began_and_is_marked_ends_at_its_mark() -> None:
+    manager = InMemoryManager(THREE, script=fails("a "))
+    done(manager)
+    manager.clock.advance(hours=1)
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="b", state="failed")
+    nothing_hangs(manager)
+    marked = task_of(manager, FIRST, "b")
+    assert (marked.started_at, marked.duration_s) == (None, None)
+    assert marked.ended_at is not None and task_of(manager, FIRST, "a").ended_at is not None
+    assert marked.ended_at - task_of(manager, FIRST, "a").ended_at >= timedelta(hours=1)
+
+
 def test_a_task_marked_skipped_skips_what_follows_it() -> None:
     manager = InMemoryManager(THREE, script=fails("a "))
     done(manager)
@@ -489,16 +519,11 @@ def test_a_task_marked_skipped_skips_what_follows_it() -> None:
     assert manager.runs("d")[0].state == s.SUCCESS
 
 
-def test_a_last_task_marked_failed_fails_its_run_and_keeps_its_times() -> None:
+def test_a_last_task_marked_failed_fails_its_run() -> None:
     manager = InMemoryManager(THREE)
     done(manager)
-    (ran,) = manager.store.read(TaskInstance, matching(dag_id="d", run_id=FIRST, task_id="c"))
-    assert ran.started_at is not None
-    manager.clock.advance(hours=1)
     accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="c", state="failed")
     nothing_hangs(manager)
-    (marked,) = manager.store.read(TaskInstance, matching(dag_id="d", run_id=FIRST, task_id="c"))
-    assert (marked.started_at, marked.ended_at, marked.duration_s) == (ran.started_at, ran.ended_at, ran.duration_s)
     assert manager.runs("d")[0].state == s.FAILED
 
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 from support.sample_state import DAY, NEW_YEAR, FilledState
-from support.state_changes import changes
 
 from backfill_manager.errors import Ambiguous, NotFound
 from backfill_manager.model.records import Manager, TaskInstance, TaskTry
@@ -196,14 +195,22 @@ def test_sparks_pages_are_those_of_a_manager_that_lives(
 def test_a_pool_tells_how_much_of_it_is_taken(state: FilledState) -> None:
     state.pools()
     state.backfill("b1", {"running": 3, "success": 1})
-    (waits, *_) = state.store.read(TaskInstance, matching(state="running"))
-    state.leader.commit(changes(waits.evolve(state="queued")))
 
     backfill, scheduled = list_pools(state.store)
 
-    assert (backfill["name"], backfill["used"], backfill["free"], backfill["running"]) == ("backfill", 2, 14, 2)
-    assert backfill["queued"] == 1, "it waits for a slot, and holds none"
+    assert (backfill["name"], backfill["used"], backfill["free"], backfill["running"]) == ("backfill", 3, 13, 3)
     assert (scheduled["used"], scheduled["weight"], scheduled["min_share"]) == (0, 4, 2)
+
+
+def test_a_queued_task_takes_no_slot_yet(state: FilledState) -> None:
+    state.pools()
+    state.backfill("b1", {"running": 3})
+    one, *_ = state.store.read(TaskInstance, matching(state="running"))
+    state.put(one.evolve(state="queued", started_at=None))
+
+    backfill = list_pools(state.store)[0]
+
+    assert (backfill["used"], backfill["free"], backfill["running"], backfill["queued"]) == (2, 14, 2, 1)
 
 
 def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:

@@ -10,7 +10,7 @@ from support.busy_state import put
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
-from backfill_manager.model.records import Response
+from backfill_manager.model.records import Pool, Response
 from backfill_manager.store.base import Condition
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -161,3 +161,13 @@ def test_the_api_tells_of_it_and_lists_it_when_asked(gone: InMemoryManager) -> N
         assert here.get(f"/api/v1/dags/etl/{part}").status_code == 200, part
     assert here.get("/api/v1/dags/etl/next?n=5").json() == []
     assert here.get("/api/v1/dags/nope").status_code == 404
+
+
+def test_a_pool_that_does_not_exist_is_shown_on_the_page_of_a_dag_that_names_it() -> None:
+    manager = InMemoryManager(dag_spec("etl", "fetch", "clean", each={"fetch": {"pool": "slow"}}))
+    pages = browser(manager)
+    note = "Tasks that name it fail when they start: fetch."
+    assert note in pages.get("/dags/etl").text
+    manager.state.put(Pool(name="slow", slots=1, weight=1, min_share=0))
+    manager.tick()
+    assert note not in pages.get("/dags/etl").text

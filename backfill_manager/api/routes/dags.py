@@ -64,7 +64,7 @@ def get_dags(
 
 
 @router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
-@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "pool", ttl_s=SCHEDULE_TTL_S)
 def get_dag(dag_id: Id, reader: Reader) -> Any:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
     return queries.show_dag(reader.store, dag_id, reader.now())

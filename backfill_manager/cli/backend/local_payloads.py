@@ -152,12 +152,14 @@ def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     if values["bundle"] not in bundles:
         raise NotFound("bundle", values["bundle"], bundles)
     before: list[Record] = []
+    pools = [pool.name for pool in settings.pools]
     if store.exists():
         problems = store.read(ImportProblem, [Condition("is_current", "=", True)])
         before = [*store.read(DagRow), *store.read(DagVersion), *store.read(BundleRow), *problems]
+        pools = checked_payloads.pool_names(store, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
         bundle = BundleState(bundles[values["bundle"]], snapshots=Path(scratch), limits=settings.limits)
         removed = values["deactivate_removed"]
         return parse_dry_run(
-            bundle, values["subpath"], before, backend.clock, deactivate_removed=removed
+            bundle, values["subpath"], before, backend.clock, deactivate_removed=removed, pools=pools
         ).to_json_document()

@@ -21,7 +21,7 @@ from backfill_manager.cli.render.response import (
     submit,
 )
 from backfill_manager.errors import InvalidInput
-from backfill_manager.model.states import BACKFILL_STATES, ITEM_STATES
+from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
 from backfill_manager.schemas import request_kinds
 
 group = Group("backfill", "Backfills: create, watch, change, pause and cancel them.")
@@ -194,7 +194,8 @@ _add("unpause", request_kinds.BACKFILL_UNPAUSE, "Resume a paused backfill.")
 @group.command("retry", schema="commands.RetryBackfill", without=("backfill_id",))
 def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
     """Run the failed items of a backfill that has ended once more, as part of the same backfill. They run the version of the
-    DAG that the backfill has, whatever has changed since; with --latest-version the current one.
+    DAG that the backfill has, whatever has changed since; with --latest-version the current one. Items that were cancelled stay
+    cancelled; where there are any, it is said how many, and which command runs their dates.
 
     Examples:
 
@@ -204,7 +205,29 @@ def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
 
     [cyan]bfm backfill retry latest --item 3 --item 7-12[/]
     """
-    _submit(context, request_kinds.BACKFILL_RETRY, "Retry", id, **values)
+    found = context.backend.backfill(id)
+    try:
+        _submit(context, request_kinds.BACKFILL_RETRY, "Retry", found["backfill_id"], **values)
+    finally:  # it is said, too, where nothing but cancelled items is left and the manager refuses
+        if how := _how_to_run_cancelled(found):
+            context.out.note(how)
+
+
+def _how_to_run_cancelled(backfill: Document) -> str | None:
+    """A copy plans the range anew, with what has no run and, by `--reprocess`, what was cancelled while it ran. Until the retry
+    has ended, it would take the dates that are to be retried, too. `stale` and `outdated` would leave out what was cancelled."""
+    if backfill["state"] not in BACKFILL_FINISHED or not backfill["cancelled"]:
+        return None
+    its, copy = (
+        f"Its {humanise.plural(backfill['cancelled'], 'cancelled item')}",
+        f"--copy-of {backfill['backfill_id']}",
+    )
+    if backfill["config"]["type"] in ("stale", "outdated"):
+        return f"{its} can't be retried."
+    command = f"bfm backfill create {backfill['dag_id']} {copy}"
+    if backfill["reprocess"] == "completed":
+        return f"{its} can't be retried; when it has ended, `{command}` does its whole range again."
+    return f"{its} can't be retried; when it has ended, `{command} --reprocess failed` runs what has not succeeded."
 
 
 @group.command("cancel", schema="commands.CancelBackfill", without=("backfill_id",))

@@ -16,12 +16,12 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Dag, argument, flag, option
 from backfill_manager.cli.render.errors import option_of
 from backfill_manager.cli.render.plan import print_mark_plan
-from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, Column, Output, seconds
+from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, NEW_POOL, Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import is_confirmed, outcome_of, print_response, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
-from backfill_manager.humanise import duration, plural
+from backfill_manager.humanise import duration, plural, unknown_pool
 from backfill_manager.schemas.params import list_params
 from backfill_manager.schemas.request_kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
 
@@ -81,7 +81,7 @@ def show(context: CliContext, dag: Dag) -> None:
     document = context.out.in_zone(context.backend.dag(dag))
     other = {
         "tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason", "declared_params",
-        "expected_by_s", "notify",
+        "expected_by_s", "notify", "unknown_pools",
     }  # fmt: skip
     fields = [(name, value) for name, value in document.items() if name not in other]
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
@@ -92,6 +92,8 @@ def show(context: CliContext, dag: Dag) -> None:
     fields.append(("notifies", ", ".join(document["notify"])))
     runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
     context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
+    for pool, tasks in document.get("unknown_pools", {}).items():
+        context.out.note(f"{unknown_pool(dag, pool, tasks)}. {NEW_POOL}")
     columns = ("task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True), "depends_on_past")
     if context.out.is_table:
         context.out.print_line("")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -33,9 +33,15 @@ def parse_bundle(
 
 
 def parse_dry_run(
-    bundle: BundleState, subpath: str, rows: Iterable[Record], clock: Clock, *, deactivate_removed: bool = False
+    bundle: BundleState,
+    subpath: str,
+    rows: Iterable[Record],
+    clock: Clock,
+    *,
+    deactivate_removed: bool = False,
+    pools: Collection[str] | None = None,
 ) -> SubmissionResult:
-    """What parsing `subpath` would change, given the `rows` of DAGs, their versions and errors."""
+    """What parsing `subpath` would change, given the `rows` of DAGs, their versions and errors, and the names of the `pools`."""
     catalog = DagCatalog()
     for row in rows:
         catalog.put(row)
@@ -46,7 +52,7 @@ def parse_dry_run(
             raise
         except Exception as error:
             raise InvalidInput(f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}") from error
-        return catalog.dry_run(submission, clock.now())
+        return catalog.dry_run(submission, clock.now(), pools)
 
 
 def _parse(
