@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -160,9 +160,10 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def _body_model(request: Request) -> type[BaseModel] | None:
-    """What the body of this request is to be."""
+    """What the body of this request is to be, or may be: of `Retry | None`, `Retry`."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
-    kinds = [param.field_info.annotation for param in dependant.body_params] if dependant else []
+    declared = [param.field_info.annotation for param in dependant.body_params] if dependant else []
+    kinds = [kind for one in declared for kind in (one, *get_args(one))]
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 

@@ -668,3 +668,27 @@ def test_a_copy_has_what_was_not_sent_as_it_is_there_secrets_too(api: ApiFixture
 def test_a_copy_of_what_is_not_there_is_refused(api: ApiFixture) -> None:
     missing = api.call("POST", "/backfills", json={"dag_id": "flights", "copy_of": "nothing"})
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "near"),
+    [
+        ("POST", "/backfills/latest/cancel", {"let_runing_finish": True}, "let_running_finish"),
+        ("POST", "/backfills/latest/retry", {"latest_versoin": True}, "latest_version"),
+        ("POST", "/backfills/latest/diff", {"tabel": "x"}, "table"),
+        ("POST", "/backfills/latest/promote", {"partail": True}, "partial"),
+        ("POST", "/backfills/latest/revert", {"dry_runs": True}, "dry_run"),
+        ("PATCH", "/backfills/latest", {"priority": 1, "was": {"prioritty": 0}}, "priority"),
+        ("POST", "/dags/flights/runs", {"logical_dat": "2013-01-05"}, "logical_date"),
+        ("POST", "/dags/flights/clear", {"only_fialed": True}, "only_failed"),
+        ("PATCH", "/dags/flights", {"is_pausd": True}, "is_paused"),
+        ("PATCH", "/pools/backfill", {"slot": 3}, "slots"),
+        ("POST", "/bundles/examples/parse", {"subpaht": "x"}, "subpath"),
+    ],
+)
+def test_an_unknown_field_of_any_body_is_refused_with_the_near_name(
+    api: ApiFixture, method: str, path: str, body: dict[str, Any], near: str
+) -> None:
+    response = api.call(method, path, json=body)
+    assert response.status_code == 422
+    assert f"; did you mean '{near}'" in response.json()["detail"], response.text
