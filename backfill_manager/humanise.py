@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -91,6 +92,23 @@ def unknown_pool(dag_id: str, pool: str, tasks: Sequence[str]) -> str:
     """`There is no pool 'slow', which clean of flights names: it fails when it starts`"""
     names, fail = ("names", "it fails when it starts") if len(tasks) == 1 else ("name", "they fail when they start")
     return f"There is no pool {pool!r}, which {name_list(tasks)} of {dag_id} {names}: {fail}"
+
+
+def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
+    """What parsing files of a bundle has changed, or would: `bundle x: nothing has changed (4 DAGs in 3 files)`,
+    `bundle x: would be: 2 new (2 DAGs in 1 file); 1 file could not be read`."""
+    kinds = Counter(change["change"] for change in result["changes"])
+    changes = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    if not changes:
+        changes = "nothing would change" if dry_run else "nothing has changed"
+    elif dry_run:
+        changes = f"would be: {changes}"
+    files = result.get("files")  # a manager of an older release does not say it
+    looked_at = plural(result["dags"], "DAG") + (f" in {plural(files, 'file')}" if files is not None else "")
+    errors = f"; {plural(len(result['errors']), 'file')} could not be read" if result["errors"] else ""
+    pools = name_list(sorted({repr(one["pool"]) for one in result.get("unknown_pools", ())}))
+    unknown = f"; tasks name pools that do not exist: {pools}" if pools else ""
+    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{unknown}"
 
 
 def window(hours: str | None, zone: str | None) -> str | None:

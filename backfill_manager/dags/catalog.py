@@ -44,6 +44,7 @@ class SubmissionResult:
     bundle: str
     changes: tuple[DagChange, ...]
     dags: int  # defined by the files that it covers
+    files: int  # that it covers, read now or before; 0 where the bundle itself could not be read
     errors: tuple[ImportProblem, ...]  # of these files, as they are now
     commit_id: str | None
     unknown_pools: tuple[UnknownPool, ...] = ()  # of the DAGs that changed; on request, of all that were parsed
@@ -53,6 +54,7 @@ class SubmissionResult:
             "bundle": self.bundle,
             "commit_id": self.commit_id,
             "dags": self.dags,
+            "files": self.files,
             "changes": [asdict(change) for change in self.changes],
             "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
             "unknown_pools": [asdict(one) for one in self.unknown_pools],
@@ -162,6 +164,7 @@ class DagCatalog:
             bundle=submission.bundle,
             changes=changes,
             dags=sum(len(parsed.dag_ids) for parsed in submission.parsed),
+            files=len(submission.parsed) + len(submission.failed) if submission.readable else 0,
             errors=tuple(
                 problem
                 for file, problem in sorted(problems.items())

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.catalog import SubmissionResult
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
-from backfill_manager.humanise import name_list, plural
+from backfill_manager.humanise import name_list, parse_outcome, plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
@@ -280,7 +279,8 @@ class TickLoop:
         for one in () if dry_run else result.unknown_pools:
             log.warning("unknown pool", dag=one.dag_id, pool=one.pool, tasks=name_list(one.tasks))
         if request is not None:
-            message, document = _parse_message(result, dry_run), result.to_json_document()
+            document = result.to_json_document()
+            message = parse_outcome(document, dry_run=dry_run)
             self._requests.accept(
                 request.request_id, request_kinds.BUNDLE_PARSE, now, request.bundle, message, document
             )
@@ -353,13 +353,3 @@ class TickLoop:
 
         tries = sum(ti.state in s.TASK_STARTED for _, ti in self.state.tasks())
         self._events.pause(min(commit_s, longest), min(commit_s * PAUSE_PER_COMMIT, longest), needs_work, tries)
-
-
-def _parse_message(result: SubmissionResult, dry_run: bool) -> str:
-    """One line in answer to `bundle.parse`."""
-    by_kind = Counter(change.change for change in result.changes)
-    changes = ", ".join(f"{number} {what}" for what, number in sorted(by_kind.items())) or "nothing changed"
-    errors = f"; {plural(len(result.errors), 'file')} could not be read" if result.errors else ""
-    pools = name_list(sorted({repr(one.pool) for one in result.unknown_pools}))
-    unknown = f"; tasks name pools that do not exist: {pools}" if pools else ""
-    return f"bundle {result.bundle}: {'would be: ' if dry_run else ''}{changes}{errors}{unknown}"

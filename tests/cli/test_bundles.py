@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.bfm import Bfm
@@ -16,6 +17,7 @@ import backfill_manager
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.errors import NotFound
+from backfill_manager.humanise import parse_outcome
 from backfill_manager.model.records import DagRow, DagVersion, Record, Request, Response
 from backfill_manager.schemas.errors import error_columns
 from backfill_manager.settings import BundleSettings
@@ -79,6 +81,30 @@ def test_a_pool_that_does_not_exist_is_told_and_is_no_error(bfm: Bfm, dags: Path
     assert document["unknown_pools"] == [{"dag_id": "slow", "pool": "slwo", "tasks": ["s"]}]
 
 
+def test_a_dry_run_says_how_many_dags_and_files_it_looked_at(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    (dags / "two.py").write_text((dags / "one.py").read_text().replace("def one", "def two"))
+    new = bfm("bundles", "parse", "mine", "-n")
+    assert "bundle mine: would be: 2 new (2 DAGs in 2 files). Nothing was stored.\n" in new.out
+    Parsing(state, dags)()
+    again = bfm("bundles", "parse", "mine", "-n")
+    assert again.out == "bundle mine: nothing would change (2 DAGs in 2 files). Nothing was stored.\n"
+
+
+@pytest.mark.parametrize(
+    ("result", "dry_run", "text"),
+    [
+        ({"dags": 4, "files": 3}, False, "bundle x: nothing has changed (4 DAGs in 3 files)"),
+        ({"dags": 4, "files": 3}, True, "bundle x: nothing would change (4 DAGs in 3 files)"),
+        ({"dags": 4}, False, "bundle x: nothing has changed (4 DAGs)"),
+        ({"dags": 1, "files": 1, "changes": [{"change": "new"}]}, True, "bundle x: would be: 1 new (1 DAG in 1 file)"),
+    ],
+)
+def test_what_parsing_has_changed_is_told_with_what_was_looked_at(
+    result: dict[str, Any], dry_run: bool, text: str
+) -> None:
+    assert parse_outcome({"bundle": "x", "changes": [], "errors": [], **result}, dry_run=dry_run) == text
+
+
 def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(bfm: Bfm, dags: Path) -> None:
     (dags / "broken.py").write_text("from backfill_manager import dag\n\n1 / 0\n")
     result = bfm("bundles", "parse", "mine", "broken.py", "--dry-run", "--output", "json")
@@ -122,7 +148,7 @@ def test_the_managers_answer_is_told_and_files_that_failed_make_the_exit_code(
     def answers() -> None:
         (request,) = state.store.unanswered()
         document = (
-            '{"bundle": "mine", "commit_id": null, "dags": 1, "changes": [], '
+            '{"bundle": "mine", "commit_id": null, "dags": 1, "files": 3, "changes": [], '
             '"errors": [{"file": "x.py", "line": 7, "message": "no"}]}'
         )
         state.put(
@@ -135,7 +161,8 @@ def test_the_managers_answer_is_told_and_files_that_failed_make_the_exit_code(
     state.clock.meanwhile.append(answers)
     result = bfm("bundles", "parse", "mine")
     assert result.code == 1
-    assert "x.py" in result.out and "1 DAG in what was parsed; nothing has changed." in result.out
+    assert "x.py" in result.out
+    assert "bundle mine: nothing has changed (1 DAG in 3 files); 1 file could not be read\n" in result.out
 
 
 @pytest.mark.parametrize("words", [("parse", "another"), ("deactivate", "another", "daily")])

@@ -175,7 +175,7 @@ def test_a_pushed_bundle_is_parsed_when_it_is_asked_for_and_not_before(
     assert version(store, "one") == 0
 
     real = answer(store, request_kinds.BUNDLE_PARSE, {**ask, "dry_run": False, "subpath": "daily"})
-    assert real.message == "bundle pushed: 1 new"
+    assert real.message == "bundle pushed: 1 new (1 DAG in 1 file)"
     assert version(store, "one") == 1
 
     answer(store, request_kinds.DAG_DEACTIVATE, {"dag_id": "one"})

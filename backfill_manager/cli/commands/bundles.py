@@ -11,7 +11,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Bundle, argument
 from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, NEW_POOL, Column
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
-from backfill_manager.humanise import plural, unknown_pool
+from backfill_manager.humanise import parse_outcome, unknown_pool
 from backfill_manager.schemas.request_kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
@@ -88,12 +88,11 @@ def parse(
 
 def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
     out, changes, errors = context.out, result["changes"], result["errors"]
-    unchanged = "" if changes else "; nothing would change" if dry_run else "; nothing has changed"
-    stored = " Nothing was stored." if dry_run else ""
+    stored = ". Nothing was stored." if dry_run else ""
     if changes and out.is_table:
         out.print_rows(changes, _CHANGES)
-    text = f"{plural(result['dags'], 'DAG')} in what was parsed{unchanged}.{stored}"
-    out.print_result({**result, "dry_run": dry_run}, text)
+    text = parse_outcome(result, dry_run=dry_run)
+    out.print_result({**result, "dry_run": dry_run}, f"{text}{stored}")
     for one in result.get("unknown_pools", ()):
         out.note(f"{unknown_pool(one['dag_id'], one['pool'], one['tasks'])}. {NEW_POOL}")
     if errors and out.is_table:
