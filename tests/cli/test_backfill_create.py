@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,44 @@ def test_an_end_that_was_left_out_is_the_one_of_the_dag(bfm: Bfm, filled: Filled
         "2013-01-01T05:00:00Z",
         "2013-01-10T05:00:00Z",
     )
+
+
+LAST_COMPLETE = "until now (the last complete interval)"
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--output", "json")], ids=["create", "dry run", "json"])
+@pytest.mark.parametrize(
+    ("dag", "args", "said"),
+    [
+        ("flights", (), f"No --from: from start_date 2013-01-01; no --to: {LAST_COMPLETE}."),
+        ("flights", ("--kind", "missing"), f"No --from: from start_date 2013-01-01; no --to: {LAST_COMPLETE}."),
+        ("flights", ("--kind", "single", "-s", "2013-01-05"), f"No --to: {LAST_COMPLETE}."),
+        ("flights", ("-e", "2013-01-05"), "No --from: from start_date 2013-01-01."),
+        ("ended", (), "No --from: from start_date 2013-01-01; no --to: until end_date 2013-01-10."),
+        ("at_six", ("-e", "2013-01-05"), "No --from: from start_date 2013-01-01T06:30:00-05:00."),
+    ],
+)
+def test_the_ends_that_were_not_given_are_said_before_anything_is_created(
+    bfm: Bfm, filled: FilledState, dag: str, args: tuple[str, ...], said: str, more: tuple[str, ...]
+) -> None:
+    filled.dag("ended", end_date=NEW_YEAR + 9 * DAY)
+    filled.dag("at_six", start_date=NEW_YEAR + timedelta(hours=6.5))
+    if more == ("--dry-run",):
+        filled.leads()
+        summary = {"dag_id": dag, "items": 0, "pending": 0, "runs": 0, "skipped": {}}
+        filled.clock.meanwhile = [lambda: filled.answers_next(payload={"items": [], "summary": summary})]
+    result = bfm("backfill", "create", dag, *args, *more)
+    assert (result.code, result.err.splitlines()[0]) == (0, said), result.err
+
+
+@pytest.mark.parametrize(
+    "args", [JANUARY, ("flights", "--date", "2013-01-05"), ("flights", "--partition", "emea")], ids=lambda args: args[1]
+)
+def test_nothing_is_said_of_ends_that_were_given_or_that_there_are_not(
+    bfm: Bfm, filled: FilledState, args: tuple[str, ...]
+) -> None:
+    filled.leads()
+    assert bfm("backfill", "create", *args).err == ""
 
 
 def test_old_spellings_are_understood_and_say_what_they_became(bfm: Bfm, filled: FilledState) -> None:

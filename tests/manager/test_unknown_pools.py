@@ -49,6 +49,6 @@ def test_who_has_a_bundle_parsed_is_told_of_pools_that_do_not_exist(there: bool)
     manager.drain()
     (answer,) = manager.store.read(Response)
     said = "; tasks name pools that do not exist: 'slow'"
-    assert answer.message == f"bundle mine: nothing changed{'' if there else said}"
+    assert answer.message == f"bundle mine: nothing has changed (1 DAG in 1 file){'' if there else said}"
     document = json.loads(answer.payload_json or "")
     assert document["unknown_pools"] == ([] if there else [{"dag_id": "d", "pool": "slow", "tasks": ["a"]}])

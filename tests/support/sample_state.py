@@ -143,11 +143,12 @@ class FilledState:
         version: int = 1,
         is_active: bool = True,
         is_paused: bool = False,
+        start_date: datetime | None = NEW_YEAR,
         end_date: datetime | None = None,
         **settings: Any,
     ) -> DagSpec:
         spec = DagSpec(
-            dag_id=dag_id, tasks=tuple(tasks), schedule=schedule, start_date=NEW_YEAR, end_date=end_date,
+            dag_id=dag_id, tasks=tuple(tasks), schedule=schedule, start_date=start_date, end_date=end_date,
             timezone="America/New_York", file=f"{dag_id}.py", **settings,
         )  # fmt: skip
         row = DagRow(

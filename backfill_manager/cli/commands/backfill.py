@@ -44,7 +44,8 @@ def create(
     """Create a backfill. The manager plans and runs it; it keeps running when you close the terminal.
 
     Dates are in the DAG's own time zone, unless they carry an offset. A date alone is its whole day: --from begins with
-    it, --to includes all of it (of an hourly DAG 24 intervals). With a time it is that instant.
+    it, --to includes all of it (of an hourly DAG 24 intervals). With a time it is that instant. Without --from it begins
+    with the DAG's start_date, without --to it ends with the last complete interval, which is said first.
 
     Examples:
 
@@ -68,7 +69,13 @@ def create(
         if values.get("with_upstream"):
             raise InvalidInput("--upstream and --ignore-dependencies contradict each other; use one of them.")
         values["with_upstream"] = False
+    from backfill_manager.cli.render.ends_left_out import ends_left_out, may_leave_ends_out
+
     values = {"dag_id": dag, **values}
+    if may_leave_ends_out(values):  # said before anything is created: it may be more than was meant
+        text = ends_left_out(values, context.backend.dag(dag), context.clock.now())
+        if text is not None:
+            context.out.note(text)
     if dry_run:
         print_plan(context.out, context.backend.dry_run(request_kinds.BACKFILL_CREATE, values))
         return 0
