@@ -59,13 +59,18 @@ const hasSameValue = (old, fresh) => old.tagName === fresh.tagName && old.type =
 );
 
 const isLogin = (address) => new URL(address, location.href).pathname === "/login";
+let isLoggingOut = false;
+document.addEventListener("submit", (event) => {
+  isLoggingOut ||= event.target.getAttribute("action") === "/logout";
+});
+const goToLogin = () => isLoggingOut || location.reload(); // else the reload would overtake the log-out, and come back here
 
 // The parsed page; null if it is unavailable or not modified.
 async function fetchPage(address) {
   const headers = { "X-Live": "1" };
   if (etags.has(address)) headers["If-None-Match"] = etags.get(address);
   const response = await fetch(address, { headers, credentials: "same-origin", cache: "no-store" });
-  if (response.redirected && isLogin(response.url)) location.reload();
+  if (response.redirected && isLogin(response.url)) goToLogin();
   if (response.status >= 500 || response.status === 429) throw new Error(`${response.status}`); // temporary: retried later
   if (!response.ok) return null;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
@@ -219,7 +224,7 @@ document.addEventListener("htmx:configRequest", (event) => {
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (!isLogin(event.detail.xhr.responseURL)) return;
   event.detail.shouldSwap = false;
-  location.reload();
+  goToLogin();
 });
 document.addEventListener("htmx:afterSwap", () => etags.clear()); // the content was replaced by htmx
 document.addEventListener("htmx:afterSettle", listen);
