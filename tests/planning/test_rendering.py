@@ -29,7 +29,7 @@ def test_a_run_is_rendered() -> None:
     run = PlannedRun("manual__x", (NEW_YEAR, NEW_YEAR + DAY), None, {"region": "it's", "api_key": "s3cr3t"})
     assert render(DAG, run, ["rows", "tell"]) == {
         "dag_id": "copy", "run_id": "manual__x", "logical_date": "2013-01-01T00:00:00Z",
-        "interval_start": "2013-01-01T00:00:00Z", "interval_end": "2013-01-02T00:00:00Z", "partition_key": None,
+        "interval_start": "2013-01-01T00:00:00Z", "interval_end": "2013-01-02T00:00:00Z", "partition_key": None, "note": None,
         "params": {"region": "it's", "api_key": "***", "not a name": 1},
         "sql_parameters": {
             "region": r"'it\'s'", "api_key": "***", "run_id": "'manual__x'",
