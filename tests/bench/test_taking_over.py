@@ -9,8 +9,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import httpx
 import pytest
 from deltalake import write_deltalake
+from support.s3_server import BUCKET, s3_in_environ
+from support.store_proxy import store_proxy
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.manager.recovery import restore_state
@@ -24,6 +27,7 @@ from backfill_manager.store.sql_text import arrow_table
 from backfill_manager.testing import dag_spec
 
 DAGS, RUNS, CLEARED = 2000, 200, 1000
+LATENCIES_S = (0.0, 0.03, 0.1)
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
 SCHEDULES = {"*/15 * * * *": timedelta(minutes=15), "@hourly": timedelta(hours=1), "@daily": timedelta(days=1)}
 
@@ -103,4 +107,24 @@ def test_each_dag_of_the_state_goes_on_with_its_schedule(tmp_path: Path) -> None
 def test_taking_over_two_thousand_dags_and_clearing_a_thousand_runs(tmp_path: Path) -> None:
     made, took = take_over_and_clear(large_state(str(tmp_path / "state"), DAGS, RUNS))
     print(f"\n{DAGS} DAGs with {RUNS} runs each, {made} runs due; {CLEARED} runs cleared, in milliseconds:")
+    print("\n".join(f"{name:>22} {seconds * 1000:6.0f}" for name, seconds in took.items()))
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("latency", LATENCIES_S)
+def test_taking_over_a_state_in_a_slow_store(latency: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`latency` for each request to the store."""
+    folder = tmp_path / "state"
+    large_state(str(folder), dags=9, runs=3).close()
+    with s3_in_environ() as address, store_proxy(address) as proxy:
+        for file in folder.rglob("*"):
+            if file.is_file():
+                place = f"{address}/{BUCKET}/state/{file.relative_to(folder)}"
+                httpx.put(place, content=file.read_bytes()).raise_for_status()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        proxy.plan(latency_s=latency)
+        made, took = take_over_and_clear(open_store(f"s3://{BUCKET}/state"))
+        asked = len(proxy.seen())
+    assert made == 9
+    print(f"\n{latency * 1000:g} ms a request, {asked} requests, in milliseconds:")
     print("\n".join(f"{name:>22} {seconds * 1000:6.0f}" for name, seconds in took.items()))

@@ -213,11 +213,9 @@ def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
     [cyan]bfm backfill retry latest --item 3 --item 7-12[/]
     """
     found = context.backend.backfill(id)
-    try:
-        _submit(context, request_kinds.BACKFILL_RETRY, "Retry", found["backfill_id"], **values)
-    finally:  # it is said, too, where nothing but cancelled items is left and the manager refuses
-        if how := _how_to_run_cancelled(found):
-            context.out.note(how)
+    if how := _how_to_run_cancelled(found):  # before, as the manager refuses where nothing but cancelled items is left
+        context.out.note(how)
+    _submit(context, request_kinds.BACKFILL_RETRY, "Retry", found["backfill_id"], **values)
 
 
 def _how_to_run_cancelled(backfill: Document) -> str | None:
@@ -225,13 +223,10 @@ def _how_to_run_cancelled(backfill: Document) -> str | None:
     has ended, it would take the dates that are to be retried, too. `stale` and `outdated` would leave out what was cancelled."""
     if backfill["state"] not in BACKFILL_FINISHED or not backfill["cancelled"]:
         return None
-    its, copy = (
-        f"Its {humanise.plural(backfill['cancelled'], 'cancelled item')}",
-        f"--copy-of {backfill['backfill_id']}",
-    )
+    its = f"Its {humanise.plural(backfill['cancelled'], 'cancelled item')}"
     if backfill["config"]["type"] in ("stale", "outdated"):
         return f"{its} can't be retried."
-    command = f"bfm backfill create {backfill['dag_id']} {copy}"
+    command = f"bfm backfill create {backfill['dag_id']} --copy-of {backfill['backfill_id']}"
     if backfill["reprocess"] == "completed":
         return f"{its} can't be retried; when it has ended, `{command}` does its whole range again."
     return f"{its} can't be retried; when it has ended, `{command} --reprocess failed` runs what has not succeeded."

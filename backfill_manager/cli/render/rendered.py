@@ -12,8 +12,8 @@ from backfill_manager.cli.render.printer import Output
 def print_rendered(out: Output, run: Mapping[str, Any]) -> None:
     """Interval, params and parameters of SQL, then each task, with the text of SQL."""
     run = out.in_zone(run)
-    if run["note"]:
-        out.note(run["note"])
+    if note := run.get("note"):  # a manager of an older release has none
+        out.note(note)
     names = ("run_id", "logical_date", "interval_start", "interval_end", "partition_key")
     fields = [(name, run[name]) for name in names if run[name] is not None]
     out.print_fields(run, [*fields, ("params", json.dumps(run["params"], ensure_ascii=False))])

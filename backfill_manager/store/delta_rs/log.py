@@ -22,7 +22,7 @@ _TORN: Final = ("Expected contiguous commit files", "Gap between checkpoint vers
 
 
 def of_a_leader(version: int) -> PostCommitHookProperties:
-    """For the commit after this version."""
+    """For the commit after this version. A compaction cleans up as well."""
     return _CLEANING_UP if version % CLEAN_UP_EVERY == 0 else _OF_A_LEADER
 
 

@@ -64,17 +64,14 @@ class SpanWriter:
             known = _read(handle, record, [*spans[:-1], (spans[-1][0], spans[-1][1] + READ_AHEAD)])
         now = known.rows | {row.key: row for row in rows}
         in_spans = [row for row in now.values() if _is_in(row, spans)]
-        write_deltalake(
-            handle, arrow_table(record, in_spans), mode="overwrite", predicate=_where(spans), **commit
-        )  # fmt: skip
+        write_deltalake(handle, arrow_table(record, in_spans), mode="overwrite", predicate=_where(spans), **commit)
         self._known[record.TABLE] = _Known(handle.version(), known.spans, now)
 
 
 def _read(handle: DeltaTable, record: type[Record], spans: Spans) -> _Known:
     names = list(columns(record))
-    found = records_of(
-        record, names, python_columns(run({record.TABLE: handle}, select(record.TABLE, names, _where(spans))))
-    )
+    values = python_columns(run({record.TABLE: handle}, select(record.TABLE, names, _where(spans))))
+    found = records_of(record, names, values)
     return _Known(handle.version(), spans, {row.key: row for row in found})
 
 
