@@ -7,6 +7,7 @@ pyarrow, pandas or structlog at module level, here or in what is imported from h
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -21,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"backfill_manager {version('backfill-manager')}")
         return 0
+    os.environ.setdefault("RUST_LOG", "error")  # delta-rs warns in five lines of what our message says in one
     gc.set_threshold(200_000)  # imports make much and drop little: looking for that took a third of a light command
     from backfill_manager.cli.app import run
 

@@ -50,18 +50,30 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UPGRADE_ATTEMPTS: Final = 20
-MAX_ERROR_LENGTH: Final = 220
+MAX_ERROR_LENGTH: Final = 300
 MAX_SPANS: Final = 8
 WIDE_GAP: Final = 500
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
+_CAUSE: Final = "↳"  # before each in delta-rs' messages
+_URL_QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
+# What delta-rs says when it has no key and the machine no role: S3; Azure and Google Cloud.
+_NO_CREDENTIALS: Final = re.compile(r"loading credentials|credential provider|performing token request", re.IGNORECASE)
+_CREDENTIALS: Final = {  # the usual ones; docs/how-to/run-on-object-storage.md has all
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "s3a": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "abfss": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+}
 
 
 def first_line(error: BaseException) -> str:
-    """An engine's message without its colours, call stacks and SQLSTATE."""
+    """An engine's message without its colours, call stacks and SQLSTATE; with the causes that storage names below it."""
     java = getattr(error, "java_exception", None)
     text = _ANSI.sub("", str(error if java is None else java.getMessage()))
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return shorten((lines[0] if lines else type(error).__name__).partition(" SQLSTATE:")[0], MAX_ERROR_LENGTH)
+    text = _URL_QUERY.sub(r"\1", text)  # it may sign the request
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    causes = [line.removeprefix(_CAUSE).strip() for line in lines[1:] if line.startswith(_CAUSE)]
+    return shorten(": ".join([lines[0].partition(" SQLSTATE:")[0], *causes]), MAX_ERROR_LENGTH)
 
 
 def query_error(message: str, *, no_table: str | None = None) -> InvalidInput:
@@ -151,6 +163,10 @@ class DeltaTables(ABC):
 
     def unusable(self, table: str, doing: str, error: Exception) -> StateUnavailable:
         what = f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}"
+        if (variables := _CREDENTIALS.get(self.location(table).partition("://")[0])) and _NO_CREDENTIALS.search(
+            str(error)
+        ):
+            return StateUnavailable(what, hint="set_credentials", variables=variables)
         return StateUnavailable(what, hint="check_state" if doing in ("read", "opened") else None)
 
     def was_led(self) -> bool:

@@ -15,6 +15,7 @@ HINTS: Final = {
     "see_tables": "see `bfm tables list`",
     "see_requests": "see `bfm requests list`",
     "check_state": "`bfm state check` tells more",
+    "set_credentials": "set {variables}, or give this machine a role that may use it",
     "start_manager": "start one with `bfm manager start`",
     "stop_manager": "`bfm --state {root} manager stop`",
     "init_state": "Create it with `bfm --state {root} state init`",
