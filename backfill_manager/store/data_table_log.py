@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from backfill_manager.store.delta_base import engine_message
 from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
     except Exception as error:
         if not is_engine_error(error) and not isinstance(error, ValueError):
             raise
-        return _unknown(known, f"its log can't be read: {_first_line(error)}")
+        return _unknown(known, f"its log can't be read: {engine_message(error)}")
     return _replaced(known, files=files, changes=changes, changes_from=changes_from)
 
 
@@ -203,19 +204,15 @@ def _not_opened(location: str, column: str, error: Exception) -> TableLog:
         )
         fields = json.loads(metadata["schemaString"])["fields"]
     except StopIteration:
-        return TableLog(f"it can't be read: {_first_line(error)}")
+        return TableLog(f"it can't be read: {engine_message(error)}")
     except Exception as other:
         if not is_engine_error(other) and not isinstance(other, (ValueError, KeyError)):
             raise
-        return TableLog(f"it can't be read: {_first_line(error)}")
+        return TableLog(f"it can't be read: {engine_message(error)}")
     found = next((one for one in fields if one["name"].casefold() == column.casefold()), None)
     kind = found["type"] if found is not None and isinstance(found["type"], str) else ""
     known = TableLog(table_id=metadata["id"], version=max(texts), kind=kind, column=found["name"] if found else column)
-    return _unknown(known, f"delta-rs does not read this table ({_first_line(error)})")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+    return _unknown(known, f"delta-rs does not read this table ({engine_message(error)})")
 
 
 def _added(table: DeltaTable) -> pa.Table:

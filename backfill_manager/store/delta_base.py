@@ -66,7 +66,7 @@ _CREDENTIALS: Final = {  # the usual ones; docs/how-to/run-on-object-storage.md 
 }
 
 
-def first_line(error: BaseException) -> str:
+def engine_message(error: BaseException) -> str:
     """An engine's message without its colours, call stacks and SQLSTATE; with the causes that storage names below it."""
     java = getattr(error, "java_exception", None)
     text = _ANSI.sub("", str(error if java is None else java.getMessage()))
@@ -162,10 +162,9 @@ class DeltaTables(ABC):
         return int(version) < SCHEMA_VERSION
 
     def unusable(self, table: str, doing: str, error: Exception) -> StateUnavailable:
-        what = f"Table {table} at {self.location(table)} can't be {doing}: {first_line(error)}"
-        if (variables := _CREDENTIALS.get(self.location(table).partition("://")[0])) and _NO_CREDENTIALS.search(
-            str(error)
-        ):
+        what = f"Table {table} at {self.location(table)} can't be {doing}: {engine_message(error)}"
+        variables = _CREDENTIALS.get(self.location(table).partition("://")[0])
+        if variables and _NO_CREDENTIALS.search(str(error)):
             return StateUnavailable(what, hint="set_credentials", variables=variables)
         return StateUnavailable(what, hint="check_state" if doing in ("read", "opened") else None)
 

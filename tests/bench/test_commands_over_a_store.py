@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.recorded_state import recorded_state
-from support.s3_server import BUCKET, s3_in_environ
+from support.s3_server import BUCKET, s3_in_environ, upload
 from support.store_proxy import StoreProxy, store_proxy
 
 from backfill_manager.clock import SystemClock
@@ -48,10 +48,7 @@ def conf(tmp_path: Path) -> Path:
 def state_behind_a_proxy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreProxy]:
     recorded_state(folder)
     with s3_in_environ() as address, store_proxy(address) as proxy:
-        for file in folder.rglob("*"):
-            if file.is_file():
-                place = f"{address}/{BUCKET}/state/{file.relative_to(folder)}"
-                httpx.put(place, content=file.read_bytes()).raise_for_status()
+        upload(folder, address, "state")
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
         yield proxy
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import httpx
 import pytest
 from deltalake import write_deltalake
-from support.s3_server import BUCKET, s3_in_environ
+from support.s3_server import BUCKET, s3_in_environ, upload
 from support.store_proxy import store_proxy
 
 from backfill_manager.clock import SystemClock
@@ -117,10 +116,7 @@ def test_taking_over_a_state_in_a_slow_store(latency: float, tmp_path: Path, mon
     folder = tmp_path / "state"
     large_state(str(folder), dags=9, runs=3).close()
     with s3_in_environ() as address, store_proxy(address) as proxy:
-        for file in folder.rglob("*"):
-            if file.is_file():
-                place = f"{address}/{BUCKET}/state/{file.relative_to(folder)}"
-                httpx.put(place, content=file.read_bytes()).raise_for_status()
+        upload(folder, address, "state")
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
         proxy.plan(latency_s=latency)
         made, took = take_over_and_clear(open_store(f"s3://{BUCKET}/state"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from backfill_manager.store.delta_base import MAX_ERROR_LENGTH, first_line
+from backfill_manager.store.delta_base import MAX_ERROR_LENGTH, engine_message
 
 ARROW = "\n          \x1b[31m↳\x1b[0m "
 
@@ -19,22 +19,22 @@ def test_the_causes_stand_behind_the_message() -> None:
     error = DeltaError(
         ARROW.join(["Generic S3 error", "Error performing list request", "403 Forbidden: InvalidAccessKeyId"])
     )
-    assert first_line(error) == "Generic S3 error: Error performing list request: 403 Forbidden: InvalidAccessKeyId"
+    assert engine_message(error) == "Generic S3 error: Error performing list request: 403 Forbidden: InvalidAccessKeyId"
 
 
 def test_a_signed_url_is_named_without_its_signature() -> None:
     error = DeltaError(
         ARROW.join(["Generic MicrosoftAzure error", "Error performing GET https://a.net/c/t?sv=1&sig=hidden in 3 ms"])
     )
-    assert first_line(error) == "Generic MicrosoftAzure error: Error performing GET https://a.net/c/t in 3 ms"
+    assert engine_message(error) == "Generic MicrosoftAzure error: Error performing GET https://a.net/c/t in 3 ms"
 
 
 def test_a_long_chain_is_cut() -> None:
-    assert len(first_line(DeltaError(ARROW.join(["what"] * 200)))) <= MAX_ERROR_LENGTH
+    assert len(engine_message(DeltaError(ARROW.join(["what"] * 200)))) <= MAX_ERROR_LENGTH
 
 
 def test_lines_that_are_no_causes_are_left_out() -> None:
-    assert first_line(DeltaError("Corrupt footer\nat row group 3")) == "Corrupt footer"
+    assert engine_message(DeltaError("Corrupt footer\nat row group 3")) == "Corrupt footer"
 
 
 @pytest.mark.processes

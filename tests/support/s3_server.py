@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -57,6 +58,14 @@ def s3_in_environ() -> Iterator[str]:
         for name, value in s3_environ(address).items():
             patch.setenv(name, value)
         yield address
+
+
+def upload(folder: Path, address: str, place: str) -> None:
+    """All files of the folder, below `place` in the bucket."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            to = f"{address}/{BUCKET}/{place}/{file.relative_to(folder)}"
+            httpx.put(to, content=file.read_bytes()).raise_for_status()
 
 
 def has_connector() -> bool:

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Finding, Leader
-from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
+from backfill_manager.store.delta_base import DeltaStore, engine_message, query_error
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
 from backfill_manager.store.delta_rs.log import OF_A_CLIENT, is_lost_race
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
@@ -89,7 +89,7 @@ class DeltaRsStore(DeltaStore):
         except Exception as error:
             if isinstance(error, (MemoryError, RecursionError)):
                 raise
-            message = first_line(error)  # it names the columns there are
+            message = engine_message(error)  # it names the columns there are
             if "Object Store error" in message or "Parquet error" in message:
                 raise self.tables.unusable(" and ".join(places), "read", error) from error
             unknown = ".public." in message and "not found" in message

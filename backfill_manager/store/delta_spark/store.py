@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Leader
-from backfill_manager.store.delta_base import DeltaStore, first_line, query_error
+from backfill_manager.store.delta_base import DeltaStore, engine_message, query_error
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
 from backfill_manager.store.sql_guard import tables_named
@@ -57,7 +57,7 @@ class DeltaSparkStore(DeltaStore):
             unknown = isinstance(error, PySparkException) and error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
             name = (error.getMessageParameters() or {}).get("relationName", "") if unknown else None
             no_table = None if name is None else name.replace("`", "").rpartition(".")[2]
-            raise query_error(first_line(error), no_table=no_table) from error
+            raise query_error(engine_message(error), no_table=no_table) from error
 
     def pin(self) -> PinnedTables:
         return TablesReadWhole(self)
@@ -81,7 +81,7 @@ class DeltaSparkStore(DeltaStore):
                 frame.write.format("delta").mode("append").saveAsTable(self.tables.location(table))
         except CONFLICTS as error:
             raise StateError(
-                f"The request could not be written to {self.tables.location(table)}: {first_line(error)}"
+                f"The request could not be written to {self.tables.location(table)}: {engine_message(error)}"
             ) from error
 
     def lead(self, row: Manager) -> Leader:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Record
 from backfill_manager.store.base import ChangedTables
-from backfill_manager.store.delta_base import DeltaTables, first_line, sql_file
+from backfill_manager.store.delta_base import DeltaTables, engine_message, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, is_available
 from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
@@ -93,7 +93,7 @@ class DeltaSparkTables(DeltaTables):
         try:
             return self._has(Manager.TABLE)
         except AnalysisException as error:
-            raise StateError(f"The state {self.root} can't be looked up: {first_line(error)}") from error
+            raise StateError(f"The state {self.root} can't be looked up: {engine_message(error)}") from error
 
     def ensure_owned(self, table: str) -> None:
         """`check_owner`, once for each table and store."""

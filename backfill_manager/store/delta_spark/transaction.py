@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from backfill_manager.store.delta_base import first_line
+from backfill_manager.store.delta_base import engine_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -298,7 +298,7 @@ class TransactionLookup:
                 known.since |= delta.transactions_of(number)
                 known.version = number
         except Py4JJavaError as error:  # Delta has deleted it, as its retention says
-            _log.info("%s: version %d can't be read: %s", delta.folder, known.version + 1, first_line(error))
+            _log.info("%s: version %d can't be read: %s", delta.folder, known.version + 1, engine_message(error))
             return False
         return True
 
