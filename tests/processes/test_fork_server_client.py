@@ -14,6 +14,7 @@ from support.manager_process import wait_for
 from backfill_manager.processes.fork_server_client import ForkServerProcess, ForkServers, NoProcess
 
 ENDS_AT_ONCE = "backfill_manager.processes.fork_server:_threads"  # it takes no job, so its process ends
+ENDLESS_IMPORT = "support.endless_import"
 TIMEOUT_S = 60.0
 
 
@@ -40,9 +41,9 @@ def test_who_asks_a_server_that_dies_meanwhile_learns_of_its_end_exactly_once() 
 
 def test_what_a_server_imported_when_it_was_killed_is_tried_once_more() -> None:
     servers = ForkServers()
-    for unfit in (set(), {"pyspark"}):
+    for unfit in (set(), {ENDLESS_IMPORT}):
         server = servers.get()
-        process = server.fork(ENDS_AT_ONCE, {}, [], name="test", preload=("pyspark",))
+        process = server.fork(ENDS_AT_ONCE, {}, [], name="test", preload=(ENDLESS_IMPORT,))
         wait_for(lambda server=server: server.preloading)
         os.kill(server.pid, signal.SIGKILL)
         assert process.wait(TIMEOUT_S)
