@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -94,6 +94,12 @@ def unknown_pool(dag_id: str, pool: str, tasks: Sequence[str]) -> str:
     return f"There is no pool {pool!r}, which {name_list(tasks)} of {dag_id} {names}: {fail}"
 
 
+def unknown_pools(pools: Iterable[str]) -> str:
+    """`; tasks name pools that do not exist: 'slow'`; nothing if there are none."""
+    names = name_list(sorted({repr(pool) for pool in pools}))
+    return f"; tasks name pools that do not exist: {names}" if names else ""
+
+
 def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     """What parsing files of a bundle has changed, or would: `bundle x: nothing has changed (4 DAGs in 3 files)`,
     `bundle x: would be: 2 new (2 DAGs in 1 file); 1 file could not be read`."""
@@ -106,8 +112,7 @@ def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     files = result.get("files")  # a manager of an older release does not say it
     looked_at = plural(result["dags"], "DAG") + (f" in {plural(files, 'file')}" if files is not None else "")
     errors = f"; {plural(len(result['errors']), 'file')} could not be read" if result["errors"] else ""
-    pools = name_list(sorted({repr(one["pool"]) for one in result.get("unknown_pools", ())}))
-    unknown = f"; tasks name pools that do not exist: {pools}" if pools else ""
+    unknown = unknown_pools(one["pool"] for one in result.get("unknown_pools", ()))
     return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{unknown}"
 
 

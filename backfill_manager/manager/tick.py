@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 from backfill_manager.clock import Clock
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
-from backfill_manager.humanise import name_list, parse_outcome, plural
+from backfill_manager.humanise import name_list, parse_outcome, plural, unknown_pools
 from backfill_manager.logging import get_logger
 from backfill_manager.manager import previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
@@ -264,6 +264,9 @@ class TickLoop:
             message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.skipped.items())})"
         if plan.existing_not_succeeded:
             message += f"; {plan.existing_not_succeeded} of those that exist already did not succeed"
+        message += unknown_pools(
+            pool for one in (plan, *plan.downstream) for pool in one.pools_not_in(self.state.pools)
+        )
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         return message

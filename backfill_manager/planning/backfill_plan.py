@@ -16,7 +16,7 @@ scheduler pool and the session: time zones of session and process don't matter, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -78,6 +78,7 @@ class BackfillPlan:
     reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
     waits: Mapping[int, ItemWaits] = field(default_factory=dict)  # of a dry run whose tasks wait for data; by ordinal
     wait_sums: Sequence[Mapping[str, Any]] = ()  # the same for each that is waited for
+    unknown_pools: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of a dry run; see `pools_not_in`
 
     @cached_property
     def batches(self) -> pa.ChunkedArray:
@@ -105,6 +106,12 @@ class BackfillPlan:
         asked = self.command
         chosen = selected_tasks(asked.tasks, self.dag, upstream=asked.with_upstream, downstream=asked.with_downstream)
         return tuple(task_id for task_id in chosen if not self.dag.is_callback(task_id))
+
+    def pools_not_in(self, known: Collection[str]) -> dict[str, list[str]]:
+        """The other pools that its tasks name, each with these tasks: they would fail when they start."""
+        runs, found = set(self.tasks), self.dag.unknown_pools(known)
+        of_those = {pool: [task_id for task_id in named if task_id in runs] for pool, named in found.items()}
+        return {pool: named for pool, named in of_those.items() if named}
 
     @cached_property
     def skipped(self) -> dict[str, int]:
@@ -141,6 +148,7 @@ class BackfillPlan:
             **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits else {}),
             **({"existing_not_succeeded": n} if (n := self.existing_not_succeeded) else {}),
             **({"before_start_date": n} if (n := self._before_start_date()) else {}),
+            **({"unknown_pools": self.unknown_pools} if self.unknown_pools else {}),
             **({"waits": self._waits_document()} if self.wait_sums else {}),
             **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),

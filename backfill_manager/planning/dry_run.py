@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from backfill_manager.model.records import Pool
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.dry_run_reruns import with_reruns
 from backfill_manager.planning.estimates import FilesOf, with_estimates
@@ -17,5 +20,14 @@ if TYPE_CHECKING:
 def with_dry_run(
     plan: BackfillPlan, store: Store, now: datetime, *, check_waits: CheckWaits, files_of: FilesOf
 ) -> BackfillPlan:
-    """The data that its items would wait for, the failed tasks that would run again, and what it would cost."""
+    """The pools that its tasks lack, the data that its items would wait for, the failed tasks that would run again, and what it
+    would cost."""
+    plan = _with_pools(plan, {pool.name for pool in store.read(Pool)})
     return with_estimates(with_reruns(with_waits(plan, store, check_waits), store), store, files_of, now)
+
+
+def _with_pools(plan: BackfillPlan, known: Collection[str]) -> BackfillPlan:
+    if not known:  # no manager has made them yet
+        return plan
+    below = tuple(_with_pools(one, known) for one in plan.downstream)
+    return dataclasses.replace(plan, unknown_pools=plan.pools_not_in(known), downstream=below)

@@ -61,8 +61,12 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
         "skipped": {"already exists": 3},
         "existing_not_succeeded": 2,
         "before_start_date": 1,
+        "unknown_pools": {"slow": ["load"]},
     }
-    plan: dict[str, Any] = {"items": [item(1)], "summary": summary}
+    below = {"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": {
+        **SUMMARY, "dag_id": "report", "unknown_pools": {"slow": ["a", "b"]},
+    }}  # fmt: skip
+    plan: dict[str, Any] = {"items": [item(1)], "summary": summary, "downstream": [below]}
     state.dag(batchable=True)
     state.pools()
     state.leads()
@@ -72,6 +76,11 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
 
     assert "2 of those that exist already did not succeed; --reprocess failed does them again." in result.err
     assert "1 item that would run starts before the DAG's start_date." in result.err
+    said = " ".join(result.err.split())
+    assert (
+        "There is no pool 'slow', which load of flights names: it fails when it starts. A new pool is made in" in said
+    )
+    assert "There is no pool 'slow', which a, b of report name: they fail when they start." in said
 
 
 def test_where_tasks_are_chosen_those_that_run_are_named(bfm: Bfm, state: FilledState) -> None:

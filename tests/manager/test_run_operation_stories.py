@@ -498,6 +498,31 @@ def test_a_task_of_an_ended_run_that_is_marked_keeps_its_start_end_and_duration(
     assert (after.started_at, after.ended_at, after.duration_s) == (before.started_at, before.ended_at, 40)
 
 
+@pytest.mark.parametrize("marked", ["run", "task"])
+def test_a_run_that_is_marked_keeps_its_start_and_its_end(marked: str) -> None:
+    manager = InMemoryManager(THREE, script=fails("c "))
+    done(manager)
+    (before,) = manager.runs("d")
+    assert before.state == s.FAILED and before.started_at is not None
+    manager.clock.advance(hours=1)
+    which = {} if marked == "run" else {"task_id": "c"}
+    accepted(manager, f"{marked}.mark", dag_id="d", run_id=FIRST, **which, state="success")
+    nothing_hangs(manager)
+    (after,) = manager.runs("d")
+    assert after == before.evolve(state=s.SUCCESS, reason=None)
+
+
+def test_a_run_in_which_a_mark_lets_tasks_begin_starts_and_ends_with_them() -> None:
+    manager = InMemoryManager(THREE, script=fails("a "))
+    done(manager)
+    manager.clock.advance(hours=1)
+    at = manager.clock.now()
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="a", state="success")
+    nothing_hangs(manager)
+    (after,) = manager.runs("d")
+    assert after.started_at is not None and after.ended_at is not None and at <= after.started_at <= after.ended_at
+
+
 def test_a_task_that_never_began_and_is_marked_ends_at_its_mark() -> None:
     manager = InMemoryManager(THREE, script=fails("a "))
     done(manager)

@@ -1,25 +1,42 @@
-"""A DAG may name a pool that does not exist yet: no import error, but said in the log and in answer to `bundle.parse`."""
+"""A DAG may name a pool that does not exist yet: no import error, but said in the log, in answer to `bundle.parse`, and when a
+backfill of it is created."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.versions import Submission
 from backfill_manager.manager.bundle_watcher import ParseResult
-from backfill_manager.manager.tick_context import ParseRequest
+from backfill_manager.manager.planner import PlanResult
+from backfill_manager.manager.tick_context import ParseRequest, PlanRequest
 from backfill_manager.model.records import Pool, Request, Response
-from backfill_manager.testing import InMemoryManager, dag_spec
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.dry_run import with_dry_run
+from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store.base import Store, matching
+from backfill_manager.store.memory import MemoryStore
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", "b", each={"a": {"pool": "slow"}})
 FOUND = Submission(
     "mine", "/bundles/mine", "standard", BundleContent({"d.py": "h"}, ("d.py",)), snapshot="/snapshots/h",
     parsed=(ParsedFile("d.py", ("d",), (SPEC.to_json(),)),),
 )  # fmt: skip
+DAYS = days("2024-01-01", 2)
+INSTANT = pa.timestamp("us", tz="UTC")
+TWO_DAYS = pa.table({
+    "ordinal": [1, 2], "logical_date": pa.array([start for start, _ in DAYS], INSTANT),
+    "interval_start": pa.array([start for start, _ in DAYS], INSTANT),
+    "interval_end": pa.array([end for _, end in DAYS], INSTANT), "partition_key": pa.nulls(2, pa.string()),
+    "state": ["pending"] * 2, "reason": pa.nulls(2, pa.string()),
+})  # fmt: skip
 WARNING = 'event="unknown pool" dag=d pool=slow tasks=a'
 
 
@@ -52,3 +69,36 @@ def test_who_has_a_bundle_parsed_is_told_of_pools_that_do_not_exist(there: bool)
     assert answer.message == f"bundle mine: nothing has changed (1 DAG in 1 file){'' if there else said}"
     document = json.loads(answer.payload_json or "")
     assert document["unknown_pools"] == ([] if there else [{"dag_id": "d", "pool": "slow", "tasks": ["a"]}])
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_who_creates_a_backfill_is_told_of_pools_that_do_not_exist(there: bool) -> None:
+    manager = InMemoryManager(SPEC)
+    if there:
+        manager.state.put(Pool(name="slow", slots=1, weight=1, min_share=0))
+    for tasks in (None, "b"):
+        command = CreateBackfill(dag_id="d", batch=1, tasks=tasks)
+        request = PlanRequest(manager.clock.new_id(), "backfill.create", manager.clock.new_id(), command, "ana")
+        manager.events.put(PlanResult(request, BackfillPlan(command, SPEC, 1, TWO_DAYS)))
+        manager.drain()
+        (answer,) = manager.store.read(Response, matching(request_id=request.request_id))
+        said = "" if there or tasks else "; tasks name pools that do not exist: 'slow'"
+        assert answer.message == f"backfill {request.backfill_id}: 2 items to run, 0 skipped{said}"
+
+
+def test_a_dry_run_names_the_pools_that_do_not_exist_and_their_tasks() -> None:
+    def made(store: Store, tasks: str | None = None) -> dict[str, Any]:
+        command = CreateBackfill(dag_id="d", batch=1, tasks=tasks)
+        below = BackfillPlan(CreateBackfill(dag_id="below", batch=1), replace(SPEC, dag_id="below"), 1, TWO_DAYS)
+        plan = BackfillPlan(command, SPEC, 1, TWO_DAYS, downstream=(below,))
+        document = with_dry_run(plan, store, DAYS[1][1], check_waits=lambda _: {}, files_of=lambda *_: None)
+        return document.to_json_document()
+
+    store = InMemoryManager(SPEC).store
+    document = made(store)
+    assert document["summary"]["unknown_pools"] == {"slow": ["a"]}
+    assert document["downstream"][0]["summary"]["unknown_pools"] == {"slow": ["a"]}
+    assert "unknown_pools" not in made(store, "b")["summary"]
+    without_pools = MemoryStore()
+    without_pools.init()
+    assert "unknown_pools" not in made(without_pools)["summary"], "no manager has made them yet"

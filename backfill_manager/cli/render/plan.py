@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backfill_manager import humanise
-from backfill_manager.cli.render.printer import Column, Output, seconds
+from backfill_manager.cli.render.printer import NEW_POOL, Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.humanise import plural, size
 from backfill_manager.model.states import ITEM_STATES
@@ -78,6 +78,9 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     out.print_line(f"{plan_counts(summary)}.")
     for line in warnings(summary):
         out.note(line)
+    for one in (summary, *(below["summary"] for below in plan.get("downstream") or ())):
+        for pool, pool_tasks in (one.get("unknown_pools") or {}).items():
+            out.note(f"{humanise.unknown_pool(one['dag_id'], pool, pool_tasks)}. {NEW_POOL}")
     if (tasks := summary.get("tasks")) is not None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
     if (why := summary.get("batching")) and summary["pending"]:
