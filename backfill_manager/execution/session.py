@@ -50,6 +50,8 @@ BASE_CONF: Mapping[str, str] = {
     # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
+# A task that fails is told by the manager, with its log; Spark would tell it again, with a page of Java for each try.
+LOGGERS_OF_FAILED_TASKS = ("org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.executor.Executor")
 NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
 LOCAL_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
@@ -106,6 +108,9 @@ def build_session(
                 f"Spark does not start: {reason}. Correct `spark` in conf/manager.yaml, or the options of spark-submit."
             ) from error
     spark.sparkContext.setLogLevel("ERROR")
+    if not is_submitted:  # else Spark was given a file, as conf/log4j2.properties
+        for name in LOGGERS_OF_FAILED_TASKS:
+            spark.sparkContext._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, "OFF")  # type: ignore[union-attr]
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark prints a page of JSON for every failed query before it raises; the exception is enough
         PySparkLogger.getLogger(name).disabled = True

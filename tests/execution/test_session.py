@@ -18,7 +18,12 @@ import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.execution import jars
-from backfill_manager.execution.session import NICENESS, fair_scheduler_xml, lower_jvm_thread_priority
+from backfill_manager.execution.session import (
+    LOGGERS_OF_FAILED_TASKS,
+    NICENESS,
+    fair_scheduler_xml,
+    lower_jvm_thread_priority,
+)
 from backfill_manager.model.records import Pool
 
 if TYPE_CHECKING:
@@ -133,6 +138,15 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     assert done.returncode == 2, done.stderr
     assert last.startswith("Spark does not start: ") and reason in last and last.endswith("options of spark-submit.")
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
+
+
+def test_spark_does_not_tell_again_that_a_task_failed(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    logger_of = jvm.org.apache.logging.log4j.LogManager.getLogger
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        spark.sparkContext.parallelize([0], 1).map(lambda n: 1 // n).collect()
+    assert not any(logger_of(name).isErrorEnabled() for name in LOGGERS_OF_FAILED_TASKS)
+    assert logger_of("org.apache.spark.SparkContext").isErrorEnabled(), "but of all else that fails"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the priorities of threads")
