@@ -7,6 +7,7 @@ suite into three parts of about the same length, which tests/run runs side by si
 from __future__ import annotations
 
 import configparser
+import faulthandler
 import os
 import signal
 import subprocess
@@ -74,6 +75,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--bench"):
         os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JAVA_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {SPARK_OPTIONS}")
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is to take long is not ended for it."""
+    if item.get_closest_marker("slow") or item.get_closest_marker("bench"):
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
