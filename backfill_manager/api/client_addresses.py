@@ -68,8 +68,8 @@ class TrustedProxies:
     """Takes client and scheme from `X-Forwarded-For` and `X-Forwarded-Proto` where the connection is one of
     `api.trusted_proxies`. Each proxy appends to both, so both are read from their ends:
 
-    - The client is the last address that is no such proxy: those before it may be forged. One that can't be read is no
-      proxy: the client then is `UNKNOWN`, one for limits and logs whatever stands there, and not of this machine.
+    - The client is the last address that is no such proxy: those before it may be forged. What can't be
+      parsed is no proxy: the client then is `UNKNOWN`; all of these share one limit, and none is of this machine.
     - The scheme is by which this client came to the outermost of these proxies: the value as far from the end as the client,
       or, of fewer, the first. What stands before it may be forged.
     """

@@ -242,7 +242,7 @@ def _manager(lease: Any, now: datetime) -> Check:
 def _notifications(settings: Settings) -> Check:
     """Whether Apprise takes the addresses; `bfm notify test` is what sends something."""
     from backfill_manager.manager.notification_sender import AppriseChannel
-    from backfill_manager.manager.notification_targets import targets_of
+    from backfill_manager.manager.notification_settings import targets_of
 
     try:
         names = [AppriseChannel(target).target.name for target in targets_of(settings.notifications)]

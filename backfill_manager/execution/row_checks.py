@@ -15,8 +15,8 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from backfill_manager.errors import CheckFailedToRun, ChecksFailed, InvalidInput, shorten
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.expectations import expectations_of
 from backfill_manager.execution.messages import CheckedWrite
+from backfill_manager.execution.pandera_checks import expectations_of
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.checks import (
     Check,

@@ -50,7 +50,7 @@ BASE_CONF: Mapping[str, str] = {
     # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
-# A task that fails is told by the manager, with its log; Spark would tell it again, with a page of Java for each try.
+# The manager says that a task has failed, and the task's log why; Spark would say it again, with a page of Java for each try.
 LOGGERS_OF_FAILED_TASKS = ("org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.executor.Executor")
 NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
 LOCAL_CONF: Mapping[str, str] = {
@@ -110,7 +110,7 @@ def build_session(
     spark.sparkContext.setLogLevel("ERROR")
     if not is_submitted:  # else Spark was given a file, as conf/log4j2.properties
         for name in LOGGERS_OF_FAILED_TASKS:
-            spark.sparkContext._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, "OFF")  # type: ignore[union-attr]
+            spark.sparkContext._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, "OFF")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # PySpark prints a page of JSON for every failed query before it raises; the exception is enough
         PySparkLogger.getLogger(name).disabled = True

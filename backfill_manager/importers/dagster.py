@@ -17,22 +17,22 @@ _PARTITIONS: Final = {
     "MonthlyPartitionsDefinition": "@monthly",
 }  # fmt: skip
 _CONTEXT: Final = {
-    "log": "ctx.log", "run_id": "ctx.run_id", "partition_key": 'f"{ctx.logical_date:%Y-%m-%d}"', 
+    "log": "ctx.log", "run_id": "ctx.run_id", "partition_key": 'f"{ctx.logical_date:%Y-%m-%d}"',
     "retry_number": "ctx.try_number - 1", "partition_key_range": None, "op_config": "ctx.params",
 }  # fmt: skip
 _WINDOWS: Final = ("partition_time_window", "asset_partitions_time_window", "partition_window")
-_SILENT: Final = frozenset({
+_IGNORED_ARGUMENTS: Final = frozenset({
     "name", "key", "key_prefix", "deps", "non_argument_deps", "partitions_def", "ins", "description", "group_name", "owners",
     "tags", "kinds", "compute_kind", "metadata", "retry_policy", "op_tags", "code_version", "dagster_type", "out",
     "output_required",
 })  # fmt: skip
 _NO_EQUAL: Final = {
     "io_manager_key": "A task writes its table: ctx.write(rows, table, time_column=...)",
-    "required_resource_keys": "Connect in the task; secrets come from the manager's environment",
+    "required_resource_keys": "Connect in the task; secrets: ctx.secret(name)",
     "config_schema": "params= of the DAG, ctx.params in the task",
     "automation_condition": "schedule=, or waits_for=[table]",
     "auto_materialize_policy": "schedule=, or waits_for=[table]",
-    "freshness_policy": "See `bfm runs list` for what is late",
+    "freshness_policy": "expected_by= of the DAG: late runs are on the home page, and notified",
     "check_specs": 'checks=["rows > 0"] of the task',
     "backfill_policy": "batchable=True of the DAG lets a backfill run many intervals as one",
 }  # fmt: skip
@@ -313,7 +313,7 @@ class _File:
                 if (setting := {"max_retries": "retries", "delay": "retry_delay"}.get(each.arg or "")) is not None:
                     settings[setting] = unparse(each.value)
         for given, value in node.given.items():
-            if given not in _SILENT:
+            if given not in _IGNORED_ARGUMENTS:
                 self._remark(remarks, value, f"{given}= of {node.name}", _NO_EQUAL.get(given, "It has no equal here"))
         contexts = {
             one.arg

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
 from backfill_manager.manager import notification_rules
-from backfill_manager.manager.auto_batch import next_size
+from backfill_manager.manager.auto_batch_inputs import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
 from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.runs import end_run

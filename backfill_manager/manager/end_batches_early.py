@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from backfill_manager.manager.auto_batch import YIELDING_TARGET_S, is_yielding
+from backfill_manager.manager.auto_batch_inputs import YIELDING_TARGET_S, is_yielding
 from backfill_manager.manager.item_outcomes import ENDED_EARLY
 from backfill_manager.manager.runs import cancel_tasks, end_run
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState

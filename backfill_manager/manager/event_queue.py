@@ -9,7 +9,7 @@ from backfill_manager.execution.messages import Event, TaskEnded
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
-from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
+from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.wait_checker import WaitsChecked
 
 ManagerEvent = (
@@ -17,7 +17,7 @@ ManagerEvent = (
     | PlanResult
     | ParseResult
     | AllBundlesParsed
-    | PreviewResult
+    | TableJobResult
     | PreviewsExpired
     | WaitsChecked
     | NotificationsSent
@@ -41,7 +41,7 @@ class EventQueue:
             self._events.append(event)
             self._ended += isinstance(event, TaskEnded)
             self._are_bundles_parsed |= isinstance(event, AllBundlesParsed)
-            if isinstance(event, PlanResult | PreviewResult) or (
+            if isinstance(event, PlanResult | TableJobResult) or (
                 isinstance(event, ParseResult) and event.request is not None
             ):
                 self._is_urgent = True

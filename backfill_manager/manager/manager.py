@@ -34,10 +34,9 @@ from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.logged_changes import logged_changes
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
-from backfill_manager.manager.notification_targets import Target, targets_of
+from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner, PlanResult
-from backfill_manager.manager.preview_work import PreviewWork
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.request_poller import RequestPoller
 from backfill_manager.manager.shutdown import RESTART_HINT, Shutdown
@@ -45,6 +44,7 @@ from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
 from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
+from backfill_manager.manager.table_jobs import TableJobs
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.tick_decisions import log_lines
 from backfill_manager.manager.trace_sender import Exporter, TraceSender, make_exporter
@@ -208,7 +208,7 @@ class Manager:
             spark, store, clock, batch_target_s=settings.limits.batch_target, on_planned=self._has_planned,
             on_spark_gone=executor.report_spark_gone,
         )  # fmt: skip
-        previews = PreviewWork(
+        table_jobs = TableJobs(
             spark, store, clock, state_id=identity_of(store, leader.row).state_id, keep_s=settings.retention.previews,
             on_event=events.put, on_spark_gone=executor.report_spark_gone, is_leader=term.heartbeat.is_leader,
         )  # fmt: skip
@@ -217,7 +217,7 @@ class Manager:
         )
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
-        self._services: list[Service] = [planner, previews, *wait_checkers.services, poller, monitor, CoreAffinity()]
+        self._services: list[Service] = [planner, table_jobs, *wait_checkers.services, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
@@ -235,7 +235,7 @@ class Manager:
         self._services.append(self._sender)
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
-            previews=previews, check_waits=wait_checkers.want,
+            table_jobs=table_jobs, check_waits=wait_checkers.want,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
             snapshots=own_snapshots(settings, store.root), on_commit=self._has_committed,
         )  # fmt: skip

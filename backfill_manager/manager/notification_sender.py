@@ -21,7 +21,7 @@ from backfill_manager.clock import Clock
 from backfill_manager.errors import InvalidConfig, shorten
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.notification_targets import Target
+from backfill_manager.manager.notification_settings import Target
 from backfill_manager.masking import mask_text
 from backfill_manager.model.records import Notification
 from backfill_manager.service import Service

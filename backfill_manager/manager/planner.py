@@ -1,9 +1,9 @@
 """Plans backfills in a thread of its own: planning is a Spark job, and no decision may wait for a Spark slot.
 
-Its jobs run in the pool `control`, which comes before every other. While nothing is asked after the start it plans some times
-for nobody, so that the first backfill does not pay for Spark's first time; a request waits for one of these plans at most. A plan
-that fails because Spark is gone is not answered: the request waits for the next manager. One that fails because the state can't
-be read is tried again before that is the answer.
+Its jobs run in the pool `control`, which comes before every other. While nothing is asked after the start it makes up to 24 plans
+whose results are discarded, so that the first backfill does not wait until Spark's code is compiled; a request waits for one of
+these plans at most. A plan that fails because Spark is gone is not answered: the request waits for the next manager. One that
+fails because the state can't be read is tried again before that is the answer.
 """
 
 from __future__ import annotations

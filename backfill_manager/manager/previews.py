@@ -1,7 +1,7 @@
 """What a preview's end changes in the state: promoted, its runs take their places in the timeline, as if they had run on the
 tables; discarded or expired, nothing but its own rows.
 
-The tables are changed before, outside of the tick (preview_work.py). A crash between the two has the request handled again: the
+The tables are changed before, outside of the tick (table_jobs.py). A crash between the two has the request handled again: the
 tables are as they are to be, and the runs that have their places already keep them.
 """
 

@@ -37,13 +37,13 @@ MAX_MESSAGE_CHARS: Final = 4000  # a message may quote what anybody has put into
 
 
 class RequestHandler:
-    """Remembers which requests are being planned, so that one is not planned twice while it waits for its response."""
+    """Remembers which requests are answered later (plans, parses, work with tables), so that none is begun twice meanwhile."""
 
     def __init__(self, state: ManagerState, store: Store, term: int) -> None:
         self._state, self._store, self._dags, self._term = state, store, state.catalog, term
         self._run_operations = RunOperations(state, store)
         self._of_runs = {command.KIND for command in self._run_operations.handlers}
-        self._planning: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
+        self._unanswered: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
         self.is_waiting = False  # a request could not be answered yet, and is handled again in the next tick
         self._handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = {
             commands.CreateBackfillPayload: self._plan, commands.DryRunBackfillPayload: self._plan,
@@ -66,14 +66,14 @@ class RequestHandler:
         self._reading |= {request_kinds.RUN_REVERT, request_kinds.BACKFILL_REVERT}
 
     @property
-    def is_planning(self) -> bool:
-        return bool(self._planning)
+    def has_unanswered(self) -> bool:
+        return bool(self._unanswered)
 
     def handle(self, requests: Iterable[Request], tick: Tick) -> None:
         answered = {row.key for row in self._state.changes.rows(Response.TABLE)}  # but not committed yet
         self.is_waiting = False
         for request in requests:
-            if request.request_id in self._planning or request.key in answered:
+            if request.request_id in self._unanswered or request.key in answered:
                 continue
             if request.kind in self._reading and not self._run_operations.may_read():
                 self.is_waiting = True  # it reads the tables, which must agree with memory
@@ -93,7 +93,7 @@ class RequestHandler:
         """None: the response comes later."""
         kind, backfill_id = call.request.kind, getattr(command, "backfill_id", None)
         if backfill_id is not None and not isinstance(command, commands.CreateBackfillPayload):
-            if backfill_id in self._planning.values():
+            if backfill_id in self._unanswered.values():
                 return None  # handled when its plan is there, before anything of it starts
             row = None if backfill_id in self._state.backfills else self._stored(backfill_id)
             if row is not None and row.changed_by == call.id:  # by this very request, before a crash lost the response
@@ -119,7 +119,7 @@ class RequestHandler:
         self, request_id: str, kind: str, at: datetime, message: str, outcome: str, object_id: str | None,
         payload_json: str | None, **error: str | None,
     ) -> None:  # fmt: skip
-        self._planning.pop(request_id, None)
+        self._unanswered.pop(request_id, None)
         message = shorten(mask_text(message), MAX_MESSAGE_CHARS)
         row = Response(request_id, kind, outcome, object_id, message, payload_json, at, self._term, **error)
         self._state.changes.put(row)
@@ -130,26 +130,26 @@ class RequestHandler:
         is_new = call.request.kind == request_kinds.BACKFILL_CREATE
         if is_new and (backfill_id in self._state.backfills or self._stored(backfill_id)):
             return backfill_id, f"backfill {backfill_id} exists already"
-        if backfill_id in self._planning.values():
+        if backfill_id in self._unanswered.values():
             return None  # sent twice: answered when the first one was
         self._state.active_dag(command.dag_id)
         backfill_checks.check_backfill(command, self._state.current_spec(command.dag_id), call.now)
         backfill_checks.check_pools(command.pool, command.overrides, self._state.pools)
         backfill_checks.check_target(command.notify, [target.name for target in self._state.targets])
-        self._planning[call.id] = backfill_id
+        self._unanswered[call.id] = backfill_id
         call.tick.plans.append(PlanRequest(call.id, call.request.kind, backfill_id, command, call.by))
         return None
 
     def _preview(self, command: commands.DiffBackfill | commands.PromoteBackfill, call: Call) -> None:
         """The response comes with the result of the job."""
-        call.tick.previews.append(previews.job_of(self._state, self._store, command, call))
-        self._planning[call.id] = command.backfill_id
+        call.tick.table_jobs.append(previews.job_of(self._state, self._store, command, call))
+        self._unanswered[call.id] = command.backfill_id
 
     def _revert(self, command: commands.RevertRun | commands.RevertBackfill, call: Call) -> None:
         """The response comes with the result of the job."""
         job = reverts.job_of(self._state, self._store, command, call)
-        call.tick.previews.append(job)
-        self._planning[call.id] = job.object_id
+        call.tick.table_jobs.append(job)
+        self._unanswered[call.id] = job.object_id
 
     def _discard(self, command: commands.DiscardBackfill, call: Call) -> Answer:
         preview_id = previews.job_of(self._state, self._store, command, call).preview_id
@@ -166,10 +166,10 @@ class RequestHandler:
         return command.backfill_id, f"backfill {command.backfill_id} is paused; running items continue"
 
     def _unpause(self, command: commands.UnpauseBackfill, call: Call) -> Answer:
-        live = self._active(command.backfill_id, "resumed")
+        live = self._active(command.backfill_id, "unpaused")
         if live.row.is_paused:
-            self._put(c.backfill_resumed(live.row, call.now, live.counts[s.FAILED]), call)
-        return command.backfill_id, f"backfill {command.backfill_id} is resumed"
+            self._put(c.backfill_unpaused(live.row, call.now, live.counts[s.FAILED]), call)
+        return command.backfill_id, f"backfill {command.backfill_id} is unpaused"
 
     def _cancel(self, command: commands.CancelBackfill, call: Call) -> Answer:
         live = self._active(command.backfill_id, "cancelled")
@@ -267,17 +267,17 @@ class RequestHandler:
         return bundle, f"{where}: {', '.join(dag_ids)} {'is' if len(dag_ids) == 1 else 'are'} inactive"
 
     def _parse(self, command: commands.ParseBundle, call: Call) -> None:
-        self._planning[call.id] = ""
+        self._unanswered[call.id] = ""
         subpath = command.subpath.strip("/")
         request = ParseRequest(call.id, command.bundle, subpath, command.dry_run, command.deactivate_removed)
         call.tick.parses.append(request)
 
     def _compact(self, _: commands.CompactState, call: Call) -> None:
-        self._planning[call.id] = ""
+        self._unanswered[call.id] = ""
         call.tick.compactions.append(call.id)
 
     def _prune(self, _: commands.PruneState, call: Call) -> None:
-        self._planning[call.id] = ""
+        self._unanswered[call.id] = ""
         call.tick.prunes.append(call.id)
 
     def _set_pool(self, command: commands.SetPool, call: Call) -> Answer:

@@ -1,6 +1,6 @@
 """What reverting runs changes in the state: they keep their place in the timeline, and count no more.
 
-The tables are changed before, outside of the tick (preview_work.py, execution/revert.py). A crash between the two has the request
+The tables are changed before, outside of the tick (table_jobs.py, execution/revert.py). A crash between the two has the request
 handled again: its commits are found in the logs of the tables, and runs that this request has reverted are its own.
 """
 

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.manager import notification_rules
-from backfill_manager.manager.auto_batch import remember_cost
+from backfill_manager.manager.auto_batch_inputs import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.item_outcomes import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState

@@ -19,7 +19,7 @@ from backfill_manager.dags.overrides import known_overrides, with_overrides
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import NotFound
-from backfill_manager.manager.notification_targets import Target
+from backfill_manager.manager.notification_settings import Target
 from backfill_manager.manager.upstream_items import UpstreamItems
 from backfill_manager.model import records
 from backfill_manager.model import states as s

@@ -31,7 +31,7 @@ from backfill_manager.humanise import plural
 from backfill_manager.model import states as s
 from backfill_manager.model.records import NEW_TABLES, SCHEMA_VERSION, TABLES, Manager
 from backfill_manager.store.base import Store
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.store.whole_tables import BATCH_ROWS, READING_ORDER
 
 FORMAT: Final = 1

@@ -30,7 +30,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import memory_of, nice_of, pool_of, start_order
 from backfill_manager.model.records import RunKey, TaskInstance
 
-QUEUE_AHEAD_FACTOR = 2.0  # of a pool's slots
+QUEUE_AHEAD_FACTOR = 2.0  # times a pool's slots: tasks that wait in the executor besides those that run
 
 
 def dispatch(tick: Tick, free: Mapping[str, int]) -> None:

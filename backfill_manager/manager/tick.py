@@ -34,9 +34,9 @@ from backfill_manager.manager.create_backfill import create_backfills
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
-from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.manager.wait_checker import WaitsChecked
@@ -94,8 +94,8 @@ class TaskRunner(Protocol):
     def load(self) -> Counter[str]: ...
 
 
-class PreviewRunner(Protocol):
-    """What a tick needs of `preview_work.PreviewWork`."""
+class TableJobRunner(Protocol):
+    """What a tick needs of `table_jobs.TableJobs`."""
 
     def work(self, job: PreviewJob | RevertJob) -> None: ...
     def delete(self, preview_id: str) -> None: ...
@@ -109,7 +109,7 @@ class TickLoop:
     def __init__(
         self, state: ManagerState, store: Store, leader: Leader, *, clock: Clock, executor: TaskRunner, events: EventQueue,
         plan: Callable[[PlanRequest, DagSpec, int, Dags], None] = lambda *_: None,
-        parse: Callable[[ParseRequest], None] = lambda _: None, previews: PreviewRunner | None = None,
+        parse: Callable[[ParseRequest], None] = lambda _: None, table_jobs: TableJobRunner | None = None,
         check_waits: Callable[[Collection[WaitCheck]], None] = lambda _: None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
         retention: RetentionSettings | None = None, snapshots: Path | None = None,
@@ -117,7 +117,7 @@ class TickLoop:
     ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader, on_commit)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
-        self._previews, self._check_waits = previews, check_waits
+        self._table_jobs, self._check_waits = table_jobs, check_waits
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
         self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots)
@@ -170,7 +170,7 @@ class TickLoop:
         """Gather, decide, commit, act; True if anything was committed."""
         events, now = self._events.take(), self._clock.now()
         self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
-        ended = self._take_previews([one for one in events if isinstance(one, PreviewResult | PreviewsExpired)], now)
+        ended = self._take_table_jobs([one for one in events if isinstance(one, TableJobResult | PreviewsExpired)], now)
         self.decisions.prefetch(now)
         for event in events:
             if isinstance(event, ParseResult):
@@ -194,7 +194,7 @@ class TickLoop:
     @property
     def is_idle(self) -> bool:
         """Nothing runs, nothing is to be run, and nothing waits for the next tick."""
-        is_asked = self._requests.is_planning or self._requests.is_waiting or not self._events.is_empty
+        is_asked = self._requests.has_unanswered or self._requests.is_waiting or not self._events.is_empty
         is_pruning = self._may_prune(self._clock.now())
         return self.state.is_idle and self._commit_s is None and self.has_parsed_all and not is_asked and not is_pruning
 
@@ -223,7 +223,7 @@ class TickLoop:
                 message = self._create_backfill(request, plan, now)
                 self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
 
-    def _take_previews(self, results: list[PreviewResult | PreviewsExpired], now: datetime) -> list[str]:
+    def _take_table_jobs(self, results: list[TableJobResult | PreviewsExpired], now: datetime) -> list[str]:
         """Returns the previews whose clones can go when this is committed."""
         ended: list[str] = []
         for result in results:
@@ -309,11 +309,11 @@ class TickLoop:
             }
             dag_id = plan.command.dag_id
             self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)
-        if self._previews is not None:
-            for job in tick.previews:
-                self._previews.work(job)
+        if self._table_jobs is not None:
+            for job in tick.table_jobs:
+                self._table_jobs.work(job)
             for preview_id in tick.discarded:
-                self._previews.delete(preview_id)
+                self._table_jobs.delete(preview_id)
         for parse in tick.parses:
             self._parse(parse)
         self._check_waits(self.state.open_wait_checks)

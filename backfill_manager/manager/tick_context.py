@@ -83,7 +83,7 @@ class Tick:
     moves: list[MoveItems] = field(default_factory=list)
     plans: list[PlanRequest] = field(default_factory=list)
     parses: list[ParseRequest] = field(default_factory=list)
-    previews: list[PreviewJob | RevertJob] = field(default_factory=list)
+    table_jobs: list[PreviewJob | RevertJob] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)  # previews whose clones are to be deleted
     compactions: list[str] = field(default_factory=list)  # ids of requests to compact the whole state
     prunes: list[str] = field(default_factory=list)  # ... to delete what is older than its age now

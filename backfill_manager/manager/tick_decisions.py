@@ -88,7 +88,7 @@ class Decisions:
             self.leader.commit(changes)
             self._on_commit(changes)
             log_lines(logged_changes(changes, tick.now, tick.halted))
-        if not self.requests.is_planning:  # a plan may come for a version that is no longer current
+        if not self.requests.has_unanswered:  # a plan may come for a version that is no longer current
             self.state.evict_versions()
         return bool(len(changes) or tick.moves)
 

@@ -198,7 +198,7 @@ def backfill_paused(backfill: Backfill, reason: str | None = None) -> Backfill:
     return _move(backfill, s.PAUSED, is_paused=True, reason=reason)
 
 
-def backfill_resumed(backfill: Backfill, at: datetime, failed: int) -> Backfill:
+def backfill_unpaused(backfill: Backfill, at: datetime, failed: int) -> Backfill:
     """`failed` is how many items have failed so far: `stop_on_failure` counts anew from there."""
     return _move(
         backfill, s.RUNNING, is_paused=False, reason=None, started_at=backfill.started_at or at,

@@ -12,7 +12,7 @@ import json
 from datetime import datetime, timedelta
 
 from backfill_manager.clock import micros
-from backfill_manager.dags.schedule.cron import Cron
+from backfill_manager.dags.schedule.cron_expression import Cron
 from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.planning.sql_queries import query
 

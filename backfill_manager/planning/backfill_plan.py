@@ -39,7 +39,7 @@ from backfill_manager.planning.sql_queries import query
 from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs,
 from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.planning.downstream_plan import Dags, with_downstream
 from backfill_manager.planning.gap_kinds import FindWanted, runs_implied_by_data
-from backfill_manager.planning.stale import as_stale_sees
+from backfill_manager.planning.stale import runs_for_stale
 from backfill_manager.schemas.backfill_options import CreateBackfill
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def make_plan(
         command = with_defaults(command, dag, now)
         existing = existing_runs(store, command, dag)
         if command.kind == "stale":
-            existing = as_stale_sees(existing, store, dag, dag_version)
+            existing = runs_for_stale(existing, store, dag, dag_version)
         if command.goes_by_data:
             existing = runs_implied_by_data(existing, find_wanted(command, dag), command, dag_version)
         return plan_backfill(spark, command, dag, dag_version, existing, now)

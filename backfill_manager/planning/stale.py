@@ -21,6 +21,7 @@ from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagVersion
+from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _FINDS_BY_ITSELF: Final = frozenset({"glob", "rglob", "iterdir", "listdir", "sca
 _NO_NAME: Final = frozenset({"init", "main"})  # of a package: its folder is its name
 
 
-def as_stale_sees(runs: pa.Table, store: Store, dag: DagSpec, dag_version: int) -> pa.Table:
+def runs_for_stale(runs: pa.Table, store: Store, dag: DagSpec, dag_version: int) -> pa.Table:
     """`runs` as `existing_runs` reads them: those of an equal version with the current number, and those that a stale backfill
     left behind as a success of an older version."""
     import pyarrow as pa
@@ -50,7 +51,7 @@ def as_stale_sees(runs: pa.Table, store: Store, dag: DagSpec, dag_version: int) 
 
 def _left_behind(store: Store, dag_id: str) -> list[str]:
     """Ids of runs of stale backfills that have not succeeded, whatever stands on their date now."""
-    of_kind = Condition("config_json", "starts_with", '{"type": "stale"')
+    of_kind = Condition("config_json", "starts_with", CreateBackfill.config_begins("stale"))
     ids = tuple(row.backfill_id for row in store.read(Backfill, [*matching(dag_id=dag_id), of_kind]))
     if not ids:
         return []
@@ -75,7 +76,7 @@ def _are_equal(one: DagVersion, other: DagVersion) -> bool:
     if len({(row.definition_json, row.bundle, row.file, row.reader_json, row.python) for row in both}) > 1:
         return False
     if one.reader_json is not None or not all(row.snapshot and Path(row.snapshot).is_dir() for row in both):
-        return False  # its reader may read anything; what was in a snapshot that is gone is not known
+        return False  # a parser of one's own may read anything; what was in a snapshot that is gone is not known
     first, second = (_code(Path(row.snapshot), row.file) for row in both)
     return first == second
 

@@ -48,8 +48,8 @@ class BackfillFilter:
 
     def conditions(self) -> list[Condition]:
         where = [Condition("hidden_at", "is_null"), *matching(dag_id=self.dag_id, state=tuple(self.in_states))]
-        if self.kind is not None:  # the first key of `CreateBackfill.config`
-            where.append(Condition("config_json", "starts_with", json.dumps({"type": self.kind})[:-1]))
+        if self.kind is not None:
+            where.append(Condition("config_json", "starts_with", CreateBackfill.config_begins(self.kind)))
         return where
 
     def matches(self, one: Mapping[str, Any]) -> bool:

@@ -25,7 +25,10 @@ from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.value_rules import table_key, table_keys
 
-_NEARLY: Final = (0.75, 1.34)  # of its length, has an interval that is like another: months, days when clocks change
+_SIMILAR_LENGTH: Final = (
+    0.75,
+    1.34,
+)  # times the length of another interval: months differ, and days when clocks change
 _TASK: Final = ("dag_id", "task_id")
 _COLUMNS: Final = (*_TASK, "access", "succeeded", "dag_version", "table_name", "table_path", "version", "at")
 
@@ -113,7 +116,7 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
     found = without_reverted(store.read_arrow(TableAccess.TABLE, columns, where))
     for one in found.filter(pc.is_valid(found["rows_written"])).to_pylist():
         start = one["interval_start"]
-        if _NEARLY[0] * length <= one["interval_end"] - start <= _NEARLY[1] * length:
+        if _SIMILAR_LENGTH[0] * length <= one["interval_end"] - start <= _SIMILAR_LENGTH[1] * length:
             write = (start, one["run_id"], one["launch"])
             rows[write] += one["rows_written"]
             last[start] = max(last.get(start, (one["at"], write)), (one["at"], write))

@@ -7,6 +7,7 @@ option, the field of the form, the REST body and its OpenAPI text, and the paylo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -223,7 +224,8 @@ class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
         return by_kind.get(self.kind, self.reprocess)
 
     def config(self) -> JsonObject:
-        """The tagged union of `backfill.config_json`. An end that was left out is null until the backfill is planned."""
+        """The tagged union of `backfill.config_json`; its tag comes first (`config_begins`). An end that was left out is null
+        until the backfill is planned."""
         if self.kind == "dates":
             body: JsonObject = {"dates": [format_instant(date) for date in self.dates]}
         elif self.kind == "partitions":
@@ -233,6 +235,11 @@ class CreateBackfill(BackfillSettings, PlanOptions[Instant], Command):
         future = {"allow_future": True} if self.allow_future else {}
         by = {"by": self.by} if self.by != "runs" else {}
         return {"type": self.kind, **by, **body, "run_backwards": self.run_backwards, **future}
+
+    @staticmethod
+    def config_begins(kind: str) -> str:
+        """How the text of `backfill.config_json` begins for this kind."""
+        return json.dumps({"type": kind})[:-1]
 
     @classmethod
     def from_payload(cls, values: Mapping[str, Any]) -> Self:

@@ -111,7 +111,7 @@ class Condition(_OfRows):
 
 @dataclass(frozen=True)
 class PanderaSchema:
-    """Not judged here: the library says what holds (execution/expectations.py)."""
+    """Not judged here: the library says what holds (execution/pandera_checks.py)."""
 
     module: str
     name: str

@@ -42,9 +42,9 @@ from backfill_manager.store.base import (
     items_to_move,
 )
 from backfill_manager.store.filters import checked, known_columns, orders, record_of, records_of
-from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
 from backfill_manager.store.sql_guard import single_query, tables_named, with_view
 from backfill_manager.store.sql_text import Dialect, predicate, python_columns, select
+from backfill_manager.store.table_properties import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

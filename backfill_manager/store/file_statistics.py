@@ -36,7 +36,7 @@ def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
 
 
 def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArray | pa.Array:
-    """A table divided by the column has its value in the file's place instead of in the file's statistics."""
+    """Of a table that is partitioned by the column, it is a partition value and not a statistic."""
     import pyarrow as pa
 
     names = {name.casefold(): name for name in files.column_names}

@@ -43,8 +43,8 @@ from backfill_manager.store.base import (
     items_to_move,
 )
 from backfill_manager.store.filters import checked, known_columns, orders, record_of, that_meet
-from backfill_manager.store.schema import nullable_schema
 from backfill_manager.store.sql_guard import single_query
+from backfill_manager.store.table_properties import nullable_schema
 from backfill_manager.store.whole_tables import FILLING_ORDER, PinnedTables, TablesInMemory, records_in
 
 if TYPE_CHECKING:

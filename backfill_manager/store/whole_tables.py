@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.model.records import COMMIT_ORDER, TABLES, Manager, Record, Request, columns
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -164,10 +164,10 @@ def test_a_backfill_is_steered_from_the_browser_and_from_the_command_line(
     expect(state).to_have_text("running")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     bfm("backfill", "pause", backfill)
-    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    expect(page.get_by_role("button", name="Unpause")).to_be_visible()
     assert ada.stayed
 
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Unpause").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     wait_for(lambda: not bfm("backfill", "show", backfill)["is_paused"])
     gate.touch()

@@ -62,7 +62,7 @@ def test_a_backfill_is_paused_and_goes_on(
     assert in_memory.states(backfill) == {"success": 2, "pending": 4}
     assert ada.stayed
 
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Unpause").click()
     expect(state_of(ada)).to_have_text("running")
     ada.stays()
     manager.let_all_succeed()

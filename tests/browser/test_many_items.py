@@ -14,7 +14,7 @@ from support.web_user import User, expect, screenshots
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.model.records import BackfillItem, columns
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 
 N = 100_000
 

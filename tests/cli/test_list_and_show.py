@@ -18,7 +18,7 @@ from backfill_manager import file
 from backfill_manager.cli.render.printer import cell
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, Pool, Request, TaskInstance, TaskLog, TaskTry
-from backfill_manager.store.schema import VERSION_PROPERTY
+from backfill_manager.store.table_properties import VERSION_PROPERTY
 
 RUN = "backfill__2013-01-01T05:00:00Z"
 

@@ -10,7 +10,7 @@ from support.bfm import Bfm
 from support.sample_state import FilledState
 
 from backfill_manager.model.records import SCHEMA_VERSION
-from backfill_manager.store.schema import VERSION_PROPERTY
+from backfill_manager.store.table_properties import VERSION_PROPERTY
 
 READING = [
     ("dags", "list"),

@@ -22,7 +22,7 @@ from backfill_manager.execution.promote import Promoted, Promotion
 from backfill_manager.execution.revert import Reversion, WrittenTable
 from backfill_manager.execution.table_diff import TableDiff, diff
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
-from backfill_manager.manager.preview_work import _diff_of
+from backfill_manager.manager.table_jobs import _diff_of
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 STATE = "0123456789ab"

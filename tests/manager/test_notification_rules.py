@@ -16,7 +16,7 @@ from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
-from backfill_manager.manager.notification_targets import Target, targets_of
+from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.failures import failures_of, group_errors

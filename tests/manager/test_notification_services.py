@@ -17,7 +17,7 @@ from support.service_proxy import ServiceProxy, service_proxy
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.manager.notification_sender import MAX_TEXT_CHARS, AppriseChannel, as_markdown, compose
-from backfill_manager.manager.notification_targets import Target
+from backfill_manager.manager.notification_settings import Target
 from backfill_manager.model.records import Notification
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")

@@ -12,8 +12,8 @@ from backfill_manager.execution.messages import AccessedTable, Failed, Outcome, 
 from backfill_manager.execution.preview_parts import WriteOfTry
 from backfill_manager.execution.promote import Promoted
 from backfill_manager.manager.prefetch import refill
-from backfill_manager.manager.preview_work import PreviewResult, PreviewsExpired
 from backfill_manager.manager.previews import expired
+from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import PreviewJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.schemas import request_kinds
@@ -25,12 +25,12 @@ READS = (AccessedTable("read", "bronze.t", "file:/w/b", 3), AccessedTable("read"
 
 
 class FakeClones:
-    """Does at once what `PreviewWork` does with tables: nothing, and says so. Remembers what it was asked for."""
+    """Does at once what `TableJobs` does with tables: nothing, and says so. Remembers what it was asked for."""
 
     def __init__(self, manager: InMemoryManager) -> None:
         self.manager, self.promoted, self.deleted = manager, list[PreviewJob](), list[str]()
         self.refusal = ""
-        manager._loop._previews = self
+        manager._loop._table_jobs = self
 
     def work(self, job: PreviewJob) -> None:
         runs = [run for run in self.manager.store.read(DagRun) if run.run_type in ("preview", "backfill")]
@@ -42,7 +42,7 @@ class FakeClones:
         table = Promoted("silver.t", "silver.t", "file:/w/t", 7, 1, writes)
         tables = (table,) if job.kind == request_kinds.BACKFILL_PROMOTE else ()
         self.promoted.append(job)
-        self.manager.events.put(PreviewResult(job, {"tables": len(tables)}, tables, self.refusal))
+        self.manager.events.put(TableJobResult(job, {"tables": len(tables)}, tables, self.refusal))
 
     def delete(self, preview_id: str) -> None:
         self.deleted.append(preview_id)

@@ -15,8 +15,8 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.preview_parts import WriteOfTry
 from backfill_manager.execution.revert import Reverted
-from backfill_manager.manager.preview_work import PreviewResult
 from backfill_manager.manager.reverts import readers
+from backfill_manager.manager.table_jobs import TableJobResult
 from backfill_manager.manager.tick_context import RevertJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.planning.backfill_plan import existing_runs
@@ -35,11 +35,11 @@ READ = AccessedTable("read", "t", PATH, 9, table_id="id")
 
 
 class FakeTables:
-    """Does at once what `PreviewWork` does with tables: nothing, and says so. Remembers what it was asked for."""
+    """Does at once what `TableJobs` does with tables: nothing, and says so. Remembers what it was asked for."""
 
     def __init__(self, manager: InMemoryManager, version: int = 90) -> None:
         self.manager, self.jobs, self.refusal, self.version = manager, list[RevertJob](), "", version
-        manager._loop._previews = self  # type: ignore[assignment]
+        manager._loop._table_jobs = self  # type: ignore[assignment]
 
     def work(self, job: Any) -> None:
         accesses = self.manager.store.read(TableAccess)
@@ -53,7 +53,9 @@ class FakeTables:
         self.jobs.append(job)
         document = {"tables": [done.to_json_document()]}
         result = (
-            PreviewResult(job, refusal=self.refusal) if self.refusal else PreviewResult(job, document, reverted=(done,))
+            TableJobResult(job, refusal=self.refusal)
+            if self.refusal
+            else TableJobResult(job, document, reverted=(done,))
         )
         self.manager.events.put(result)
 

@@ -71,7 +71,7 @@ def test_a_state_that_can_not_be_tidied_up_is_told_to_who_asked_and_the_manager_
 
     answer = asked_to_compact(decisions, state)
     assert (answer.outcome, "task_try" in (answer.message or "")) == ("refused", True)
-    assert not decisions.requests.is_planning
+    assert not decisions.requests.has_unanswered
     a_try(decisions, 3)
 
     gone.write_bytes(kept)  # from a backup

@@ -20,8 +20,8 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.settings import Settings
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import VERSION_PROPERTY
 from backfill_manager.store.sql_text import arrow_table
+from backfill_manager.store.table_properties import VERSION_PROPERTY
 from backfill_manager.store.uri import canonical_place
 from backfill_manager.testing import FakeClock, MemoryStore
 

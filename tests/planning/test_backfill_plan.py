@@ -21,7 +21,7 @@ from backfill_manager.planning.batch_coverage import covered_ranges
 from backfill_manager.planning.sql_queries import query
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.testing import dag_spec
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.dry_run_reruns import Rerun, with_reruns
 from backfill_manager.schemas.backfill_options import CreateBackfill
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 CHAIN = dag_spec(

@@ -14,7 +14,7 @@ from backfill_manager.model.records import BackfillItem
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.rendering import PlannedRun, literal, render
 from backfill_manager.schemas.backfill_options import CreateBackfill
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 
 NEW_YEAR = datetime(2013, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -16,7 +16,7 @@ from backfill_manager.model.records import Backfill, DagRun, DagVersion, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.planning.make_plan import make_plan
-from backfill_manager.planning.stale import as_stale_sees
+from backfill_manager.planning.stale import runs_for_stale
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
@@ -71,7 +71,7 @@ class State:
         """State and version of the runs as `stale` sees them."""
         self.leader.commit(self.changes)
         self.changes = Changes()
-        runs = as_stale_sees(existing_runs(self.store, ASK, DAILY), self.store, DAILY, version).sort_by("run_id")
+        runs = runs_for_stale(existing_runs(self.store, ASK, DAILY), self.store, DAILY, version).sort_by("run_id")
         return list(zip(runs["state"].to_pylist(), runs["dag_version"].to_pylist(), strict=True))
 
 

@@ -26,7 +26,7 @@ from backfill_manager.store.delta_rs.compaction import (
 )
 from backfill_manager.store.delta_rs.leader import DeltaRsLeader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import LED_TABLES
+from backfill_manager.store.table_properties import LED_TABLES
 
 
 @pytest.fixture

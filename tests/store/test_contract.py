@@ -26,7 +26,7 @@ from backfill_manager.model.records import (
     columns,
 )
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 
 WICKED = (
     "it's \"quoted\" \\ back\\'slashed\nover\r\nlines\t; -- DROP TABLE dag_run "

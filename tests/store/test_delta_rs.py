@@ -21,7 +21,7 @@ from backfill_manager.store import Store, open_store
 from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_rs import append_turn
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
+from backfill_manager.store.table_properties import ENGINE_PROPERTY, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from backfill_manager.store.base import Condition
 from backfill_manager.store.delta_rs import leader, upsert
 from backfill_manager.store.delta_rs.compaction import COMPACT_AFTER, CompactionTarget, Compactor
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
+from backfill_manager.store.table_properties import LEADER_APP_ID, LED_TABLES, arrow_schema
 
 TIMEOUT_S = 120.0
 

@@ -19,7 +19,7 @@ from backfill_manager.store import Condition, open_store
 from backfill_manager.store.base import Term
 from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
-from backfill_manager.store.schema import ENGINE_PROPERTY, VERSION_PROPERTY
+from backfill_manager.store.table_properties import ENGINE_PROPERTY, VERSION_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,8 +30,8 @@ from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables
-from backfill_manager.store.schema import STATISTICS_COLUMNS, VERSION_PROPERTY, properties
 from backfill_manager.store.sql_text import arrow_table
+from backfill_manager.store.table_properties import STATISTICS_COLUMNS, VERSION_PROPERTY, properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from backfill_manager.model.records import (
     TaskTry,
 )
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import VERSION_PROPERTY
+from backfill_manager.store.table_properties import VERSION_PROPERTY
 from backfill_manager.testing import FakeClock, InMemoryManager
 
 STATES = Path(__file__).parents[1] / "data" / "states"

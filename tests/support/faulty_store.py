@@ -23,7 +23,7 @@ from backfill_manager.store.base import Condition, Leader, R
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager
 from support.scenarios import Killed, a_third_kill_would_fail_a_task
 

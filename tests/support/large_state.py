@@ -21,8 +21,8 @@ from backfill_manager.model.records import TABLES, Backfill, DagRow, DagVersion,
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store
 from backfill_manager.store.delta_rs.compaction import BIG_ROWS
-from backfill_manager.store.schema import arrow_schema
 from backfill_manager.store.sql_text import arrow_table
+from backfill_manager.store.table_properties import arrow_schema
 
 FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -27,7 +27,7 @@ from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import DagRow, DagVersion, Pool
 from backfill_manager.settings import RetentionSettings
-from backfill_manager.store import open_store, schema
+from backfill_manager.store import open_store, table_properties
 from backfill_manager.testing import FakeClock, dag_spec
 from support.bench_orchestration import ScriptedExecutor
 
@@ -50,10 +50,10 @@ def held(root: Path) -> dict[str, Any]:
 
 
 def live(days: int, dags: int) -> None:
-    properties = {**schema.TABLE_PROPERTIES}
+    properties = {**table_properties.TABLE_PROPERTIES}
     for name in ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"):
         properties[name] = "interval 3 seconds"
-    schema.TABLE_PROPERTIES = properties  # type: ignore[misc]
+    table_properties.TABLE_PROPERTIES = properties  # type: ignore[misc]
     with tempfile.TemporaryDirectory(prefix="bfm-long-life-") as folder:
         root, clock, events = Path(folder) / "state", FakeClock(BEGIN), EventQueue()
         store = open_store(str(root))

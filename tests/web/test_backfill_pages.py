@@ -39,7 +39,7 @@ from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS, CreateBa
 from backfill_manager.schemas.errors import KIND_IMPLIES_REPROCESS
 from backfill_manager.store.base import Condition, Leader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.store.schema import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.page import message_of
 from backfill_manager.web.pages import backfill_forms
@@ -365,7 +365,7 @@ def test_a_retry_offers_the_current_version_and_the_backfills_below_that_failed(
     )
 
 
-def test_paused_and_resumed_it_says_so(manager: InMemoryManager, browser: TestClient) -> None:
+def test_paused_and_unpaused_it_says_so(manager: InMemoryManager, browser: TestClient) -> None:
     one = manager.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
     manager.tick()
     where, _ = followed(browser, f"/backfills/{one}/pause")
@@ -373,7 +373,7 @@ def test_paused_and_resumed_it_says_so(manager: InMemoryManager, browser: TestCl
     page = page_of(browser, where)
     assert "Done" in text_of(page, "flash")
     assert "paused" in text_of(page, "backfill-head")
-    assert "Resume" in buttons(page)
+    assert "Unpause" in buttons(page)
     followed(browser, f"/backfills/{one}/unpause")
     manager.drain()
     assert "Pause" in buttons(page_of(browser, f"/backfills/{one}"))

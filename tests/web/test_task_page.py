@@ -8,13 +8,13 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
-from backfill_manager.web.pages import runs
+from backfill_manager.web.pages import run
 
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 
 
 def test_the_log_is_a_text_file_of_all_attempts_or_of_one(busy: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "LOG_LINES", 2)  # so that it is read in pieces
+    monkeypatch.setattr(run, "LOG_LINES", 2)  # so that it is read in pieces
     whole = busy.get(f"{RUN}/tasks/clean/log.txt")
     assert (whole.status_code, whole.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     name = "shop-backfill__2024-01-13T00_00_00Z-clean"
@@ -36,8 +36,8 @@ def test_the_log_is_a_text_file_of_all_attempts_or_of_one(busy: TestClient, monk
 
 
 def test_a_file_of_too_many_lines_is_cut_and_says_so(busy: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "LOG_LINES", 2)
-    monkeypatch.setattr(runs, "MAX_DOWNLOAD", 4)
+    monkeypatch.setattr(run, "LOG_LINES", 2)
+    monkeypatch.setattr(run, "MAX_DOWNLOAD", 4)
     *lines, last = busy.get(f"{RUN}/tasks/clean/log.txt").text.splitlines()
     assert last == "--- cut after 4 lines; download single attempts ---"
     assert len([line for line in lines if not line.startswith("---")]) == 4
@@ -57,7 +57,7 @@ def test_the_durations_of_the_last_runs_lead_to_them(busy: TestClient) -> None:
     (card,) = (one for one in page.root.all() if one.attributes.get("id") == "task-durations")
     (picture,) = card.find("svg")[:1]
     bars = picture.find("a")
-    assert 1 < len(bars) <= runs.MAX_DURATIONS
+    assert 1 < len(bars) <= run.MAX_DURATIONS
     links = [str(bar.attributes["href"]) for bar in bars]
     assert [row.find("a")[0].attributes["href"] for row in card.find("tbody")[0].find("tr")] == links[::-1]
     (here,) = (bar for bar in bars if bar.attributes.get("aria-current"))

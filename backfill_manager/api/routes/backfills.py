@@ -151,7 +151,7 @@ def pause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
 @router.post("/{backfill_id}/unpause", operation_id="unpause_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_UNPAUSE)
 def unpause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
-    """Resumes it."""
+    """Unpauses it."""
     return check_not_ended(find_backfill(submitter.store, backfill_id), "unpause")
 
 

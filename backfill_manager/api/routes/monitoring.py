@@ -92,7 +92,7 @@ class StateCollector(Collector):
             "bfm_check_results", "Checks of rows before they are published, by outcome.", labels=["outcome"]
         )
         counts = cached(("check_result",), ("metrics", "checks"), partial(store.count, "check_result", ("outcome",)))
-        for outcome in get_args(CheckOutcome):  # those of nought, too: a rate needs the first one
+        for outcome in get_args(CheckOutcome):  # also a count of 0: `rate()` needs the sample before the first
             gauge.add_metric([outcome], counts.get((outcome,), 0))
         yield gauge
         pools = cached(("pool", "task_instance", "dag_version"), ("metrics", "pools"), lambda: list_pools(store))

@@ -69,7 +69,7 @@ def create(
         if values.get("with_upstream"):
             raise InvalidInput("--upstream and --ignore-dependencies contradict each other; use one of them.")
         values["with_upstream"] = False
-    from backfill_manager.cli.render.ends_left_out import ends_left_out, may_leave_ends_out
+    from backfill_manager.cli.render.default_range import ends_left_out, may_leave_ends_out
 
     values = {"dag_id": dag, **values}
     if may_leave_ends_out(values):  # said before anything is created: it may be more than was meant
@@ -195,7 +195,7 @@ def _add(name: str, kind: str, help: str) -> None:
 
 
 _add("pause", request_kinds.BACKFILL_PAUSE, "Pause a backfill: no new run starts; running ones continue.")
-_add("unpause", request_kinds.BACKFILL_UNPAUSE, "Resume a paused backfill.")
+_add("unpause", request_kinds.BACKFILL_UNPAUSE, "Unpause a backfill: its pending items start again.")
 
 
 @group.command("retry", schema="commands.RetryBackfill", without=("backfill_id",))

@@ -188,7 +188,7 @@ def _add(name: str, kind: str, help: str) -> None:
 
 
 _add("pause", DAG_PAUSE, "Pause a DAG: no scheduled run of it is created. Its backfills have a pause of their own.")
-_add("unpause", DAG_UNPAUSE, "Resume a paused DAG's scheduled runs.")
+_add("unpause", DAG_UNPAUSE, "Unpause a DAG: its scheduled runs start again.")
 _add(
     "deactivate", DAG_DEACTIVATE,
     "Make a DAG inactive: nothing more is scheduled, triggered or backfilled; running runs continue. It becomes active "

@@ -63,7 +63,7 @@ def test(
 
     from backfill_manager.cli.render.printer import Column
     from backfill_manager.manager.notification_sender import AppriseChannel
-    from backfill_manager.manager.notification_targets import targets_of
+    from backfill_manager.manager.notification_settings import targets_of
 
     context.refuse_server("the configuration of this machine")
     known = [one.name for one in context.settings.notifications]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 from typing import Final
 
-from backfill_manager.dags.schedule.cron import Cron
+from backfill_manager.dags.schedule.cron_expression import Cron
 
 _UNITS: Final = (("week", 604_800), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 _MAX_TIMES: Final = 4  # more than these are not spelled out

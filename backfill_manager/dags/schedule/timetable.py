@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import DATE_FORM, UTC, format_instant, from_micros, micros
 from backfill_manager.dags.schedule import timezones as tz
-from backfill_manager.dags.schedule.cron import PRESETS, Cron, parse_cron
+from backfill_manager.dags.schedule.cron_expression import PRESETS, Cron, parse_cron
 from backfill_manager.dags.schedule.description import describe_schedule
 from backfill_manager.dags.schedule.timezones import FIRST_YEAR, LAST_YEAR, check_timezone, start_of_day
 from backfill_manager.errors import InvalidSchedule, nearest

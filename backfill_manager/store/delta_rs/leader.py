@@ -37,8 +37,8 @@ from backfill_manager.store.delta_rs.log import (
 )
 from backfill_manager.store.delta_rs.tables import DeltaRsTables, is_engine_error, run
 from backfill_manager.store.delta_rs.upsert import SpanWriter, narrow_spans
-from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 from backfill_manager.store.sql_text import arrow_table, literal, predicate, python_columns, select
+from backfill_manager.store.table_properties import LEADER_APP_ID, LED_TABLES, RETENTION_MINUTES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,7 +29,8 @@ from backfill_manager.model.records import SCHEMA_VERSION, TABLES, Manager, Reco
 from backfill_manager.store.delta_base import DeltaTables
 from backfill_manager.store.delta_rs.log import is_torn_listing
 from backfill_manager.store.refresh_once import MAX_AGE_S, looked_at
-from backfill_manager.store.schema import (
+from backfill_manager.store.sql_text import DATAFUSION
+from backfill_manager.store.table_properties import (
     LEADER_APP_ID,
     LED_TABLES,
     TABLE_PROPERTIES,
@@ -37,7 +38,6 @@ from backfill_manager.store.schema import (
     arrow_schema,
     properties,
 )
-from backfill_manager.store.sql_text import DATAFUSION
 from backfill_manager.store.uri import canonical_place, is_local
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ delta-rs' MERGE plans a join with a case for each column, and costs the same for
 `run_seq`s in question is overwritten with the new rows and those of the others that lie in it: about two thirds of the CPU, and
 less where the files are large. A span in which few rows change is left to MERGE, which does not touch the files between.
 
-The others are known from the tick before, mostly: work goes on where it was, and nobody else writes. Else they are read.
+The others are mostly cached from the commit before: work goes on in the same rows, and nobody else writes. Else they are read.
 """
 
 from __future__ import annotations

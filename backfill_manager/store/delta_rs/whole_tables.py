@@ -11,8 +11,8 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, TABLES, Record, columns
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
-from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES, arrow_schema
 from backfill_manager.store.sql_text import select
+from backfill_manager.store.table_properties import LEADER_APP_ID, LED_TABLES, arrow_schema
 from backfill_manager.store.whole_tables import FILLING_ORDER, READING_ORDER, PinnedTables
 
 ATTEMPTS: Final = 50

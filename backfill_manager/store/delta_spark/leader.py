@@ -26,8 +26,8 @@ from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS, marked_commits
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
-from backfill_manager.store.schema import LEADER_APP_ID, LED_TABLES
 from backfill_manager.store.sql_text import SPARK, predicate, python_columns, select
+from backfill_manager.store.table_properties import LEADER_APP_ID, LED_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,8 +20,8 @@ from backfill_manager.store.base import ChangedTables
 from backfill_manager.store.delta_base import DeltaTables, engine_message, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, is_available
-from backfill_manager.store.schema import VERSION_PROPERTY, arrow_schema, properties
 from backfill_manager.store.sql_text import SPARK, arrow_table
+from backfill_manager.store.table_properties import VERSION_PROPERTY, arrow_schema, properties
 
 if TYPE_CHECKING:
     import pyarrow as pa

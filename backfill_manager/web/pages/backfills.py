@@ -274,7 +274,7 @@ async def pause(context: OperatorContext, backfill_id: PathId, back: _Back = Non
 @router.post("/backfills/{backfill_id}/unpause")
 async def unpause(context: OperatorContext, backfill_id: PathId, back: _Back = None) -> Response:
     return await _act(
-        context, backfill_id, request_kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "resume"), back
+        context, backfill_id, request_kinds.BACKFILL_UNPAUSE, lambda row: check_not_ended(row, "unpause"), back
     )
 
 

@@ -1,225 +1,144 @@
-"""*One run*: its details, Gantt and tasks; and *one task* of it: its attempts, its growing log, and its Spark jobs."""
+"""*Runs* and *Task instances* of all DAGs, with filters, sort orders and addresses that can be shared."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Form, Query
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from fastapi import Query
+from starlette.responses import Response
 
-from backfill_manager.dags.definition import DagSpec
-from backfill_manager.masking import mask_values
-from backfill_manager.model import states
-from backfill_manager.model.records import DagRun
-from backfill_manager.planning.rendering import PlannedRun, render
-from backfill_manager.queries.dags import spec_of_run
-from backfill_manager.queries.gantt import spans_of_run
-from backfill_manager.queries.managers import spark_pages
-from backfill_manager.queries.runs import find_run, run_details, run_view
-from backfill_manager.queries.tasks import (
-    find_task_instance,
-    list_all_task_instances,
-    list_check_results,
-    list_log_lines,
-    list_task_instances,
-    list_tries,
-    log_tail,
-    mapped_tasks,
-    task_view,
-    worst_first,
-)
-from backfill_manager.requests.checked_payloads import cancelled_run, marked_run, marked_task
-from backfill_manager.schemas import request_kinds
-from backfill_manager.store.base import Store
-from backfill_manager.web.json_tree import json_tree
-from backfill_manager.web.links import PageNumber, PathId, paginate, to_run
-from backfill_manager.web.page import OperatorContext, ViewerContext, page_router, redirect
-from backfill_manager.web.svg.durations import durations
-from backfill_manager.web.svg.gantt import gantt
+from backfill_manager.api.paging import Paging
+from backfill_manager.dags.schedule.timetable import parse_end, parse_start
+from backfill_manager.model.records import DagRun, TaskInstance
+from backfill_manager.model.states import RUN_STATES, RUN_TYPES, TASK_STATES
+from backfill_manager.queries.backfills import check_states
+from backfill_manager.queries.dags import all_dags
+from backfill_manager.queries.paging import Order
+from backfill_manager.queries.runs import creators_of, list_runs, people
+from backfill_manager.queries.tasks import OF_NEWEST_RUNS, list_all_task_instances
+from backfill_manager.web.dates import checked_zone, moved
+from backfill_manager.web.page import PageContext, ViewerContext, page_router
 
 router: Final = page_router()
-TASKS_PER_PAGE: Final = 200
-LOG_LINES: Final = 1000  # shown at first, and fetched at once
-MAX_DOWNLOAD: Final = 200_000  # lines; a try stores some ten thousand
-MAX_ATTEMPTS: Final = 20  # to choose from; the newest
-MAX_DURATIONS: Final = 30  # of the task's newest runs
-MAX_SPARK_JOBS: Final = 5  # shown per attempt
-MAX_MAPPED: Final = 100  # shown; those that failed are the first
-MAX_CHECKS: Final = 100  # shown
-Back = Annotated[str, Form()]
-TryNumber = Annotated[int | None, Query(alias="try", ge=1, le=2**31)]
+PER_PAGE: Final = 50
+MAX_WITHOUT_PAGES: Final = 200  # task instances; only by run they can be read page by page
+Text = Annotated[str, Query(max_length=250)]
+Day = Annotated[str, Query(max_length=60)]
+States = Annotated[list[str] | None, Query(max_length=20)]
+Cursor = Annotated[str | None, Query(max_length=4000)]
+RunType = Literal["", "scheduled", "backfill", "manual", "external", "preview"]
+RunSort = Literal[
+    "-created", "created", "-started", "started", "-date", "date", "dag", "-dag", "state", "-state",
+]  # fmt: skip
+TaskSort = Literal["-run", "run", "-started", "started", "-duration", "duration"]
+_RUN_COLUMNS: Final = {
+    "created": "run_seq", "started": "started_at", "date": "logical_date", "dag": "dag_id", "state": "state",
+}  # fmt: skip
+_TASK_ORDERS: Final[Mapping[str, Order]] = {
+    "-run": OF_NEWEST_RUNS, "run": Order("run_seq", "task_id"),
+    "-started": Order("started_at", "run_seq", descending=True), "started": Order("started_at", "run_seq"),
+    "-duration": Order("duration_s", "run_seq", descending=True), "duration": Order("duration_s", "run_seq"),
+}  # fmt: skip
 
 
-@router.get("/dags/{dag_id}/runs/{run_id}")
-def run(context: ViewerContext, dag_id: PathId, run_id: PathId, page: PageNumber = 1) -> Response:
-    row = find_run(context.store, run_id, dag_id=dag_id)
-    if row.run_id != run_id:  # `latest`, a prefix or a date
-        return redirect(to_run(row.dag_id, row.run_id))
-    spec = spec_of_run(context.store, row)
-    tasks = {task["task_id"]: task for task in list_task_instances(context.store, row)}
-    order = [task.task_id for task in spec.in_order] if spec else []
-    drawn = gantt(spans_of_run(context.store, row, spec, context.now))
-    ordered = [tasks[task_id] for task_id in (*order, *sorted(set(tasks) - set(order))) if task_id in tasks]
-    paged = paginate(ordered, page, TASKS_PER_PAGE, "dags", row.dag_id, "runs", row.run_id)
-    shown = {task["task_id"] for task in paged.rows}
-    return context.page(
-        "run.html", run=run_details(row), zone=spec.timezone if spec else "UTC", drawn=drawn, paged=paged,
-        bars=[bar for bar in drawn.rows if bar.task_id in shown],
-        **_checks(list_check_results(context.store, row)),
-    )  # fmt: skip
-
-
-@router.get("/runs/{run_id}")
-def run_by_id(context: ViewerContext, run_id: PathId) -> Response:
-    """For an id without its DAG; if several DAGs have such a run, the error names them."""
-    row = find_run(context.store, run_id)
-    return redirect(to_run(row.dag_id, row.run_id))
-
-
-@router.get("/runs/{dag_id}/{run_id}")
-def old_run_address(context: ViewerContext, dag_id: PathId, run_id: PathId) -> Response:
-    """The former address of a run, for bookmarks."""
-    return RedirectResponse(to_run(dag_id, run_id), status_code=308)
-
-
-@router.post("/dags/{dag_id}/runs/{run_id}/cancel")
-async def cancel(context: OperatorContext, dag_id: PathId, run_id: PathId, back: Back = "") -> Response:
-    def payload(_: str) -> dict[str, Any]:
-        return cancelled_run(find_run(context.store, run_id, dag_id=dag_id))
-
-    return await context.submit(request_kinds.RUN_CANCEL, payload, back=back or to_run(dag_id, run_id))
-
-
-@router.post("/dags/{dag_id}/runs/{run_id}/mark")
-async def mark(
-    context: OperatorContext, dag_id: PathId, run_id: PathId, state: Annotated[Literal["success", "failed"], Form()],
-    back: Back = "",
+@router.get("/runs")
+def runs(
+    context: ViewerContext, dag: Text = "", state: States = None, type: RunType = "", by: Text = "",
+    first: Annotated[Day, Query(alias="from")] = "", last: Annotated[Day, Query(alias="to")] = "",
+    sort: RunSort = "-created", after: Cursor = None, zone: Day = "",
 ) -> Response:  # fmt: skip
-    def payload(_: str) -> dict[str, Any]:
-        return marked_run(find_run(context.store, run_id, dag_id=dag_id), state)
+    app, store = context.app, context.store
+    in_states = check_states("run", dict.fromkeys(one for one in state or () if one), RUN_STATES)
+    first, last = _typed_here(context, first, last, zone)
+    since, until = _between(context, first, last)
+    paging = Paging(PER_PAGE, after, sort)
+    order = paging.order("run_seq", **_RUN_COLUMNS)
+    place = paging.after(DagRun, order)
 
-    return await context.submit(request_kinds.RUN_MARK, payload, back=back or to_run(dag_id, run_id))
+    def read() -> dict[str, Any]:
+        rows, behind = list_runs(
+            store, dag_id=dag or None, run_type=type or None, in_states=in_states, since=since, until=until,
+            created_by=by or None, order=order, limit=PER_PAGE, after=place,
+        )  # fmt: skip
+        return {"runs": rows, "creators": creators_of(store, rows), "following": paging.cursor_behind(behind)}
 
-
-@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}")
-def task(
-    context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId, number: TryNumber = None, all: bool = False
-) -> Response:
-    row = find_run(context.store, run_id, dag_id=dag_id)
-    instance = find_task_instance(context.store, row, task_id)
-    if row.run_id != run_id:
-        return redirect(to_run(row.dag_id, row.run_id, "tasks", task_id))
-    spec = spec_of_run(context.store, row)
-    lines, more = log_tail(context.store, row, task_id, try_number=number, limit=LOG_LINES * (20 if all else 1))
-    lease, tries = context.store.lease(), list_tries(context.store, row, task_id)
-    newest = list_all_task_instances(context.store, dag_id=row.dag_id, task_id=task_id, limit=MAX_DURATIONS).items
-    attempts = max([instance.try_number, *(one["try_number"] for one in tries)])
-    shown = task_view(instance, row)
-    mapped = mapped_tasks(context.store, row, spec, task_id) if spec else []
-    with_stages = [one for one in tries if one["spark_stages"] and number in (None, one["try_number"])]
-    return context.page(
-        "task.html", mapped=mapped[:MAX_MAPPED], mapped_counts=worst_first(Counter(one["state"] for one in mapped)),
-        staged=with_stages[-1] if with_stages else None, run=run_view(row), task=shown,
-        result=json_tree(mask_values(shown["result"])), number=number,
-        rendered=_sql_of(row, spec, task_id), zone=spec.timezone if spec else "UTC", tries=tries, attempts=attempts,
-        max_attempts=MAX_ATTEMPTS, all=all, lasted=durations(newest, context.now),
-        spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),
-        is_live=instance.state not in states.TASK_FINISHED | {states.NONE}, lease=lease,
-        spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
-        **_checks(list_check_results(context.store, row, task_id)),
-    )  # fmt: skip
-
-
-@router.get("/runs/{dag_id}/{run_id}/{task_id}")
-def old_task_address(context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId) -> Response:
-    """The former address of a task of a run."""
-    query = context.request.url.query
-    return RedirectResponse(to_run(dag_id, run_id, "tasks", task_id) + (f"?{query}" if query else ""), status_code=308)
-
-
-@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log")
-def log(
-    context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId,
-    after: Annotated[str, Query(pattern=r"^\d{1,9}\.-?\d{1,9}$")] = "0.-1", number: TryNumber = None,
-) -> Response:  # fmt: skip
-    """The lines after the position `after` (`launch.line`), with the position of the last one in `X-Log-Position`, for
-    `log.js`."""
-    launch, line = map(int, after.split("."))
-    row = find_run(context.store, run_id, dag_id=dag_id)
-    lines = list_log_lines(context.store, row, task_id, try_number=number, after=(launch, line), limit=LOG_LINES)
-    spec = spec_of_run(context.store, row)
-    response = context.page(
-        "fragments/log_lines.html", lines=lines, before=launch or None, zone=spec.timezone if spec else "UTC"
-    )
-    response.headers["X-Log-Position"] = _position(lines) if lines else after
-    return response
-
-
-@router.get("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/log.txt")
-def download_log(
-    context: ViewerContext, dag_id: PathId, run_id: PathId, task_id: PathId, number: TryNumber = None
-) -> Response:
-    """The log as a text file; read, and sent, in pieces."""
-    row = find_run(context.store, run_id, dag_id=dag_id)
-    find_task_instance(context.store, row, task_id)  # raises when there is none
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{row.dag_id}-{row.run_id}-{task_id}")[:150]
-    suffix = f"-try-{number}" if number else ""
-    return StreamingResponse(
-        _log_as_text(context.store, row, task_id, number), media_type="text/plain; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}{suffix}.log"', "Cache-Control": "no-store"},
-    )  # fmt: skip
-
-
-def _log_as_text(store: Store, run: DagRun, task_id: str, number: int | None) -> Iterator[str]:
-    after, sent, attempt = (0, -1), 0, 0
-    while lines := list_log_lines(store, run, task_id, try_number=number, after=after, limit=LOG_LINES):
-        text = []
-        for line in lines:
-            if line["launch"] != attempt:
-                attempt = line["launch"]
-                text.append(f"--- attempt {line['try_number']}, start {attempt} ---\n")
-            text.append(f"{line['at']} {line['level']:<8} {line['message']}\n")
-        yield "".join(text)
-        after, sent = (attempt, lines[-1]["line"]), sent + len(lines)
-        if sent >= MAX_DOWNLOAD:
-            yield f"--- cut after {sent:,} lines; download single attempts ---\n"
-            return
-
-
-@router.post("/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/mark")
-async def mark_task(
-    context: OperatorContext, dag_id: PathId, run_id: PathId, task_id: PathId,
-    state: Annotated[Literal["success", "failed", "skipped"], Form()], back: Back = "/dags",
-) -> Response:  # fmt: skip
-    def payload(_: str) -> dict[str, Any]:
-        return marked_task(context.store, find_run(context.store, run_id, dag_id=dag_id), task_id, state)
-
-    return await context.submit(request_kinds.TASK_MARK, payload, back=back)
-
-
-def _checks(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The newest ones, those that passed last, and how many there are of each outcome."""
-    first = sorted(results, key=lambda one: (one["outcome"] == "passed", -one["launch"]))
-    newest = {one["task_id"]: one["launch"] for one in results}  # they come in the order of their starts
-    warned = {
-        one["task_id"] for one in results if one["outcome"] == "warned" and one["launch"] == newest[one["task_id"]]
+    key = ("ui:runs", dag, in_states, type, by, since, until, sort, after)
+    found = app.cached_by_version(["dag_run", "backfill", "request"], key, read)
+    chosen = {
+        "dag": dag,
+        "state": in_states,
+        "type": type,
+        "by": by,
+        "from": first,
+        "to": last,
+        "sort": sort,
     }
-    counts = Counter(one["outcome"] for one in results)
-    return {"checks": first[:MAX_CHECKS], "check_counts": counts, "with_warning": warned}
+    names = app.cached_by_version(["request", "backfill"], "ui:people", lambda: people(store))
+    return context.page(
+        "runs.html", **found, **_frame(context, chosen, "-created"), states=RUN_STATES, types=RUN_TYPES,
+        people=sorted({*names, by} - {""}), after=after,
+    )  # fmt: skip
 
 
-def _sql_of(run: DagRun, spec: DagSpec | None, task_id: str) -> dict[str, Any] | None:
-    """What a SQL task of this run sees, by the version that the run has; None of other tasks."""
-    if spec is None or task_id not in spec.by_id or spec.by_id[task_id].kind != "sql":
-        return None
-    interval = (run.interval_start, run.interval_end) if run.interval_start and run.interval_end else None
-    planned = PlannedRun(run.run_id, interval, run.partition_key, json.loads(run.conf_json))
-    return render(spec, planned, [task_id])
+@router.get("/tasks")
+def tasks(
+    context: ViewerContext, dag: Text = "", task: Text = "", state: States = None,
+    first: Annotated[Day, Query(alias="from")] = "", last: Annotated[Day, Query(alias="to")] = "",
+    sort: TaskSort = "-run", after: Cursor = None, zone: Day = "",
+) -> Response:  # fmt: skip
+    app, store = context.app, context.store
+    in_states = check_states("task", dict.fromkeys(one for one in state or () if one), TASK_STATES)
+    first, last = _typed_here(context, first, last, zone)
+    since, until = _between(context, first, last)
+    has_pages = sort in ("run", "-run")
+    paging = Paging(PER_PAGE if has_pages else MAX_WITHOUT_PAGES, after if has_pages else None, sort)
+    order = _TASK_ORDERS[sort]
+    place = paging.after(TaskInstance, order)
+
+    def read() -> dict[str, Any]:
+        rows, behind = list_all_task_instances(
+            store, dag_id=dag or None, task_id=task or None, in_states=in_states, since=since, until=until, order=order,
+            limit=paging.limit, after=place,
+        )  # fmt: skip
+        following = paging.cursor_behind(behind) if has_pages else None
+        return {"tasks": rows, "following": following, "is_cut": behind is not None and not has_pages}
+
+    key = ("ui:tasks", dag, task, in_states, since, until, sort, after)
+    found = app.cached_by_version(["task_instance"], key, read)
+    chosen = {"dag": dag, "task": task, "state": in_states, "from": first, "to": last, "sort": sort}
+    return context.page(
+        "tasks.html", **found, **_frame(context, chosen, "-run"), states=TASK_STATES, after=after,
+        most=MAX_WITHOUT_PAGES,
+    )  # fmt: skip
 
 
-def _position(lines: list[dict[str, Any]]) -> str:
-    return f"{lines[-1]['launch']}.{lines[-1]['line']}" if lines else "0.-1"
+def _typed_here(context: PageContext, first: str, last: str, zone: str) -> tuple[str, str]:
+    """The days as they would be typed on this page; `zone` is that of the page that they come from."""
+    here = context.field_zone()
+    was = checked_zone(zone) if zone else here
+    return moved(first, was, here, "start"), moved(last, was, here, "end")
+
+
+def _between(context: PageContext, first: str, last: str) -> tuple[datetime | None, datetime | None]:
+    """The days from and to which, in the zone of all times of the page."""
+    zone = context.field_zone()
+    return (
+        parse_start(first, zone, name="from") if first else None,
+        parse_end(last, zone, name="to") if last else None,
+    )
+
+
+def _frame(context: PageContext, chosen: dict[str, Any], default_sort: str) -> dict[str, Any]:
+    """What both pages need: `chosen` (without the default order, as in their addresses), DAGs to choose from, zones."""
+    store = context.store
+    dags = context.app.cached_by_version(["dag"], "ui:run-lists:dags", lambda: all_dags(store))
+    sort = chosen["sort"]
+    zone = context.field_zone() if chosen["from"] or chosen["to"] else ""  # for links that keep the days
+    return {
+        "chosen": {**chosen, "sort": "" if sort == default_sort else sort, "zone": zone}, "sort": sort,
+        "dags": sorted({*dags, chosen["dag"]} - {""}), "zones": {dag_id: one.timezone for dag_id, one in dags.items()},
+        "is_filtered": any(value for name, value in chosen.items() if name != "sort"),
+        "field_zone": context.field_zone(),
+    }  # fmt: skip

@@ -28,8 +28,8 @@ except ImportError:  # before state version 4
 try:
     from backfill_manager.model.records import SCHEMA_VERSION
 except ImportError:  # before state version 5
-    from backfill_manager.store.schema import SCHEMA_VERSION
-from backfill_manager.store.schema import arrow_schema
+    from backfill_manager.store.table_properties import SCHEMA_VERSION
+from backfill_manager.store.table_properties import arrow_schema
 
 NOON = datetime(2024, 2, 1, 12, tzinfo=timezone.utc)
 

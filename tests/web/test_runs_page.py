@@ -17,7 +17,7 @@ from backfill_manager.queries.paging import Order, Slice
 from backfill_manager.queries.runs import list_runs
 from backfill_manager.store.base import matching
 from backfill_manager.testing import InMemoryManager, dag_spec, days
-from backfill_manager.web.pages import run_lists
+from backfill_manager.web.pages import runs
 
 Links = Callable[[str], list[str]]
 
@@ -43,7 +43,7 @@ def links(busy: TestClient) -> Links:
 def test_pages_of_runs_hold_every_run_once_in_any_order(
     busy_ground_of_module: InMemoryManager, links: Links, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lists, "PER_PAGE", 7)
+    monkeypatch.setattr(runs, "PER_PAGE", 7)
     rows = busy_ground_of_module.store.read(DagRun)
     for sort in ("-created", "created", "-started", "date", "dag", "-state"):
         found = links(f"/runs?sort={sort}")
@@ -54,7 +54,7 @@ def test_pages_of_runs_hold_every_run_once_in_any_order(
 def test_pages_of_task_instances_hold_each_once(
     busy_ground_of_module: InMemoryManager, links: Links, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lists, "PER_PAGE", 40)
+    monkeypatch.setattr(runs, "PER_PAGE", 40)
     rows = busy_ground_of_module.store.read(TaskInstance, matching(dag_id="shop"))
     found = links("/tasks?dag=shop")
     assert len(found) == len(set(found)) == len(rows)
@@ -63,7 +63,7 @@ def test_pages_of_task_instances_hold_each_once(
 
 
 def test_other_orders_of_task_instances_say_where_they_end(busy: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_lists, "MAX_WITHOUT_PAGES", 5)
+    monkeypatch.setattr(runs, "MAX_WITHOUT_PAGES", 5)
     text = busy.get("/tasks?sort=-duration").text
     assert text.count('<a class="name"') == 5 and "The first 5 in this order." in text and 'rel="next"' not in text
 

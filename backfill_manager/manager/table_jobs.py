@@ -1,6 +1,6 @@
 """Works with tables for requests, in a thread of its own: compares, promotes and deletes the clones of previews; reverts runs.
 
-    request ─► job ─► `PreviewResult` ─► the tick commits the outcome with the response ─► clones that are not needed any more go
+    request ─► job ─► `TableJobResult` ─► the tick commits the outcome with the response ─► clones that are not needed any more go
 
 A manager that is killed anywhere in it is followed by one that gets the same request again: what has been done is left out. Once
 an hour, and at its start, it looks for previews that have expired, and for clones that a crash has left behind.
@@ -45,7 +45,7 @@ log = get_logger("previews")
 
 
 @dataclass(frozen=True)
-class PreviewResult:
+class TableJobResult:
     """What has become of a job."""
 
     job: PreviewJob | RevertJob
@@ -60,10 +60,10 @@ class PreviewsExpired:
     preview_ids: tuple[str, ...]
 
 
-class PreviewWork(Service):
+class TableJobs(Service):
     def __init__(
         self, spark: SparkSession, store: Store, clock: Clock, *, state_id: str, keep_s: float | None,
-        on_event: Callable[[PreviewResult | PreviewsExpired], None], on_spark_gone: Callable[[str], None],
+        on_event: Callable[[TableJobResult | PreviewsExpired], None], on_spark_gone: Callable[[str], None],
         is_leader: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         super().__init__("previews")
@@ -109,7 +109,7 @@ class PreviewWork(Service):
             self._on_event(result)
         return 0
 
-    def _result(self, job: PreviewJob | RevertJob) -> PreviewResult | None:
+    def _result(self, job: PreviewJob | RevertJob) -> TableJobResult | None:
         """None for no answer: this manager is stopping, or Spark is gone."""
         try:
             self._session.conf.set("spark.scheduler.pool", job.pool)
@@ -122,15 +122,15 @@ class PreviewWork(Service):
                 self._on_spark_gone(reason)
                 return None
             if isinstance(error, BackfillManagerError):
-                return PreviewResult(job, refusal=error)
+                return TableJobResult(job, refusal=error)
             log.error("request failed", kind=job.kind, request=job.request_id, exc_info=error)
-            return PreviewResult(job, refusal=f"It failed: {one_line(error)}")
+            return TableJobResult(job, refusal=f"It failed: {one_line(error)}")
 
-    def _done(self, job: PreviewJob | RevertJob) -> PreviewResult:
+    def _done(self, job: PreviewJob | RevertJob) -> TableJobResult:
         if isinstance(job, RevertJob):
             reversion = Reversion(self._session, self._state_id, job.runs, self._turns, self._is_leader)
             reverted = tuple(reversion.run(job.tables, dry_run=job.dry_run))
-            return PreviewResult(job, self._reverted(job, reverted), reverted=reverted)
+            return TableJobResult(job, self._reverted(job, reverted), reverted=reverted)
         clones = Clones(self._session, job.preview_id)
         runs = {run.key for run in successful_runs(self._store, job.preview_id)}
         if job.kind == request_kinds.BACKFILL_PROMOTE:
@@ -139,14 +139,16 @@ class PreviewWork(Service):
                 is_leader=self._is_leader,
             )  # fmt: skip
             promoted = tuple(promotion.run(clones.all()))
-            return PreviewResult(job, {"tables": [_promoted(one) for one in promoted]}, promoted)
+            return TableJobResult(job, {"tables": [_promoted(one) for one in promoted]}, promoted)
         found = clones.all()
         if job.table is not None:
             found = _named(self._session, found, job.table)
         rows = self._store.read(Backfill, matching(preview_id=job.preview_id))
         known = tuple(secret for row in rows for secret in secrets_in(json.loads(row.conf_json)))
         tables = [_diff_of(self._session, clone, runs, job.key, known) for clone in found]
-        return PreviewResult(job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]})
+        return TableJobResult(
+            job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]}
+        )
 
     def _reverted(self, job: RevertJob, tables: Sequence[Reverted]) -> dict[str, Any]:
         read_by = readers(self._store, tables, set(job.runs))
