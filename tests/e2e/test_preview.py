@@ -1,4 +1,4 @@
-"""docs/how-to/try-a-change.md, done as it says: beside a real manager, with real tables."""
+"""docs/how-to/preview-a-change.md, done as it says: beside a real manager, with real tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backfill_manager.execution.preview import Clones, remaining
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "try-a-change.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "preview-a-change.md").read_text(encoding="utf-8")
 (DAG_FILE,) = re.findall(r"^```python\n# jobs/bundles/prices.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 (FIXED, BUG) = re.findall(r'`("id.*?")`', PAGE)
 COMMANDS = [line.split() for line in re.findall(r"^\$ bfm (.+)$", PAGE, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""docs/how-to/undo-a-run.md, done as it says: beside a real manager, with real tables."""
+"""docs/how-to/revert-a-run.md, done as it says: beside a real manager, with real tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.bfm_beside_manager import bfm_beside_manager, write_bundle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "undo-a-run.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "revert-a-run.md").read_text(encoding="utf-8")
 (DAG_FILE,) = re.findall(r"^```python\n# jobs/bundles/sales.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 (WRONG, RIGHT) = re.findall(r'`("-?id AS.*?")`', PAGE)
 COMMANDS = [line.split() for line in re.findall(r"^\$ bfm (.+)$", PAGE, re.MULTILINE)]

@@ -17,13 +17,13 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def test_the_draft_from_airflow() -> None:
-    source, draft = blocks("come-from-airflow.md", "python")
+    source, draft = blocks("migrate-from-airflow.md", "python")
     assert write(translate(source, "orders_report.py")) == draft
 
 
 def test_the_draft_from_dbt(tmp_path: Path) -> None:
-    [model] = blocks("come-from-elsewhere.md", "sql")
-    draft, _ = blocks("come-from-elsewhere.md", "python")
+    [model] = blocks("migrate-from-elsewhere.md", "sql")
+    draft, _ = blocks("migrate-from-elsewhere.md", "python")
     (tmp_path / "models").mkdir()
     (tmp_path / "dbt_project.yml").write_text("name: shop\n")
     (tmp_path / "models" / "orders.sql").write_text(model)
