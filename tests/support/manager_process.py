@@ -95,9 +95,9 @@ def request(store: Store, ask: CreateBackfill, backfill_id: str) -> str:
     return submit.submit(store, SystemClock(), request_kinds.BACKFILL_CREATE, payload).request_id
 
 
-def ended(store: Store, backfill_id: str) -> Backfill:
+def ended(store: Store, backfill_id: str, seconds: float = TIMEOUT_S) -> Backfill:
     def look() -> list[Backfill]:
         where = [Condition("backfill_id", "=", backfill_id), Condition("state", "in", sorted(s.BACKFILL_FINISHED))]
         return store.read(Backfill, where)
 
-    return wait_for(look)[0]  # type: ignore[no-any-return]
+    return wait_for(look, seconds)[0]  # type: ignore[no-any-return]

@@ -36,9 +36,9 @@ class MeasuredManager:
         request(self.store, CreateBackfill(**options), backfill_id)
         return backfill_id
 
-    def ended(self, backfill_id: str) -> Backfill:
-        """Once it has succeeded."""
-        row = ended(self.store, backfill_id)
+    def ended(self, backfill_id: str, seconds: float = TIMEOUT_S) -> Backfill:
+        """Once it has succeeded, within so many seconds."""
+        row = ended(self.store, backfill_id, seconds)
         if row.state != s.SUCCESS:
             raise RuntimeError(f"the backfill is {row.state}: {row.reason}\n{self.log()[-2000:]}")
         return row
