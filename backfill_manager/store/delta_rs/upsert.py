@@ -24,8 +24,9 @@ from backfill_manager.store.sql_text import arrow_table, python_columns, select
 
 NARROW_GAP: Final = 20  # run_seqs between two rows that are rewritten with them
 MAX_WIDTH_PER_SEQ: Final = 8  # run_seqs that are rewritten, for each that has changed; beyond, MERGE touches less
-READ_AHEAD: Final = 200  # run_seqs above the span, where the next ticks work
+READ_AHEAD: Final = 200  # run_seqs above the span, where the next ticks work; fewer where that is more than may be kept
 MAX_KEPT: Final = 2_000  # rows of a table
+MAX_KEPT_BYTES: Final = 16_000_000  # of them; a result may have a million characters
 Spans = Sequence[tuple[int, int]]
 
 
@@ -44,6 +45,11 @@ class _Known:
     version: int
     spans: Spans
     rows: dict[tuple[Any, ...], Record]
+    size: int  # bytes, at most: those of rows that were replaced are counted, too
+
+    @property
+    def may_be_kept(self) -> bool:
+        return len(self.rows) <= MAX_KEPT and self.size <= MAX_KEPT_BYTES
 
     def covers(self, spans: Spans) -> bool:
         return all(any(low <= begin and end <= high for low, high in self.spans) for begin, end in spans)
@@ -54,25 +60,36 @@ class SpanWriter:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._read_ahead: dict[str, int] = {}  # of a table whose `READ_AHEAD` were too many rows
 
     def overwrite(
         self, handle: DeltaTable, record: type[Record], rows: Sequence[Record], spans: Spans, commit: CommitArguments
     ) -> None:
         """From a handle that stands still this is a compare-and-swap, as MERGE is: both read and commit are of its version."""
         known = self._known.pop(record.TABLE, None)
-        if known is None or known.version != handle.version() or not known.covers(spans) or len(known.rows) > MAX_KEPT:
-            known = _read(handle, record, [*spans[:-1], (spans[-1][0], spans[-1][1] + READ_AHEAD)])
-        now = known.rows | {row.key: row for row in rows}
-        in_spans = [row for row in now.values() if _is_in(row, spans)]
-        write_deltalake(handle, arrow_table(record, in_spans), mode="overwrite", predicate=_where(spans), **commit)
-        self._known[record.TABLE] = _Known(handle.version(), known.spans, now)
+        if known is None or known.version != handle.version() or not known.covers(spans):
+            ahead = self._read_ahead.get(record.TABLE, READ_AHEAD)
+            known = _read(handle, record, [*spans[:-1], (spans[-1][0], spans[-1][1] + ahead)])
+            if not known.may_be_kept:
+                self._read_ahead[record.TABLE] = ahead // 4
+        rows_now = known.rows | {_place(row): row for row in rows}
+        written = arrow_table(record, [row for row in rows_now.values() if _is_in(row, spans)])
+        write_deltalake(handle, written, mode="overwrite", predicate=_where(spans), **commit)
+        now = _Known(handle.version(), known.spans, rows_now, known.size + written.nbytes)
+        if now.may_be_kept:
+            self._known[record.TABLE] = now
 
 
 def _read(handle: DeltaTable, record: type[Record], spans: Spans) -> _Known:
     names = list(columns(record))
-    values = python_columns(run({record.TABLE: handle}, select(record.TABLE, names, _where(spans))))
-    found = records_of(record, names, values)
-    return _Known(handle.version(), spans, {row.key: row for row in found})
+    found = run({record.TABLE: handle}, select(record.TABLE, names, _where(spans)))
+    rows = records_of(record, names, python_columns(found))
+    return _Known(handle.version(), spans, {_place(row): row for row in rows}, found.nbytes)
+
+
+def _place(row: Record) -> tuple[Any, ...]:
+    """By which MERGE, too, finds a row: a deadline that has passed twice has two notifications of one key."""
+    return (row.run_seq, *row.key)  # type: ignore[attr-defined]
 
 
 def _where(spans: Spans) -> str:
