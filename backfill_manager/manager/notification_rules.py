@@ -86,7 +86,7 @@ def find_late_runs(tick: Tick) -> None:
     for dag, spec, start, deadline in _deadlines(tick.state, tick.now):
         while deadline <= tick.now:
             if not has_succeeded(tick.state.recent[dag.dag_id], start):
-                _tell_late(tick, spec, start)
+                _tell_late(tick, spec, start, deadline)
             following = following_deadline(spec, start)
             if following is None:
                 tick.state.expected.pop(dag.dag_id)
@@ -120,14 +120,15 @@ def _deadlines(state: ManagerState, now: datetime) -> Iterator[tuple[DagRow, Dag
         yield dag, spec, known[1], known[2]
 
 
-def _tell_late(tick: Tick, spec: DagSpec, start: datetime) -> None:
+def _tell_late(tick: Tick, spec: DagSpec, start: datetime, deadline: datetime) -> None:
     current = run_of_interval(tick.state.recent[spec.dag_id], start)
     now = "there is no run of it yet" if current is None else f"run {current.run_id} is {current.state}"
     if current is not None and current.reason:
         now += f": {current.reason}"
     what = f"{spec.dag_id}: the interval of {format_instant(start)} is late"
     text = f"expected within {duration(spec.expected_by or 0)} of its end; {now}"
-    _put(tick, "late", spec, start.isoformat(), what, text, run_id=current.run_id if current else None)
+    key = f"{format_instant(start)}/{format_instant(deadline)}"  # another `expected_by` has another deadline
+    _put(tick, "late", spec, key, what, text, run_id=current.run_id if current else None)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

@@ -186,6 +186,21 @@ def test_a_run_that_has_not_succeeded_in_time_is_late_once() -> None:
     assert manager._decisions.next_due(clock.now()) == datetime(2024, 1, 3, tzinfo=UTC)
 
 
+def test_a_deadline_that_was_put_off_and_passes_too_is_a_message_of_its_own() -> None:
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    manager = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
+    manager.drain()
+    clock.advance(seconds=3600)
+    manager.drain()
+    clock.advance(seconds=1800)
+    manager.add_dag(flights(expected_by=7200.0))
+    manager.drain()
+    clock.advance(seconds=1800)
+    manager.drain()
+    assert len({row.key for row in manager.messages()}) == len(manager.messages()) == 2
+    assert len(set(manager.titles())) == 1
+
+
 def test_after_its_end_date_nothing_is_late() -> None:
     day, clock = datetime(2024, 1, 1, tzinfo=UTC), FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
     spec = flights(expected_by=3600.0, start_date=day, end_date=day)

@@ -104,7 +104,7 @@ def test_rows_beside_those_that_are_known_are_read(state: DeltaRsStore, last: li
 def test_two_messages_of_a_deadline_that_has_passed_twice_are_both_kept(
     state: DeltaRsStore, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have one key, and each a `run_seq`: one at the first deadline, one after `expected_by` was lengthened."""
+    """Older releases gave them one key, and each a `run_seq`: of the first deadline, and after `expected_by` was lengthened."""
 
     def late(day: str, seq: int, now: str = "waiting") -> Notification:
         return Notification(f"late/d/{day}", "ops", "late", now, "d", "late", "...", seq, AT)

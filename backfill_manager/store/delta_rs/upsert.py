@@ -88,7 +88,7 @@ def _read(handle: DeltaTable, record: type[Record], spans: Spans) -> _Known:
 
 
 def _place(row: Record) -> tuple[Any, ...]:
-    """By which MERGE, too, finds a row: a deadline that has passed twice has two notifications of one key."""
+    """By which MERGE, too, finds a row: states of older releases have rows of one key and two `run_seq`s."""
     return (row.run_seq, *row.key)  # type: ignore[attr-defined]
 
 
