@@ -74,7 +74,7 @@ LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "IPython": frozenset({"notebook"}),
     "structlog": frozenset({"logging"}),
     "croniter": frozenset({"dags"}),
-    "pendulum": frozenset(),  # why not: docs/architecture.md, "Dates and periods"
+    "pendulum": frozenset(),  # why not: docs/design-decisions.md, "Dates and periods"
     "fastapi": frozenset({"api", "web"}),
     "starlette": frozenset({"api", "web"}),
     "uvicorn": frozenset({"api", "web"}),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONTROL_POOL = "control"
 
-# Why each: docs/architecture.md, "Spark settings".
+# Why each: docs/design-decisions.md, "Spark settings".
 BASE_CONF: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -4,7 +4,7 @@ Types are `str`, `int`, `float`, `bool`, `datetime` (aware, UTC, microseconds), 
 name ends in `_json` hold a JSON document. Every engine derives its DDL from `TABLES`.
 
 `run_seq` rises with creation, over all tables that have it (one counter of the leader); a MERGE names the lowest one it
-touches, so that old files are skipped and a tick costs the same whatever the history (docs/architecture.md, "Tick cost is
+touches, so that old files are skipped and a tick costs the same whatever the history (docs/design-decisions.md, "Tick cost is
 independent of state size").
 """
 
