@@ -18,6 +18,8 @@ def one_line(error: BaseException) -> str:
     lines = [line.strip() for line in mask_text(error_message(error)).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
+    elif lines and lines[0].startswith("An exception was thrown from the Python worker"):
+        lines[0] = lines[-1]  # of a function on a worker: its traceback ends with the exception
     parts = [] if isinstance(error, BackfillManagerError) and lines else [type(error).__name__]
     line = ": ".join(parts + lines[:1])
     return line if len(line) <= MAX_ERROR_CHARS else f"{line[: MAX_ERROR_CHARS - 4]} ..."

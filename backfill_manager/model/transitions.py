@@ -145,11 +145,11 @@ def run_ended(
     run: DagRun, state: str, at: datetime, tasks: Sequence[TaskInstance], reason: str | None = None
 ) -> DagRun:  # fmt: skip
     """A run of whose own tasks none has begun since it was reopened, as they were marked, has the times of those that had."""
-    begins = [ti.started_at for ti in tasks if ti.started_at is not None]
-    if run.started_at is not None or not begins:
+    times = [(ti.started_at, ti.ended_at) for ti in tasks if ti.started_at is not None and ti.ended_at is not None]
+    if run.started_at is not None or not times:
         return _move(run, state, ended_at=at, reason=reason)
-    ended_at = max((ti.ended_at for ti in tasks if ti.ended_at is not None), default=at)
-    return _move(run, state, started_at=min(begins), ended_at=ended_at, reason=reason)
+    begins, ends = zip(*times, strict=True)
+    return _move(run, state, started_at=min(begins), ended_at=max(ends), reason=reason)
 
 
 def run_reopened(run: DagRun) -> DagRun:

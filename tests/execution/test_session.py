@@ -18,6 +18,7 @@ import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.execution import jars
+from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.session import (
     LOGGERS_OF_FAILED_TASKS,
     NICENESS,
@@ -140,11 +141,18 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
 
 
-def test_spark_does_not_tell_again_that_a_task_failed(spark: SparkSession) -> None:
+def test_spark_does_not_say_again_that_a_task_failed_and_one_line_says_why(spark: SparkSession) -> None:
+    from pyspark.sql.functions import udf
+
     jvm: Any = spark.sparkContext._jvm
     logger_of = jvm.org.apache.logging.log4j.LogManager.getLogger
-    with pytest.raises(Exception, match="ZeroDivisionError"):
+    with pytest.raises(Exception, match="ZeroDivisionError") as raised:
         spark.sparkContext.parallelize([0], 1).map(lambda n: 1 // n).collect()
+    assert one_line(raised.value) == "PythonException: ZeroDivisionError: integer division or modulo by zero"
+    by_a_udf = spark.range(1).select(udf(lambda n: str(1 // n))("id"))
+    with pytest.raises(Exception, match="ZeroDivisionError") as raised:
+        by_a_udf.collect()
+    assert one_line(raised.value) == "PythonException: ZeroDivisionError: integer division or modulo by zero"
     assert not any(logger_of(name).isErrorEnabled() for name in LOGGERS_OF_FAILED_TASKS)
     assert logger_of("org.apache.spark.SparkContext").isErrorEnabled(), "but of all else that fails"
 

@@ -498,9 +498,9 @@ def test_a_task_of_an_ended_run_that_is_marked_keeps_its_start_end_and_duration(
     assert (after.started_at, after.ended_at, after.duration_s) == (before.started_at, before.ended_at, 40)
 
 
-@pytest.mark.parametrize("marked", ["run", "task"])
-def test_a_run_that_is_marked_keeps_its_start_and_its_end(marked: str) -> None:
-    manager = InMemoryManager(THREE, script=fails("c "))
+@pytest.mark.parametrize(("marked", "failing"), [("run", "c "), ("task", "c "), ("run", "b ")])
+def test_a_run_that_is_marked_keeps_its_start_and_its_end(marked: str, failing: str) -> None:
+    manager = InMemoryManager(THREE, script=fails(failing))
     done(manager)
     (before,) = manager.runs("d")
     assert before.state == s.FAILED and before.started_at is not None
