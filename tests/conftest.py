@@ -78,8 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What is to take long is not ended for it."""
-    if item.get_closest_marker("slow") or item.get_closest_marker("bench"):
+    """A bench may take longer than the limit of a test, `faulthandler_timeout`."""
+    if item.get_closest_marker("bench"):
         faulthandler.cancel_dump_traceback_later()
 
 

@@ -173,7 +173,7 @@ class DagCatalog:
             commit_id=submission.commit_id,
             unknown_pools=tuple(
                 UnknownPool(dag_id, pool, tasks)
-                for parsed in (submission.parsed if pools is not None else ())
+                for parsed in submission.parsed
                 for dag_id, text in zip(parsed.dag_ids, parsed.definitions, strict=True)
                 if dag_id in changed or submission.on_request
                 for pool, tasks in DagSpec.from_json(text).unknown_pools(pools or ()).items()

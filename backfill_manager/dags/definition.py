@@ -222,10 +222,11 @@ class DagSpec:
         return _transitive(task_ids, self.downstream)
 
     def unknown_pools(self, known: Collection[str]) -> dict[str, list[str]]:
-        """The pools that its tasks name and that do not exist, each with these tasks, which fail when they start."""
+        """The pools that its tasks name and that do not exist, each with these tasks, which fail when they start. Nothing while
+        no pool is known: no manager has made them yet."""
         found: dict[str, list[str]] = {}
         for task in self.tasks:
-            if task.pool is not None and task.pool not in known:
+            if known and task.pool is not None and task.pool not in known:
                 found.setdefault(task.pool, []).append(task.task_id)
         return found
 

@@ -70,7 +70,7 @@ def _of_runs(keys: Sequence[RunKey]) -> list[Condition]:
     return matching(dag_id=dag_ids, run_id=run_ids)
 
 
-def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRun:
+def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows, *, is_marked: bool = False) -> ActiveRun:
     """Makes a finished run active again. `Refused` if it was overridden, so that another run has its place, or
     reverted."""
     if row.run_type == s.PREVIEW_RUN:
@@ -84,7 +84,7 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveRu
     run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks[row.key])
     state.runs[run.key] = run
     remove_unmapped(state, run)
-    state.put(c.run_reopened(row))
+    state.put(c.run_reopened(row, is_marked=is_marked))
     return run
 
 

@@ -213,7 +213,7 @@ class RunOperations:
                     new_state = s.SKIPPED if found.spec.is_callback(ti.task_id) else state
                     self._state.put(c.marked(ti, new_state, call.now, reason))
             return False
-        run = self._active(found)
+        run = self._active(found, is_marked=True)
         kept = s.TASK_FINISHED - {s.CANCELLED}
         if state == s.SUCCESS:
             kept = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
@@ -241,7 +241,7 @@ class RunOperations:
         again |= spec.callbacks_of(again) & set(tasks)
         if call.tick.cancel([tasks[stopped] for stopped in sorted(again | {task_id})], reason):
             return None
-        run = self._active(found)
+        run = self._active(found, is_marked=True)
         self._state.put(c.marked(run.tasks[task_id], command.state, call.now, reason))
         self._skip_callbacks(run, spec.callbacks_of([task_id]), call, reason)
         self._clear_tasks(run, again, call.id)
@@ -377,8 +377,8 @@ class RunOperations:
         spec = spec_with_tasks(version_spec(self._state, self._store, row.dag_id, row.dag_version), tasks)
         return _FoundRun(row, tasks, spec, None, loaded)
 
-    def _active(self, found: _FoundRun) -> ActiveRun:
-        return found.live or reopen_run(self._state, found.row, found.loaded)
+    def _active(self, found: _FoundRun, *, is_marked: bool = False) -> ActiveRun:
+        return found.live or reopen_run(self._state, found.row, found.loaded, is_marked=is_marked)
 
 
 def _new_run(

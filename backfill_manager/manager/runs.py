@@ -100,7 +100,7 @@ def cancel_tasks(tick: Tick, run: ActiveRun, reason: str) -> None:
 def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> None:
     """Ends the run, and the items that it took."""
     state = tick.state
-    state.put(c.run_ended(run.row, outcome, tick.now, run.own_tasks, reason))
+    state.put(c.run_ended(run.row, outcome, tick.now, reason))
     notification_rules.run_ended(tick, run, outcome, reason)
     del state.runs[run.key]
     for other in state.runs.values():

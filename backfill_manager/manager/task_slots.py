@@ -77,7 +77,7 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         of_task[ti.dag_id, task.limited_as] += 1
         taken = c.queued(ti, tick.now, pool)
         state.put(taken)
-        if run.row.started_at is None and not task.is_callback:
+        if (run.row.started_at is None or run.row.ended_at is not None) and not task.is_callback:
             state.put(c.run_started(run.row, tick.now))
         elif run.row.state == s.QUEUED:
             state.put(c.run_started(run.row, None))

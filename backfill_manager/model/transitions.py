@@ -138,23 +138,18 @@ def try_of(
 def run_started(run: DagRun, at: datetime | None) -> DagRun:
     """The first of its tasks starts. None: only a callback does, after a deadlock, or because it was cleared."""
     running = run if run.state == s.RUNNING else _move(run, s.RUNNING)
-    return running if at is None else running.evolve(started_at=at)
+    return running if at is None else running.evolve(started_at=at, ended_at=None)
 
 
-def run_ended(
-    run: DagRun, state: str, at: datetime, tasks: Sequence[TaskInstance], reason: str | None = None
-) -> DagRun:  # fmt: skip
-    """A run of whose own tasks none has begun since it was reopened, as they were marked, has the times of those that had."""
-    times = [(ti.started_at, ti.ended_at) for ti in tasks if ti.started_at is not None and ti.ended_at is not None]
-    if run.started_at is not None or not times:
-        return _move(run, state, ended_at=at, reason=reason)
-    begins, ends = zip(*times, strict=True)
-    return _move(run, state, started_at=min(begins), ended_at=max(ends), reason=reason)
+def run_ended(run: DagRun, state: str, at: datetime, reason: str | None = None) -> DagRun:
+    """One that has an end already was marked, and keeps it."""
+    return _move(run, state, ended_at=run.ended_at or at, reason=reason)
 
 
-def run_reopened(run: DagRun) -> DagRun:
-    """Some of its tasks are to run again, or were marked: it goes on from `queued`."""
-    return _move(run, s.QUEUED, started_at=None, ended_at=None, reason=None)
+def run_reopened(run: DagRun, *, is_marked: bool = False) -> DagRun:
+    """Some of its tasks are to run again: it goes on from `queued`. `is_marked`: until one starts, it keeps its times."""
+    times = {} if is_marked else {"started_at": None, "ended_at": None}
+    return _move(run, s.QUEUED, reason=None, **times)
 
 
 def run_overridden(run: DagRun, by_run_id: str) -> DagRun:

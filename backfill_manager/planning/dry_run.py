@@ -27,7 +27,5 @@ def with_dry_run(
 
 
 def _with_pools(plan: BackfillPlan, known: Collection[str]) -> BackfillPlan:
-    if not known:  # no manager has made them yet
-        return plan
     below = tuple(_with_pools(one, known) for one in plan.downstream)
     return dataclasses.replace(plan, unknown_pools=plan.pools_not_in(known), downstream=below)

@@ -99,7 +99,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
         **params_of(spec),
         "tasks": list_tasks(spec),
         "runs": {state: number for (state,), number in sorted(counts.items())},
-        "unknown_pools": spec.unknown_pools(pools) if pools else {},  # none: no manager has made them yet
+        "unknown_pools": spec.unknown_pools(pools),
     }
 
 

@@ -25,10 +25,7 @@ from backfill_manager.schemas import resources
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.value_rules import table_key, table_keys
 
-_SIMILAR_LENGTH: Final = (
-    0.75,
-    1.34,
-)  # times the length of another interval: months differ, and days when clocks change
+_SIMILAR_LENGTH: Final = (0.75, 1.34)  # times that of another interval: months differ, and days when clocks change
 _TASK: Final = ("dag_id", "task_id")
 _COLUMNS: Final = (*_TASK, "access", "succeeded", "dag_version", "table_name", "table_path", "version", "at")
 

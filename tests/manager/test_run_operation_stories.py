@@ -512,6 +512,17 @@ def test_a_run_that_is_marked_keeps_its_start_and_its_end(marked: str, failing: 
     assert after == before.evolve(state=s.SUCCESS, reason=None)
 
 
+def test_a_cleared_run_of_which_nothing_starts_again_ends_when_it_fails_again() -> None:
+    manager = InMemoryManager(THREE, script=fails("a "))
+    done(manager)
+    manager.clock.advance(hours=1)
+    at = manager.clock.now()
+    accepted(manager, "tasks.clear", **clear("d", tasks="^b$"))
+    nothing_hangs(manager)
+    (after,) = manager.runs("d")
+    assert after.state == s.FAILED and after.ended_at is not None and after.ended_at >= at
+
+
 def test_a_run_in_which_a_mark_lets_tasks_begin_starts_and_ends_with_them() -> None:
     manager = InMemoryManager(THREE, script=fails("a "))
     done(manager)

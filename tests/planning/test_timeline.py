@@ -119,7 +119,7 @@ class Timeline:
     def end(self, state: str, n: int) -> None:
         run = self.state.runs.pop(("d", self.standing(DATES[n]) or ""), None)
         if run is not None:
-            self.state.put(c.run_ended(run.row, state, DATES[0], []))
+            self.state.put(c.run_ended(run.row, state, DATES[0]))
 
     def forget(self) -> None:
         self.state.recent.clear()
