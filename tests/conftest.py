@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from support.class_archive import ARCHIVE, JAVA_OPTIONS
-from support.measured_costs import Costs, read_costs, split_quick
+from support.measured_costs import Costs, read_costs, split_by_budget
 from support.tiny_wheel import make_wheel
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ WITH_PROCESSES = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
     parser.addoption(
-        "--quick", action="store_true", help="leave out the dear tests, or cases of them (tests/costs.txt)"
-    )
+        "--budget", type=float, metavar="SECONDS",
+        help="of each test run the cases that so many seconds of CPU allow for (tests/costs.txt), of each file at least one test",
+    )  # fmt: skip
     parser.addoption("--bench", action="store_true", help="also run the benchmarks and print their figures")
 
 
@@ -90,8 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(marker):  # not `in item.keywords`: a folder is called bench
                     item.add_marker(pytest.mark.skip(reason=f"left out unless --{marker} is given"))
-    if config.getoption("--quick"):
-        items[:], left_out = split_quick(items, read_costs())
+    if (budget_s := config.getoption("--budget")) is not None:
+        items[:], left_out = split_by_budget(items, read_costs(), budget_s)
         config.hook.pytest_deselected(items=left_out)
     with_spark = {item.path for item in items if _uses_spark(item)}  # a module is not divided
     for item in items:

@@ -1,4 +1,4 @@
-"""The quick form of the suite leaves out what is dear, and no more than that."""
+"""The short form of the suite leaves out what is dear, and no more than that."""
 
 from __future__ import annotations
 
@@ -8,26 +8,59 @@ from pathlib import Path
 
 import pytest
 from support import measured_costs
-from support.measured_costs import BUDGET_S, read_costs, split_quick
+from support.measured_costs import DEAR_S, read_costs, split_by_budget
 
 TESTS = Path(__file__).parent
 
 
 class Item:
-    def __init__(self, nodeid: str) -> None:
-        self.nodeid = nodeid
+    def __init__(self, nodeid: str, *, skipped: bool = False) -> None:
+        self.nodeid, self._skipped = nodeid, skipped
+
+    def get_closest_marker(self, name: str) -> object:
+        return pytest.mark.skip if name == "skip" and self._skipped else None
+
+
+def split(items: list[Item], costs: dict[str, float], budget_s: float) -> tuple[list[str], list[str]]:
+    kept, left_out = split_by_budget(items, costs, budget_s)  # type: ignore[arg-type]
+    return [item.nodeid for item in kept], [item.nodeid for item in left_out]
 
 
 def test_of_a_dear_test_as_many_cases_stay_as_the_budget_allows_for() -> None:
-    costs = {"t.py::some": BUDGET_S / 2, "t.py::whole": BUDGET_S * 1.1}
-    ids = ["t.py::some[a]", "t.py::cheap", "t.py::some[b]", "t.py::some[c]", "t.py::whole"]
-    kept, left_out = split_quick([Item(nodeid) for nodeid in ids], costs)  # type: ignore[misc]
-    assert [item.nodeid for item in kept] == ["t.py::some[a]", "t.py::cheap", "t.py::some[b]"]
-    assert [item.nodeid for item in left_out] == ["t.py::some[c]", "t.py::whole"]
+    costs = {"t.py::some": 1.0, "t.py::whole": 2.2}
+    items = [
+        Item(nodeid) for nodeid in ("t.py::some[a]", "t.py::cheap", "t.py::some[b]", "t.py::some[c]", "t.py::whole")
+    ]
+    assert split(items, costs, 2.0) == (
+        ["t.py::some[a]", "t.py::cheap", "t.py::some[b]"],
+        ["t.py::some[c]", "t.py::whole"],
+    )
+    assert split(items, costs, 3.0) == ([item.nodeid for item in items], [])
+
+
+def test_of_a_file_in_which_all_is_dear_the_cheapest_test_stays() -> None:
+    costs = {"t.py::dear": 9.0, "t.py::dearer": 10.0, "u.py::dear": 8.0}
+    items = [
+        Item("t.py::dearer"),
+        Item("t.py::dear[a]"),
+        Item("t.py::dear[b]"),
+        Item("u.py::cheap"),
+        Item("u.py::dear"),
+    ]
+    assert split(items, costs, 2.0) == (
+        ["t.py::dear[a]", "u.py::cheap"],
+        ["t.py::dearer", "t.py::dear[b]", "u.py::dear"],
+    )
+
+
+def test_a_skipped_test_does_not_stand_for_its_file() -> None:
+    costs = {"t.py::dear": 9.0, "t.py::slow": 1.6}
+    items = [Item("t.py::cheap", skipped=True), Item("t.py::slow", skipped=True), Item("t.py::dear")]
+    assert split(items, costs, 2.0) == ([item.nodeid for item in items], [])
 
 
 def test_what_was_measured_becomes_a_file_of_the_dear_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many, one = BUDGET_S * 0.8, BUDGET_S * 2
+    many, one = DEAR_S * 0.8, DEAR_S * 2
     measured = {
         "1": [("t.py::many[1]", many), ("t.py::cheap", 0.1)],
         "2": [("t.py::many[2]", many), ("t.py::one", one)],
@@ -38,7 +71,7 @@ def test_what_was_measured_becomes_a_file_of_the_dear_tests(tmp_path: Path, caps
     assert read_costs(tmp_path / "costs.txt") == pytest.approx({"t.py::many": many, "t.py::one": one})
     assert (
         capsys.readouterr().out
-        == f"2 dear tests of 3; about {2 * BUDGET_S + 0.1:.0f} of {2 * many + one + 0.1:.0f} s of CPU stay\n"
+        == f"2 dear tests of 3; {2 * many + one + 0.1:.0f} s of CPU, {2 * many + one:.0f} of them in dear ones\n"
     )
 
 

@@ -91,21 +91,34 @@ def test_all_parts_of_the_suite_must_pass_and_are_shown(tmp_path: Path, codes: t
     assert (chosen.returncode, chosen.stdout) == (0, "alone: -m pytest -k one story\n")
 
 
-def test_the_quick_form_of_the_suite_has_the_same_parts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "form"), [((), " --budget 2"), (("--budget", "8"), " --budget 8"), (("--all",), "")]
+)
+def test_each_form_of_the_suite_has_the_same_parts(tmp_path: Path, arguments: tuple[str, ...], form: str) -> None:
     in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
     copy = tmp_path / "a copy"
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
-    parts = """case "$*" in
-        "-m pytest -o"*" --quick "*" -m spark") echo with Spark;;
-        "-m pytest -o"*" --quick "*" -m processes and not spark") echo processes;;
-        "-m pytest -o"*" --quick "*" -m not processes and not spark") echo others;;
+    parts = f"""case "$*" in
+        "-m pytest -o "*"/cache-spark{form} --durations=25 --durations-min=10 -m spark") echo with Spark;;
+        "-m pytest -o "*"/cache-processes{form} --durations=25 --durations-min=10 -m processes and not spark") echo processes;;
+        "-m pytest -o "*"/cache-others{form} --durations=25 --durations-min=10 -m not processes and not spark") echo others;;
         "-m pytest"*) echo "alone: $*";;
     esac"""
     program(copy / ".venv" / "bin", "python", parts)
-    done = run(copy / "tests" / "run", "--quick")
+    done = run(copy / "tests" / "run", *arguments)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["others", "processes", "with Spark"])
-    alone = run(copy / "tests" / "run", "--quick", "tests/store")
-    assert (alone.returncode, alone.stdout) == (0, "alone: -m pytest --quick tests/store\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--budget", "8", "tests/store"), ("--all", "tests/store"), ("--slow", "tests/e2e")]
+)
+def test_what_chooses_tests_is_one_process(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    in_a_copy(tmp_path, "mkdir -p .venv tests && stamp_text >.venv/.installed-test")
+    copy = tmp_path / "a copy"
+    shutil.copy(RUN_TESTS, copy / "tests" / "run")
+    program(copy / ".venv" / "bin", "python", """case "$*" in "-m pytest"*) echo "alone: $*";; esac""")
+    alone = run(copy / "tests" / "run", *arguments)
+    assert (alone.returncode, alone.stdout) == (0, f"alone: -m pytest {' '.join(arguments)}\n")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +130,7 @@ def test_a_few_failed_tests_run_again_alone(tmp_path: Path, failed: int, passes_
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
     lines = "\n".join(f'  "tests/test_a.py::test_{number}": true,' for number in range(failed))
     parts = f"""case "$*" in
-        "-m pytest -o"*"/cache-processes --last-failed --last-failed-no-failures none") echo again; exit {int(not passes_alone)};;
+        "-m pytest -o"*"/cache-processes --budget 2 --last-failed --last-failed-no-failures none") echo again; exit {int(not passes_alone)};;
         "-m pytest -o"*" -m processes and not spark")
             cache=${{4#cache_dir=}}/v/cache; mkdir -p "$cache"; echo '{{\n{lines}\n}}' >"$cache/lastfailed"; echo failed; exit 1;;
     esac"""

@@ -1,10 +1,11 @@
-"""What each test costs in CPU, and which cases the quick form of the suite leaves out for it.
+"""What each test costs in CPU, and which cases the short form of the suite leaves out for it.
 
-    BFM_TEST_COSTS=/somewhere ./tests/run       # each part appends what its tests took
+    BFM_TEST_COSTS=/somewhere ./tests/run --all       # each part appends what its tests took
     python tests/support/measured_costs.py /somewhere tests/costs.txt
 
 CPU and not time, with that of all processes below (a JVM, say), so that other work on the machine does not matter. `costs.txt`
-has the dear tests alone; of each `--quick` runs as many cases as `BUDGET_S` allows for, which may be none.
+has the dear tests alone. `--budget S` runs as many cases of each as S seconds of CPU allow for, which may be none, but at least
+one test of each file, its cheapest: every story stays, in its shortest form.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ import psutil
 import pytest
 
 COSTS: Final = Path(__file__).parents[1] / "costs.txt"
-BUDGET_S: Final = 1.5  # of CPU, for all cases of one test
+DEAR_S: Final = 1.5  # of CPU, for all cases of one test
 
 
 class Costs:
@@ -63,16 +64,31 @@ def read_costs(file: Path = COSTS) -> dict[str, float]:
     return {name: float(seconds) for seconds, name in lines}
 
 
-def split_quick(
-    items: Iterable[pytest.Item], costs: Mapping[str, float]
+def split_by_budget(
+    items: Sequence[pytest.Item], costs: Mapping[str, float], budget_s: float
 ) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Those that a quick run has, and those that it leaves out."""
-    kept, left_out, number = list[pytest.Item](), list[pytest.Item](), defaultdict[str, int](int)
+    """Those that run with a budget of so many seconds of CPU for each test, and those that are left out; each in their order."""
+    number, stays = defaultdict[str, int](int), set[str]()
+    dear = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         name = name_of(item.nodeid)
         number[name] += 1
-        (kept if number[name] * costs.get(name, 0.0) <= BUDGET_S else left_out).append(item)
-    return kept, left_out
+        if number[name] * costs.get(name, 0.0) <= budget_s:
+            stays.add(item.nodeid)
+        else:
+            dear[_file_of(item.nodeid)].append(item)
+    for file in dear.keys() - {_file_of(item.nodeid) for item in items if item.nodeid in stays and _runs(item)}:
+        if runs := [item for item in dear[file] if _runs(item)]:
+            stays.add(min(runs, key=lambda item: costs[name_of(item.nodeid)]).nodeid)
+    return [item for item in items if item.nodeid in stays], [item for item in items if item.nodeid not in stays]
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def _runs(item: pytest.Item) -> bool:
+    return item.get_closest_marker("skip") is None
 
 
 def main(folder: str, into: str) -> None:
@@ -82,12 +98,16 @@ def main(folder: str, into: str) -> None:
             nodeid, seconds = json.loads(line)
             took[name_of(nodeid)] += max(seconds, 0.0)
             cases[name_of(nodeid)] += 1
-    dear = {name: seconds / cases[name] for name, seconds in took.items() if seconds > BUDGET_S}
-    text = "# CPU seconds of one case, and the test; written by tests/support/measured_costs.py, read by `./tests/run --quick`.\n"
+    dear = {name: seconds / cases[name] for name, seconds in took.items() if seconds > DEAR_S}
+    text = (
+        "# CPU seconds of one case, and the test; written by tests/support/measured_costs.py, read by `./tests/run`.\n"
+    )
     text += "".join(f"{dear[name]:.2f} {name}\n" for name in sorted(dear))
     Path(into).write_text(text, encoding="utf-8")
-    quick = sum(min(BUDGET_S, seconds) for seconds in took.values())
-    print(f"{len(dear)} dear tests of {len(took)}; about {quick:,.0f} of {sum(took.values()):,.0f} s of CPU stay")
+    total_dear = sum(took[name] for name in dear)
+    print(
+        f"{len(dear)} dear tests of {len(took)}; {sum(took.values()):,.0f} s of CPU, {total_dear:,.0f} of them in dear ones"
+    )
 
 
 if __name__ == "__main__":
