@@ -38,7 +38,8 @@ PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions
     "pyspark": (
         "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
         "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle",
-        "delta.tables", "backfill_manager.processes.without_numpy", "backfill_manager.execution.table_access:change_readers",
+        "delta.tables", "encodings.idna", "backfill_manager.processes.without_numpy",
+        "backfill_manager.execution.table_access:change_readers",
     ),
     "numpy": ("numpy",),
     "pandas": ("pandas",),
