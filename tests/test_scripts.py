@@ -130,7 +130,8 @@ def test_a_few_failed_tests_run_again_alone(tmp_path: Path, failed: int, passes_
     shutil.copy(RUN_TESTS, copy / "tests" / "run")
     lines = "\n".join(f'  "tests/test_a.py::test_{number}": true,' for number in range(failed))
     parts = f"""case "$*" in
-        "-m pytest -o"*"/cache-processes --budget 2 --last-failed --last-failed-no-failures none") echo again; exit {int(not passes_alone)};;
+        "-m pytest -o"*"/cache-processes --budget 2 --last-failed --last-failed-no-failures none")
+            echo again; exit {int(not passes_alone)};;
         "-m pytest -o"*" -m processes and not spark")
             cache=${{4#cache_dir=}}/v/cache; mkdir -p "$cache"; echo '{{\n{lines}\n}}' >"$cache/lastfailed"; echo failed; exit 1;;
     esac"""

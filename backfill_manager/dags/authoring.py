@@ -491,7 +491,7 @@ def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str
 
 def parse_times(settings: dict[str, Any], who: str) -> None:
     """Schedule, zone and dates in the form in which `DagSpec` holds them."""
-    from backfill_manager.dags.schedule.timetable import Timetable, parse_date, parse_last, parse_schedule
+    from backfill_manager.dags.schedule.timetable import Timetable, parse_last, parse_schedule, parse_start
     from backfill_manager.dags.schedule.timezones import check_timezone
 
     try:
@@ -503,7 +503,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
         times = {name: settings.get(name) for name in ("start_date", "end_date")}
         times = {name: value.isoformat() if isinstance(value, date) else value for name, value in times.items()}
         if times["start_date"] is not None:
-            settings["start_date"] = parse_date(times["start_date"], timezone, name="start_date")
+            settings["start_date"] = parse_start(times["start_date"], timezone, name="start_date")
         if times["end_date"] is not None:
             timetable = Timetable(settings.get("schedule"), timezone, settings.get("start_date"))
             settings["end_date"] = parse_last(times["end_date"], timetable, name="end_date")

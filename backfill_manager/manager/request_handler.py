@@ -287,14 +287,16 @@ class RequestHandler:
                 f"There is no pool {name!r}{nearest(name, self._state.pools) or '.'} A new pool is made in conf/manager.yaml: "
                 "Spark reads its pools when it starts."
             )
-        given: dict[str, Any] = {  # an older release knows no limits of processes, and leaves them out
+        given: dict[str, Any] = {
             field: getattr(command, field) for field in ("memory_mb", "nice") if field in command.model_fields_set
         }
-        self._state.put(pool.evolve(slots=command.slots, weight=command.weight, min_share=command.min_share, **given))
-        call.tick.slots[name] = command.slots
-        is_same = (command.weight, command.min_share) == (pool.weight, pool.min_share)
+        of_spark = {field: getattr(command, field) for field in ("slots", "weight", "min_share")}
+        changed = pool.evolve(**given, **{field: to for field, to in of_spark.items() if to is not None})
+        self._state.put(changed)
+        call.tick.slots[name] = changed.slots
+        is_same = (changed.weight, changed.min_share) == (pool.weight, pool.min_share)
         later = "" if is_same else "; weight and minimum share take effect when the manager restarts"
-        return name, f"pool {name} has {command.slots} slots{later}"
+        return name, f"pool {name} has {changed.slots} slots{later}"
 
     def _stand_by(self, command: commands.StandBy, _: Call) -> Answer:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"

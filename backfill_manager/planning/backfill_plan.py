@@ -36,7 +36,7 @@ from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.planning.sql_queries import query
-from backfill_manager.planning.timeline import CURRENT_RUNS, run_id_for, timeline_key
+from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineKey, run_id_for, timeline_key
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.table_properties import arrow_schema
@@ -75,6 +75,7 @@ class BackfillPlan:
     estimate: Estimate | None = None  # of a dry run
     past: Sequence[PastRun] = ()  # of `batch=auto`, as is the next: see `batch_forecast`
     limits: BatchLimits | None = None
+    runs_of_first_key: int = 0  # of a dry run: how many runs its first run follows in its place
     reruns: Mapping[int, Rerun] = field(default_factory=dict)  # of a dry run that re-runs failed tasks; by ordinal
     waits: Mapping[int, ItemWaits] = field(default_factory=dict)  # of a dry run whose tasks wait for data; by ordinal
     wait_sums: Sequence[Mapping[str, Any]] = ()  # the same for each that is waited for
@@ -185,15 +186,38 @@ class BackfillPlan:
         """What the tasks of the first run would see; None for a plan of which nothing runs."""
         import pyarrow.compute as pc
 
-        numbers = pc.drop_null(self.batches)
-        if not len(numbers):
+        if self.first_key is None:
             return None
-        of_run = self.items.filter(pc.fill_null(pc.equal(self.batches, numbers[0]), False))
+        of_run = self._first_run
         start, end = pc.min(of_run["interval_start"]).as_py(), pc.max(of_run["interval_end"]).as_py()
-        interval, partition = None if start is None else (start, end), of_run["partition_key"][0].as_py()
+        interval, (_, partition) = None if start is None else (start, end), self.first_key
         rerun = self.reruns.get(of_run["ordinal"][0].as_py())
-        run_id = rerun.run_id if rerun else run_id_for(states.BACKFILL_RUN, timeline_key(start, partition))
+        run_id = rerun.run_id if rerun else run_id_for(states.BACKFILL_RUN, self.first_key, self.runs_of_first_key)
         return render(self.dag, PlannedRun(run_id, interval, partition, self.command.conf), self.tasks)
+
+    @cached_property
+    def first_key(self) -> TimelineKey | None:
+        """Where in the timeline the first run would stand; None for a plan of which nothing runs."""
+        import pyarrow.compute as pc
+
+        first = self._first_run
+        return (
+            timeline_key(pc.min(first["interval_start"]).as_py(), first["partition_key"][0].as_py())
+            if len(first)
+            else None
+        )
+
+    @cached_property
+    def _first_run(self) -> pa.Table:
+        """Its items."""
+        import pyarrow.compute as pc
+
+        numbers = pc.drop_null(self.batches)
+        return (
+            self.items.filter(pc.fill_null(pc.equal(self.batches, numbers[0]), False))
+            if len(numbers)
+            else self.items[:0]
+        )
 
     def to_json_document(self) -> dict[str, Any]:
         """What a dry run prints: the items as they would be made, the summary, what the tasks of the first see, and the same of

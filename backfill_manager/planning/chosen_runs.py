@@ -11,26 +11,27 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_end, parse_start
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun
-from backfill_manager.planning.timeline import OF_TIMELINE
+from backfill_manager.planning.timeline import OF_TIMELINE, timeline_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ChosenRuns
 from backfill_manager.store.base import Condition, Store, matching
 
 MAX_RUNS: Final = 100_000  # of one command
+MAX_SPANS: Final = 50  # of a DAG, for which it is looked whether they cut a batch
 
 Span = tuple[datetime | None, datetime | None]  # both ends included
+_Dates = tuple[datetime, datetime]
 
 
 def spans_of(command: ChosenRuns, dag: DagRow) -> tuple[Span, ...]:
-    """The dates in order, read in the DAG's zone; a date alone as the end of a range is its whole day. `InvalidInput` for
-    what is no date, or the wrong way round."""
+    """The dates in order, of which none overlap, read in the DAG's zone; a date alone as the end of a range is its whole day.
+    `InvalidInput` for what is no date, or the wrong way round."""
     if command.dates:
-        return tuple(
-            sorted((_span(text, dag.timezone) for text in command.dates), key=lambda span: span[0] or datetime.min)
-        )
+        return tuple(_merged([_span(text, dag.timezone) for text in command.dates]))
     start = None if command.start_date is None else parse_start(command.start_date, dag.timezone, name="start_date")
     end = None if command.end_date is None else parse_end(command.end_date, dag.timezone, name="end_date")
     if start is not None and end is not None and start > end:
@@ -38,12 +39,22 @@ def spans_of(command: ChosenRuns, dag: DagRow) -> tuple[Span, ...]:
     return ((start, end),)
 
 
-def _span(text: str, timezone: str) -> Span:
+def _span(text: str, timezone: str) -> _Dates:
     first, _, last = text.partition("/")
     start, end = parse_start(first, timezone, name="dates"), parse_end(last or first, timezone, name="dates")
     if start > end:
         raise errors.DATES_REVERSED(range=text)
     return start, end
+
+
+def _merged(spans: Sequence[_Dates]) -> list[_Dates]:
+    merged: list[_Dates] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def read_chosen_runs(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) -> list[DagRun]:
@@ -56,16 +67,15 @@ def read_chosen_runs(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) 
     for spans, dag_ids in by_dates.items():
         where = [*matching(dag_id=dag_ids, run_id=command.run_ids), Condition("state", "!=", s.OVERRIDDEN)]
         where.append(Condition("reverted_at", "is_null"))
-        start, end = spans[0][0], max((end for _, end in spans if end is not None), default=None)
-        if start is not None:
-            where.append(Condition("logical_date", ">=", start))
-        if end is not None:
-            where.append(Condition("logical_date", "<=", end))
         if command.backfill_id is not None:
             where.append(Condition("backfill_id", "=", command.backfill_id))
         elif not command.run_ids:
             where.append(OF_TIMELINE)
-        found = store.read(DagRun, where, limit=MAX_RUNS + 1 - len(runs))
+        limit = MAX_RUNS + 1 - len(runs) if of_items is None else None  # its other items are no part of it
+        whole = (spans[0][0], spans[-1][1])
+        found = store.read(DagRun, [*where, *_within(whole)], limit=limit)
+        if len(spans) > 1 and limit is not None and len(found) == limit:  # too many may lie between the dates only
+            found = [run for span in spans for run in store.read(DagRun, [*where, *_within(span)], limit=limit)]
         if len(spans) > 1:
             found = [run for run in found if _is_within(run.logical_date, spans)]
         runs += [run for run in found if of_items is None or run.run_id in of_items]
@@ -74,11 +84,41 @@ def read_chosen_runs(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) 
     return sorted(runs, key=lambda run: (run.dag_id, run.logical_date is None, run.logical_date, run.run_seq))
 
 
+def _within(span: Span) -> list[Condition]:
+    start, end = span
+    begins = [] if start is None else [Condition("logical_date", ">=", start)]
+    return begins if end is None else [*begins, Condition("logical_date", "<=", end)]
+
+
 def _is_within(at: datetime | None, spans: Sequence[Span]) -> bool:
     if at is None:
         return False
     before = bisect_right(spans, at, key=lambda span: span[0] or datetime.min)
-    return any(end is None or at <= end for _, end in spans[max(0, before - 2) : before])
+    end = spans[before - 1][1] if before else None
+    return before > 0 and (end is None or at <= end)
+
+
+def read_cut_batches(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) -> list[DagRun]:
+    """Batches that a command by dates does not choose although they took some of the dates: a run has the logical date of its
+    first interval, and theirs is earlier."""
+    cut: list[DagRun] = []
+    for dag in dags if not command.run_ids and command.backfill_id is None else ():
+        for start, _ in spans_of(command, dag)[:MAX_SPANS]:
+            if start is not None:
+                where = [*timeline_of(dag.dag_id), Condition("reverted_at", "is_null"), Condition("items", ">", 1)]
+                into = [Condition("logical_date", "<", start), Condition("interval_end", ">", start)]
+                cut += store.read(DagRun, [*where, *into], limit=1)
+    spans = {dag.dag_id: spans_of(command, dag) for dag in dags}
+    return [run for run in dict.fromkeys(cut) if not _is_within(run.logical_date, spans[run.dag_id])]
+
+
+def check_batches(store: Store, command: ChosenRuns, dags: Sequence[DagRow], do: str) -> None:
+    """For a command that chooses no run: `InvalidInput` when a batch took its dates."""
+    for batch in read_cut_batches(store, command, dags):
+        raise errors.PART_OF_A_BATCH(
+            between=described_dates(command), run_id=batch.run_id, items=batch.items, do=do,
+            start=format_instant(batch.logical_date),
+        )  # fmt: skip
 
 
 def _runs_of_items(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) -> frozenset[str] | None:

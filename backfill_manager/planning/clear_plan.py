@@ -22,7 +22,7 @@ from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, RunKey, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.chosen_runs import described_dates, read_chosen_runs, spans_of
+from backfill_manager.planning.chosen_runs import check_batches, described_dates, read_chosen_runs, read_cut_batches
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.regex import searcher
@@ -61,6 +61,7 @@ class ClearPlan:
     that stay `upstream_failed`."""
 
     runs: tuple[ClearedRun, ...]
+    batches_left_out: tuple[str, ...] = ()  # ids of runs that took some of the dates together with earlier ones
 
     @property
     def summary(self) -> dict[str, int]:
@@ -73,7 +74,8 @@ class ClearPlan:
         }
 
     def to_json_document(self) -> dict[str, Any]:
-        return {"runs": [one.to_json_document() for one in self.runs], "summary": self.summary}
+        runs = [one.to_json_document() for one in self.runs]
+        return {"runs": runs, "summary": self.summary, "batches_left_out": list(self.batches_left_out)}
 
 
 def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], spec_of: SpecOf) -> ClearPlan:
@@ -100,7 +102,8 @@ def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], sp
     cleared = [
         cleared_run(command, run, dags[run.dag_id], *of_runs[run.key], instances.get(run.key, ())) for run in runs
     ]
-    plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running))
+    cut = tuple(run.run_id for run in read_cut_batches(store, command, chosen))
+    plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running), cut)
     if not plan.runs:
         raise _no_task(command, len(runs))
     return plan
@@ -231,7 +234,7 @@ def _check_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow], runs:
         if not any(run.run_id == run_id for run in runs):
             raise _no_such_run(store, command, dags, run_id)
     if not runs:
-        _check_batches(store, command, dags)
+        check_batches(store, command, dags, "clear")
         dag = f"DAG {command.dag_id!r} has never run"
         none = f"No DAG that matches {command.dag_id!r} has ever run" if command.is_regex else dag
         first = next((dag.dag_id for dag in dags if dag.is_active), None)
@@ -239,23 +242,6 @@ def _check_runs(store: Store, command: ClearTasks, dags: Sequence[DagRow], runs:
             raise errors.NEVER_RAN_AND_GONE(none=none, between=described_dates(command))
         ends = {"start": command.start_date or "T", "end": command.end_date or "T"}
         raise errors.NEVER_RAN(none=none, between=described_dates(command), dag_id=first, **ends)
-
-
-def _check_batches(store: Store, command: ClearTasks, dags: Sequence[DagRow]) -> None:
-    """A run that took several intervals has the logical date of its first: the dates after it did run, with it."""
-    for dag in dags:
-        start = spans_of(command, dag)[0][0]
-        if start is None:
-            continue
-        where = [
-            Condition("dag_id", "=", dag.dag_id), Condition("items", ">", 1), Condition("state", "!=", s.OVERRIDDEN),
-            Condition("logical_date", "<", start), Condition("interval_end", ">", start),
-        ]  # fmt: skip
-        if batch := store.first(DagRun, where):
-            first = format_instant(batch.logical_date)
-            raise errors.PART_OF_A_BATCH(
-                between=described_dates(command), run_id=batch.run_id, items=batch.items, start=first
-            )
 
 
 def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_id: str) -> Exception:

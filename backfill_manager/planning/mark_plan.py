@@ -11,7 +11,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
-from backfill_manager.planning.chosen_runs import described_dates, read_chosen_runs
+from backfill_manager.planning.chosen_runs import check_batches, described_dates, read_chosen_runs, read_cut_batches
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import MarkRuns
 from backfill_manager.store.base import Store
@@ -24,6 +24,7 @@ class MarkPlan:
     state: str
     runs: tuple[DagRun, ...]
     unchanged: tuple[DagRun, ...]
+    batches_left_out: tuple[str, ...] = ()  # as in `clear_plan.ClearPlan`
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -42,7 +43,8 @@ class MarkPlan:
             }
             for run in self.runs
         ]  # fmt: skip
-        return {"state": self.state, "runs": runs, "summary": self.summary}
+        left_out = list(self.batches_left_out)
+        return {"state": self.state, "runs": runs, "summary": self.summary, "batches_left_out": left_out}
 
 
 def plan_mark(store: Store, command: MarkRuns, dags: Mapping[str, DagRow]) -> MarkPlan:
@@ -51,11 +53,14 @@ def plan_mark(store: Store, command: MarkRuns, dags: Mapping[str, DagRow]) -> Ma
     command.check()
     if command.dag_id not in dags:
         raise NotFound("DAG", command.dag_id, dags, hint="see_dags")
-    runs = read_chosen_runs(store, command, [dags[command.dag_id]])
+    chosen = [dags[command.dag_id]]
+    runs = read_chosen_runs(store, command, chosen)
     for run_id in command.run_ids:
         if not any(run.run_id == run_id for run in runs):
             raise NotFound(f"current run of DAG {command.dag_id!r} with the id", run_id, hint="see_runs")
     if not runs:
+        check_batches(store, command, chosen, "mark")
         raise errors.NO_RUN_TO_MARK(dag_id=command.dag_id, between=described_dates(command))
     has_state, others = (tuple(run for run in runs if (run.state == command.state) is it) for it in (True, False))
-    return MarkPlan(command.state, others, has_state)
+    cut = tuple(run.run_id for run in read_cut_batches(store, command, chosen))
+    return MarkPlan(command.state, others, has_state, cut)

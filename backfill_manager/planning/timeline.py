@@ -7,6 +7,7 @@ The timeline is every run with a logical date that is neither overridden, extern
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from backfill_manager.store.base import Condition
 # The rule of what is in the timeline: of the runs of a date the one that was not overridden, none of a preview, none external.
 OF_TIMELINE: Final = Condition("run_type", "in", s.TIMELINE_RUN_TYPES)
 CURRENT_RUNS: Final = (Condition("state", "!=", s.OVERRIDDEN), OF_TIMELINE)
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")  # as `format_instant` writes it
 
 
 def is_current(run: DagRun) -> bool:
@@ -45,8 +48,10 @@ def run_id_for(run_type: str, key: TimelineKey, before: int = 0) -> str:
     """`backfill__2013-01-01T05:00:00Z`; the second run of a key appends `__2`, and so on: `before` is the highest number that
     a run of the key, of any type, has had (`number_of`)."""
     date, partition = key
-    if partition is not None:  # its own underscores must not be taken for our separator
+    if partition is not None:  # its own underscores must not be taken for our separator, nor the whole of it for a date
         partition = partition.replace("%", "%25").replace("__", "%5F%5F")
+        if _INSTANT.fullmatch(partition):
+            partition = partition.replace(":", "%3A")
     base = "__".join(part for part in (run_type, format_instant(date), partition) if part)
     return f"{base}__{before + 1}" if before else base
 

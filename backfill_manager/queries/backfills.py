@@ -106,13 +106,12 @@ def find_uncounted(store: Store, id_or_prefix: str) -> dict[str, Any]:
 def _find(store: Store, id_or_prefix: str) -> dict[str, Any]:
     if id_or_prefix == LATEST:
         return _latest(store)
-    beginning = [Condition("backfill_id", "starts_with", id_or_prefix)]
-    rows = store.read(Backfill, beginning, order_by=("-created_at",), limit=20)
-    exact = [row for row in rows if row.backfill_id == id_or_prefix]
-    if exact:
-        return _view(exact[0], {})
-    made = {row.backfill_id: row for row in rows}
-    asked = {one["backfill_id"]: one for one in _asked(store) if one["backfill_id"] not in made}
+    made = _made(store, id_or_prefix)
+    if id_or_prefix in made:
+        return _view(made[id_or_prefix], {})
+    waiting_or_refused = _views_of([*store.unanswered(), *_refused_requests(store)])
+    made = _made(store, id_or_prefix)  # again: what was answered between the two readings is here
+    asked = {one["backfill_id"]: one for one in waiting_or_refused if one["backfill_id"] not in made}
     ids = [*sorted(asked, key=lambda one: str(asked[one]["created_at"]), reverse=True), *made]
     try:
         backfill_id = choose("backfill", id_or_prefix, ids)
@@ -122,6 +121,17 @@ def _find(store: Store, id_or_prefix: str) -> dict[str, Any]:
     if backfill_id in made:
         return _view(made[backfill_id], {})
     return _waiting_or_refused(store, asked[backfill_id])
+
+
+def _made(store: Store, beginning: str) -> dict[str, Backfill]:
+    where = [Condition("backfill_id", "starts_with", beginning)]
+    return {row.backfill_id: row for row in store.read(Backfill, where, order_by=("-created_at",), limit=20)}
+
+
+def _refused_requests(store: Store) -> list[Request]:
+    refused = store.read(Response, matching(kind=BACKFILL_CREATE, outcome=REFUSED))
+    ids = tuple(one.request_id for one in refused)
+    return store.read(Request, [Condition("request_id", "in", ids)]) if ids else []
 
 
 def _latest(store: Store) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 # A day with runs in several states shows the first of these.
@@ -23,11 +24,11 @@ WORST_FIRST: Final = (states.FAILED, states.RUNNING, states.QUEUED, states.CANCE
 
 def calendar(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, dict[str, Any]]:
     """Day (`2013-01-05`) -> `state` (the worst of its runs), `states` (counts), `runs`, `duration_s` (mean of the runs that
-    have ended; None when none has). Only runs in the timeline."""
+    have ended; None when none has). Only runs in the timeline; a batch is a run of each of its days."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    dates, runs = _runs_of(store, dag_id, timezone, year, ("state", "started_at", "ended_at"))
+    dates, runs = _runs_of(store, dag_id, timezone, year, ("state", "started_at", "ended_at"), all_days=True)
     if not runs.num_rows:
         return {}
     took = pc.microseconds_between(runs["started_at"], runs["ended_at"])
@@ -77,31 +78,55 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
 
 
 def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: int = 2000) -> list[dict[str, Any]]:
-    """The runs in the timeline on the day of `at`, in the DAG's zone."""
+    """The runs in the timeline on the day of `at`, in the DAG's zone; also batches that have intervals of it."""
     local = at.astimezone(ZoneInfo(timezone))
     midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
     begin, end = (one.astimezone(UTC) for one in (midnight, midnight + timedelta(days=1)))  # +1 day by the wall clock
-    where = [*timeline_of(dag_id), Condition("logical_date", ">=", begin), Condition("logical_date", "<", end)]
-    rows = store.read(DagRun, where, order_by=("logical_date",), limit=limit, without=NOT_LISTED)
-    return [run_view(row) for row in rows]
+    where = [*timeline_of(dag_id), Condition("logical_date", "<", end)]
+    batches = store.read(DagRun, [*where, *_batches_into(begin)], order_by=("logical_date",), without=NOT_LISTED)
+    of_day = [*where, Condition("logical_date", ">=", begin)]
+    rows = store.read(DagRun, of_day, order_by=("logical_date",), limit=limit, without=NOT_LISTED)
+    return [run_view(row) for row in [*batches, *rows][:limit]]
+
+
+def _batches_into(at: datetime) -> list[Condition]:
+    """Runs that begin before an instant and take intervals after it along."""
+    return [Condition("items", ">", 1), Condition("logical_date", "<", at), Condition("interval_end", ">", at)]
 
 
 def _runs_of(
-    store: Store, dag_id: str, timezone: str, year: int, columns: tuple[str, ...]
+    store: Store, dag_id: str, timezone: str, year: int, columns: tuple[str, ...], *, all_days: bool = False
 ) -> tuple[list[date], pa.Table]:
-    """The days of a year, and the runs on them in the timeline with `day`, from 0. The days lie between midnights that Python
-    computes: zones come from there only, as in the planner."""
+    """The days of a year, and the runs on them in the timeline with `day`, from 0; with `all_days` a batch has a row for each
+    of its days. The days lie between midnights that Python computes: zones come from there only, as in the planner."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     zone = ZoneInfo(timezone)
     dates = [date(year, 1, 1) + timedelta(days=n) for n in range((date(year + 1, 1, 1) - date(year, 1, 1)).days + 1)]
     midnights = [datetime(one.year, one.month, one.day, tzinfo=zone).astimezone(UTC) for one in dates]
-    within = [Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", midnights[-1])]
-    runs = store.read_arrow(DagRun.TABLE, ("logical_date", *columns), [*timeline_of(dag_id), *within])
-    at = runs["logical_date"].cast(pa.int64()).to_numpy()
-    day = np.searchsorted(np.array([micros(one) for one in midnights]), at, side="right") - 1
-    return dates, runs.append_column("day", pa.array(day))
+    edges = np.array([micros(one) for one in midnights])
+
+    def days(column: pa.ChunkedArray, *, before: int = 0) -> np.ndarray:
+        return np.asarray(np.searchsorted(edges, column.cast(pa.int64()).to_numpy() - before, side="right")) - 1
+
+    where = timeline_of(dag_id)
+    in_year = [*where, Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", midnights[-1])]
+    names = ["logical_date", "interval_end", "items", *columns]
+    runs = store.read_arrow(DagRun.TABLE, names, in_year)
+    if all_days:
+        runs = pa.concat_tables([runs, store.read_arrow(DagRun.TABLE, names, [*where, *_batches_into(midnights[0])])])
+    first = days(runs["logical_date"])
+    if not all_days:
+        return dates, runs.append_column("day", pa.array(first))
+    ends = days(pc.coalesce(runs["interval_end"], runs["logical_date"]), before=1)
+    last = np.where(runs["items"].to_numpy() > 1, np.minimum(ends, len(midnights) - 2), first)
+    first = np.maximum(first, 0)
+    row = np.repeat(np.arange(len(first)), last - first + 1)
+    of_first = np.flatnonzero(np.diff(row, prepend=-1))  # where the rows of each run begin
+    day = first[row] + np.arange(len(row)) - of_first[row]
+    return dates, runs.take(pa.array(row)).append_column("day", pa.array(day))
 
 
 def weeks_of(year: int) -> list[list[date | None]]:

@@ -26,6 +26,7 @@ from backfill_manager.store.base import Condition, Store, matching
 
 NOT_LISTED: Final = ("conf_json",)
 RUN_MAKING: Final = (DAG_TRIGGER, TASK_RUN)  # requests that make one run each
+MAX_NESTED: Final = 20  # runs of one date within each other
 NEWEST_FIRST: Final = Order("run_seq", "run_seq", descending=True)  # by creation
 
 
@@ -224,7 +225,8 @@ def timeline(
     store: Store, dag_id: str, limit: int | None = None, before: datetime | None = None
 ) -> list[dict[str, Any]]:
     """Oldest first; with a `limit`, the runs of the newest dates, or of those before the date `before`, of which each is
-    one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own."""
+    one run's. `overridden` of a run holds the runs that it took the place of, newest first, each with its own; the last of
+    `MAX_NESTED` within each other holds all that are left, none of which has its own."""
     where = [*timeline_of(dag_id), *([Condition("logical_date", "<", before)] if before is not None else [])]
     current = store.read(DagRun, where, order_by=("-logical_date",), limit=limit, without=NOT_LISTED)[::-1]
     if not current:
@@ -235,7 +237,16 @@ def timeline(
     for run in store.read(DagRun, where, order_by=("-run_seq",), without=NOT_LISTED):
         overridden[run.overridden_by].append(run)
 
-    def nested(runs: Iterable[DagRun]) -> list[dict[str, Any]]:
-        return [{**run_view(run), "overridden": nested(overridden.get(run.run_id, ()))} for run in runs]
+    def nested(runs: Iterable[DagRun], depth: int) -> list[dict[str, Any]]:
+        return [{**run_view(run), "overridden": below(run, depth)} for run in runs]
 
-    return nested(current)
+    def below(run: DagRun, depth: int) -> list[dict[str, Any]]:
+        if depth < MAX_NESTED:
+            return nested(overridden.get(run.run_id, ()), depth + 1)
+        left, rest = [run], list[DagRun]()
+        while left:
+            rest += (found := overridden.get(left.pop().run_id, ()))
+            left += found
+        return [{**run_view(one), "overridden": []} for one in sorted(rest, key=lambda one: -one.run_seq)]
+
+    return nested(current, 0)

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant, from_micros, micros
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.number_ranges import Ranges, merged
 from backfill_manager.store.base import Condition, Store, matching
+
+if TYPE_CHECKING:
+    from backfill_manager.dags.schedule.timetable import Timetable
 
 _Interval = tuple[int, int]  # microseconds
 
@@ -47,14 +50,21 @@ def dates_of_items(store: Store, backfill_id: str, ordinals: Ranges) -> Selected
     return _selected(sorted({date for date in at if date is not None}), list(zip(start, end, strict=True)), keys)
 
 
-def dates_of_runs(runs: Sequence[DagRun]) -> SelectedDates:
-    dates = sorted({micros(run.logical_date) for run in runs if run.logical_date is not None})
-    intervals = [
-        (micros(run.interval_start), micros(run.interval_end))
-        for run in runs
-        if run.interval_start is not None and run.interval_end is not None
-    ]
-    return _selected(dates, intervals, [run.partition_key for run in runs if run.partition_key is not None])
+def dates_of_runs(runs: Sequence[DagRun], timetable: Timetable) -> SelectedDates:
+    """`timetable` says which dates a batch stands for."""
+    dates, intervals = set[int](), list[_Interval]()
+    for run in runs:
+        of_run = (
+            [] if run.interval_start is None or run.interval_end is None else [(run.interval_start, run.interval_end)]
+        )
+        if of_run and run.items > 1 and timetable.repeats:
+            start, end = of_run[0]
+            of_run = list(timetable.intervals(start, end - timedelta(microseconds=1))) or of_run
+            dates |= {micros(begin) for begin, _ in of_run}
+        elif run.logical_date is not None:
+            dates.add(micros(run.logical_date))
+        intervals += [(micros(start), micros(end)) for start, end in of_run]
+    return _selected(sorted(dates), intervals, [run.partition_key for run in runs if run.partition_key is not None])
 
 
 def _selected(dates: list[int], intervals: Sequence[Any], keys: list[str]) -> SelectedDates:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from backfill_manager.clock import format_instant, parse_instant
+from backfill_manager.dags.schedule.timetable import timetable_of
+from backfill_manager.planning.backfill_range import NOTHING_TO_BATCH
 from backfill_manager.queries.backfill_settings import options_to_copy, settings_now
 from backfill_manager.queries.backfills import find_uncounted
+from backfill_manager.queries.dags import known_dag
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import BackfillInput
 from backfill_manager.store.base import Store
@@ -30,6 +35,33 @@ def with_copied(store: Store, values: BackfillInput) -> BackfillInput:
     covers_other |= any(given.get(name) for name in ("config", *_LISTS, *(_RANGE if was in _LISTS else ())))
     left_out = _COVERED if covers_other else ("kind", "by", "reprocess") if kind != was else ()
     copied = {name: value for name, value in copied.items() if name not in left_out}
+    if kind != was and "single" in (kind, was):
+        copied |= _end_as_of(store, values.dag_id, was, copied)
+    if (
+        kind in NOTHING_TO_BATCH
+        or given.get("partitions")
+        or given.get("reprocess", copied.get("reprocess")) == "failed_tasks"
+    ):
+        copied.pop("batch", None)
+    if copied.get("tasks") is None:  # which these are upstream and downstream of; of older releases they are not known
+        copied = {name: value for name, value in copied.items() if name not in ("with_upstream", "with_downstream")}
     if given.get("config"):
         copied = {name: value for name, value in copied.items() if name not in ("run_backwards", "allow_future")}
     return BackfillInput.parse({**copied, **given})
+
+
+def _end_as_of(store: Store, dag_id: str, was: str, copied: Mapping[str, Any]) -> dict[str, str | None]:
+    """The end of the range in the other sense: of `single` it is where the interval ends, of the others where the last begins."""
+    if copied.get("end_date") is None:
+        return {}
+    _, dag = known_dag(store, dag_id)
+    start = copied.get("start_date")
+    timetable = timetable_of(dag, None if start is None else parse_instant(start))
+    end = parse_instant(copied["end_date"])
+    last = timetable.last_before(end) if was == "single" else timetable.last_at_or_before(end)
+    if last is None:
+        return {}
+    if was == "single":
+        return {"end_date": format_instant(last)}
+    after = timetable.next_after(last)
+    return {} if after is None else {"end_date": format_instant(after)}

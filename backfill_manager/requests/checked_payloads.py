@@ -291,12 +291,10 @@ def set_pool(
     store: Store, name: str, *, slots: int | None = None, weight: int | None = None, min_share: int | None = None,
     **of_processes: Any,
 ) -> Payload:  # fmt: skip
-    """What is None stays as it is; of `memory_mb` and `nice` it means none, and what is left out stays."""
-    pools = {row.name: row for row in store.read(Pool)}
-    if name not in pools:
-        raise NotFound("pool", name, pools, hint="new_pool", field="name")
-    now = pools[name]
+    """What is None stays as it is when the manager takes it; of `memory_mb` and `nice` it means none, and what is left out
+    stays."""
+    names = [row.name for row in store.read(Pool)]
+    if name not in names:
+        raise NotFound("pool", name, names, hint="new_pool", field="name")
     asked = {"slots": slots, "weight": weight, "min_share": min_share}
-    return {"name": name, **of_processes} | {
-        field: getattr(now, field) if to is None else to for field, to in asked.items()
-    }
+    return {"name": name, **of_processes, **{field: to for field, to in asked.items() if to is not None}}

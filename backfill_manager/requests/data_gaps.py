@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from itertools import islice, zip_longest
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -108,15 +109,16 @@ def backfill_of_days(store: Store, dag_id: str, days: Collection[date]) -> dict[
     zone, timetable = ZoneInfo(dag.timezone), timetable_of(dag)
     first, last = min(days), max(days)
 
-    def instants(day: date, until: date) -> list[datetime]:
+    def instants(day: date, until: date) -> Iterator[datetime]:
         begin, end = start_of_day(day, zone), start_of_day(until + timedelta(days=1), zone)
-        return [at for at, _ in timetable.intervals(begin, end - timedelta(microseconds=1))]
+        return (at for at, _ in timetable.intervals(begin, end - timedelta(microseconds=1)))
 
-    chosen = [at for day in sorted(set(days)) for at in instants(day, day)]
+    is_known = date.min.year < first.year and last.year < date.max.year  # else a day begins in no year, in some zone
+    chosen = [at for day in sorted(set(days)) for at in instants(day, day)] if is_known else []
     again = {"dag": dag_id, "reprocess": "completed"}
     if not chosen:
         raise InvalidInput(f"DAG {dag_id!r} has no interval on these days")
-    if chosen == instants(first, last):
+    if all(at == one for at, one in zip_longest(chosen, islice(instants(first, last), len(chosen) + 1))):
         return {**again, "kind": "schedule", "start_date": first.isoformat(), "end_date": last.isoformat()}
     if len(chosen) > MAX_DATES:
         raise InvalidInput(

@@ -358,10 +358,12 @@ class DeactivateInBundle(Command, kind=request_kinds.BUNDLE_DEACTIVATE):
 
 class SetPool(Command, kind=request_kinds.POOL_SET):
     name: PoolName = Field(title="Pool", description="Its name.")
-    slots: Annotated[Count, Option(metavar="N", none="as it is")] = Field(description="Tasks at once.")
-    weight: Annotated[Count, Option(metavar="N", none="as it is")] = Field(description="Its share of the cores.")
-    min_share: Annotated[int, Field(ge=0, le=MAX_NUMBER), Option(metavar="N", none="as it is")] = Field(
-        title="Minimum share", description="Cores it comes first for."
+    slots: Annotated[Count | None, Option(metavar="N", none="as it is")] = Field(None, description="Tasks at once.")
+    weight: Annotated[Count | None, Option(metavar="N", none="as it is")] = Field(
+        None, description="Its share of the cores."
+    )
+    min_share: Annotated[Annotated[int, Field(ge=0, le=MAX_NUMBER)] | None, Option(metavar="N", none="as it is")] = (
+        Field(None, title="Minimum share", description="Cores it comes first for.")
     )
     memory_mb: Annotated[MemoryLimit, Option(("--memory",), "SIZE", "as it is", as_text=True)] = Field(
         None, title="Memory",

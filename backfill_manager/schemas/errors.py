@@ -247,7 +247,7 @@ NEVER_RAN_AND_GONE = _error(
     "{none}{between}, and what never ran can't be cleared; nor can it run any more, as no bundle defines it now"
 )
 PART_OF_A_BATCH = _error(
-    "The dates{between} are part of run {run_id}, which takes {items} intervals together from {start} on: clear that run as a "
+    "The dates{between} are part of run {run_id}, which takes {items} intervals together from {start} on: {do} that run as a "
     "whole, with [start_date] {start}"
 )
 CLEAR_OVERRIDDEN = _error(

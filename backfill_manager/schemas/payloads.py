@@ -34,6 +34,9 @@ MAY_BE_LEFT_OUT: Final = frozenset(
         "end_date",
         "run_ids",
         "backfill_id",
+        "slots",
+        "weight",
+        "min_share",
     }
 )
 

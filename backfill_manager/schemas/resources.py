@@ -733,6 +733,10 @@ class ClearPlan(Resource):
     summary: dict[str, int] = Field(
         description="How many runs and tasks are cleared, stopped first, or stay as they are."
     )
+    batches_left_out: tuple[str, ...] = Field(
+        (),
+        description="Ids of batches that took some of the dates together with earlier ones: they are left as they are.",
+    )
 
 
 class MarkedRun(Resource):
@@ -761,6 +765,10 @@ class MarkPlan(Resource):
     state: Literal["success", "failed"] = Field(description="The state that the runs get.")
     runs: tuple[MarkedRun, ...] = Field(description="By logical date.")
     summary: MarkSummary = Field(description="How many they are.")
+    batches_left_out: tuple[str, ...] = Field(
+        (),
+        description="Ids of batches that took some of the dates together with earlier ones: they are left as they are.",
+    )
 
 
 class ManagerStatus(Resource):

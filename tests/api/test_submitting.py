@@ -91,6 +91,7 @@ def test_what_can_be_refused_at_once_submits_nothing(api: ApiFixture) -> None:
         ("POST", "/backfills", {**JANUARY, "dates": ["2013-01-01"], "partitions": ["emea"]}, 422, "don't go together"),
         ("PATCH", "/backfills/nothing", {"priority": 1}, 404, "no backfill"),
         ("PATCH", "/pools/nothing", {"slots": 1}, 404, "no pool"),
+        ("PATCH", "/pools/backfill", {}, 422, "Nothing to change was named; the fields are slots, weight"),
         ("POST", "/dags/nothing/runs", {}, 404, "no DAG"),
         ("POST", "/runs/nothing/cancel", None, 404, "no run"),
         (

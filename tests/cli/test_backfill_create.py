@@ -11,7 +11,7 @@ from support.bfm import Bfm
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import Pool, Request
+from backfill_manager.model.records import AUTO_BATCH, Pool, Request
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.payloads import parse_payload
 
@@ -115,6 +115,38 @@ def test_of_a_copy_what_is_given_is_other(
 ) -> None:
     asked, copied = first_and_copy(bfm, filled, (*first, "--reprocess", "completed"), *changes)
     assert copied == asked.evolve(**result)
+
+
+@pytest.mark.parametrize(
+    ("first", "changes", "result"),
+    [
+        (JANUARY, ("--kind", "single"), {"kind": "single", "end_date": NEW_YEAR + 31 * DAY}),
+        ((*JANUARY, "--kind", "single"), ("--kind", "schedule"), {"kind": "schedule", "end_date": NEW_YEAR + 30 * DAY}),
+        ((*JANUARY, "--kind", "single"), ("--kind", "missing"), {"kind": "missing", "end_date": NEW_YEAR + 30 * DAY}),
+    ],
+)
+def test_a_copy_of_another_kind_has_the_same_days(
+    bfm: Bfm, filled: FilledState, first: tuple[str, ...], changes: tuple[str, ...], result: dict[str, object]
+) -> None:
+    asked, copied = first_and_copy(bfm, filled, first, *changes)
+    assert copied == asked.evolve(**result)
+
+
+@pytest.mark.parametrize(
+    "changes", [("--reprocess", "failed_tasks"), ("--kind", "single"), ("--partition", "north")], ids=" ".join
+)
+def test_a_copy_leaves_out_a_batch_where_nothing_can_be_batched(
+    bfm: Bfm, state: FilledState, changes: tuple[str, ...]
+) -> None:
+    def fill(state: FilledState) -> None:
+        state.dag(batchable=True)
+        state.pools()
+        state.backfill("b1", {"pending": 3}, batch=AUTO_BATCH)
+
+    state.filled_by(fill)
+    copied = bfm("backfill", "create", "flights", "--copy-of", "b1", *changes)
+    assert copied.code == 0, copied.err
+    assert submitted(state).batch is None
 
 
 def test_a_copy_is_of_the_same_dag(bfm: Bfm, state: FilledState) -> None:
@@ -231,6 +263,7 @@ LAST_COMPLETE = "until now (the last complete interval)"
         ("flights", ("-e", "2013-01-05"), "No --from: from start_date 2013-01-01."),
         ("ended", (), "No --from: from start_date 2013-01-01; no --to: until end_date 2013-01-10."),
         ("at_six", ("-e", "2013-01-05"), "No --from: from start_date 2013-01-01T06:30:00-05:00."),
+        ("ends_today", ("-s", "2013-01-05"), f"No --to: {LAST_COMPLETE}."),
     ],
 )
 def test_the_ends_that_were_not_given_are_said_before_anything_is_created(
@@ -238,6 +271,7 @@ def test_the_ends_that_were_not_given_are_said_before_anything_is_created(
 ) -> None:
     filled.dag("ended", end_date=NEW_YEAR + 9 * DAY)
     filled.dag("at_six", start_date=NEW_YEAR + timedelta(hours=6.5))
+    filled.dag("ends_today", end_date=filled.clock.now() - timedelta(hours=1))  # its last interval goes on
     if more == ("--dry-run",):
         filled.leads()
         summary = {"dag_id": dag, "items": 0, "pending": 0, "runs": 0, "skipped": {}}

@@ -125,6 +125,17 @@ def test_settings_that_were_made_before_stay(bfm: Bfm, filled: FilledState) -> N
     assert submitted(filled)[1]["changes"] == {"overrides": {"retries": 3, "weight": 2}}
 
 
+def test_settings_of_two_changes_that_wait_are_both_made(bfm: Bfm, filled: FilledState) -> None:
+    filled.backfill("b2", {"pending": 1}, overrides_json='{"weight": 2}')
+    assert bfm("backfill", "set", "b2", "--set", "retries=3").code == 0
+    assert bfm("backfill", "set", "b2", "--set", "clean.timeout=600").code == 0
+    first, second = (
+        json.loads(row.payload_json) for row in filled.store.read(Request, order_by=["requested_at", "request_id"])
+    )
+    assert first["changes"]["overrides"] == second["was"]["overrides"] == {"weight": 2, "retries": 3}
+    assert second["changes"]["overrides"] == {"weight": 2, "retries": 3, "clean.timeout": 600}
+
+
 def test_what_was_set_can_be_taken_away(bfm: Bfm, filled: FilledState) -> None:
     filled.backfill("b2", {"pending": 1}, window="20:00-06:00", tasks="^cl", with_upstream=False, stop_on_failure=2)
 

@@ -236,7 +236,7 @@ def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None
     assert state.fingerprint() == before
 
 
-def test_a_pool_is_asked_for_with_what_was_left_unsaid(bfm: Bfm, state: FilledState) -> None:
+def test_of_a_pool_only_what_is_named_is_asked_for(bfm: Bfm, state: FilledState) -> None:
     state.pools()
 
     assert bfm("pools", "set", "scheduled", "--slots", "8").code == 0
@@ -244,8 +244,8 @@ def test_a_pool_is_asked_for_with_what_was_left_unsaid(bfm: Bfm, state: FilledSt
 
     payloads = [request.payload_json for request in state.store.read(Request, order_by=["requested_at", "request_id"])]
     assert payloads == [
-        '{"min_share": 2, "name": "scheduled", "slots": 8, "weight": 4}',
-        '{"min_share": 0, "name": "backfill", "slots": 2, "weight": 3}',
+        '{"name": "scheduled", "slots": 8}',
+        '{"name": "backfill", "slots": 2, "weight": 3}',
     ]
     assert "did you mean 'backfill'" in bfm("pools", "set", "backfil", "--slots", "8").error
     assert "conf/manager.yaml" in bfm("pools", "set", "quite_new", "--slots", "8").error
@@ -255,7 +255,7 @@ def test_a_pool_is_asked_for_with_what_was_left_unsaid(bfm: Bfm, state: FilledSt
 
 def test_limits_of_a_pools_processes_are_asked_for_alone(bfm: Bfm, state: FilledState) -> None:
     state.pools()
-    plain = {"name": "backfill", "slots": 16, "weight": 1, "min_share": 0}
+    plain = {"name": "backfill"}
 
     for options, expected in (
         (("--memory", "2 GB"), {"memory_mb": "2 GB"}),

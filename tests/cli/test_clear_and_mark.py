@@ -11,7 +11,7 @@ import pytest
 from support.bfm import Bfm
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
-from backfill_manager.model.records import Request
+from backfill_manager.model.records import DagRun, Request
 from backfill_manager.schemas.commands import ClearTasks
 
 DONE = {"clean": "success", "delays": "success"}
@@ -328,3 +328,10 @@ def test_what_can_not_be_marked_or_cancelled_is_told(
 
     assert (result.code, shown in result.error) == (code, True), result.err
     assert filled.fingerprint() == before
+
+
+def test_a_mark_of_runs_that_have_the_state_asks_nobody(bfm: Bfm, filled: FilledState) -> None:
+    has_it = [run.run_id for run in filled.store.read(DagRun) if run.state == "success"][:1]
+    result = bfm("dags", "mark", "flights", "success", "--run", *has_it, "-y")
+    assert (result.code, "Nothing is to be marked." in result.err) == (0, True)
+    assert filled.store.read(Request) == []

@@ -251,6 +251,14 @@ def test_a_date_is_the_dags_wall_clock_unless_it_says_otherwise(start: Any) -> N
     assert d.spec.start_date == datetime(2013, 1, 1, 5, tzinfo=UTC)
 
 
+def test_a_day_begins_with_its_first_instant_also_where_midnight_comes_twice() -> None:
+    @dag(start_date="2013-11-03", timezone="America/Havana")
+    def d() -> None:
+        task(_work)()
+
+    assert d.spec.start_date == datetime(2013, 11, 3, 4, tzinfo=UTC)
+
+
 def test_pendulum_dates_and_durations_are_understood() -> None:
     class Rule(str, Enum):
         DONE = "all_done"

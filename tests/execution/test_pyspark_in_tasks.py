@@ -181,7 +181,9 @@ def test_a_task_finds_spark_however_it_looks_for_it_first(runner: TaskRunner, wa
     assert runner.run(a_launch(params={"way": way}), looks) == Succeeded('["backfill", 3]')
 
 
-def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_nothing_that_it_does_not_name(runner: TaskRunner) -> None:
+def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_nothing_that_it_does_not_name(
+    runner: TaskRunner,
+) -> None:
     def imported(ctx: Any) -> Any:
         before = set(sys.modules)
         if ctx.params["spark"]:

@@ -11,6 +11,11 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
+from backfill_manager.planning import chosen_runs
+from backfill_manager.planning.clear_plan import plan_clear
+from backfill_manager.planning.mark_plan import plan_mark
+from backfill_manager.queries.dags import spec_reader
+from backfill_manager.schemas.commands import ClearTasks, MarkRuns
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 TWO = dag_spec("d", "a", "b", upstream={"b": ["a"]})
@@ -154,3 +159,47 @@ def test_a_choice_that_says_nothing_is_not_submitted(chosen: dict[str, Any], why
     manager, _ = ten_failed()
     with pytest.raises(InvalidInput, match=why):
         manager.ask("runs.mark", dag_id="d", state="success", **chosen)
+
+
+def test_dates_that_overlap_choose_each_run_once() -> None:
+    manager, _ = ten_failed()
+    dates = ["2013-01-01/2013-01-09", "2013-01-02", "2013-01-03", "2013-01-04", "2013-01-09/2013-01-10"]
+    assert (
+        accepted(manager, "runs.mark", dag_id="d", state="success", dates=dates).message == "10 runs are marked success"
+    )
+
+
+def test_runs_between_chosen_dates_are_not_counted_as_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_runs, "MAX_RUNS", 3)
+    manager, _ = ten_failed()
+    chosen = ["2013-01-01", "2013-01-05", "2013-01-10"]
+    assert (
+        accepted(manager, "runs.mark", dag_id="d", state="success", dates=chosen).message == "3 runs are marked success"
+    )
+    assert "More than 3 runs" in refused(
+        manager, "runs.mark", dag_id="d", state="success", dates=[*chosen, "2013-01-02"]
+    )
+
+
+def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
+    """A run of several intervals has the date of the first."""
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True))
+    manager.backfill("d", days("2013-01-01", 14), batch=7)
+    nothing_hangs(manager)
+    first, second = "backfill__2013-01-01T00:00:00Z", "backfill__2013-01-08T00:00:00Z"
+    dags = manager.state.catalog.dags
+    within = {"dag_id": "d", "start_date": "2013-01-05", "end_date": "2013-01-10"}
+    for plan in (
+        plan_mark(manager.store, MarkRuns.parse({**within, "state": "failed"}), dags),
+        plan_clear(manager.store, ClearTasks.parse(within), dags, spec_reader(manager.store)),
+    ):
+        document = plan.to_json_document()
+        assert ([run["run_id"] for run in document["runs"]], document["batches_left_out"]) == ([second], [first])
+    whole = {**within, "start_date": "2013-01-01"}
+    assert plan_mark(manager.store, MarkRuns.parse({**whole, "state": "success"}), dags).batches_left_out == ()
+    of_day = "2013-01-05"
+    for problem in (
+        refused(manager, "runs.mark", dag_id="d", state="failed", dates=[of_day]),
+        refused(manager, "tasks.clear", **clear("d", start_date=of_day, end_date=of_day)),
+    ):
+        assert f"part of run {first}, which takes 7 intervals together from 2013-01-01T00:00:00Z on" in problem

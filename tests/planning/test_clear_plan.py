@@ -209,6 +209,7 @@ def test_the_document_lists_every_run_with_its_tasks(scene: Scene) -> None:
             }
         ],
         "summary": {"runs": 1, "tasks": 2, "running": 1, "stay_upstream_failed": 0},
+        "batches_left_out": [],
     }  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import pytest
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem
+from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.dry_run import with_dry_run
 from backfill_manager.planning.dry_run_reruns import Rerun, with_reruns
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.table_properties import arrow_schema
@@ -175,3 +176,15 @@ def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:
         ordinal: rerun.run_id for ordinal, rerun in plan.reruns.items()
     }
     assert {item.state for item in taken.values()} == {s.SUCCESS}
+
+
+def test_the_first_run_of_a_dry_run_has_the_id_that_it_will_get() -> None:
+    manager = world()
+    done(manager, 1, 1)
+    done(manager, 1, 1, reprocess="completed")
+    plan, now = planned(manager, reprocess="completed"), manager.clock.now()
+    plan = with_dry_run(plan, manager.store, now, check_waits=lambda *_: {}, files_of=lambda _: {})
+    expected = plan.first_item()
+    assert expected is not None
+    done(manager, 1, 1, reprocess="completed")
+    assert expected["run_id"] == manager.store.read(DagRun, order_by=["-run_seq"])[0].run_id == f"{run_of(1)}__3"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.prefetch import prefetch, timeline_around
 from backfill_manager.manager.schedule import lookback_depth
@@ -266,3 +266,16 @@ def _standing(dag_id: str, date: datetime) -> DagRun:
         dag_id, run_id_for(s.SCHEDULED_RUN, timeline_key(date, None)), s.SCHEDULED_RUN, s.SUCCESS, dag_version=1, run_seq=0,
         created_at=date, logical_date=date, interval_start=date, interval_end=date,
     )  # fmt: skip
+
+
+def test_a_partition_key_that_looks_like_a_date_is_none() -> None:
+    date = datetime(2013, 1, 5, tzinfo=UTC)
+    for text in ("2013-01-05T00:00:00Z", "2013-01-05T00:00:00.000001Z"):
+        of_key = run_id_for("manual", timeline_key(None, text))
+        assert of_key != run_id_for("manual", timeline_key(parse_instant(text), None))
+        again = DagRun(
+            dag_id="d", run_id=f"{of_key}__2", run_type="manual", state="success", dag_version=1, run_seq=2, created_at=date,
+            partition_key=text,
+        )  # fmt: skip
+        assert number_of(again) == 2
+    assert run_id_for("manual", timeline_key(None, "2013-01-05T00:00")) == "manual__2013-01-05T00:00", "no date of ours"

@@ -7,8 +7,9 @@ from support.sample_state import DAY, FilledState
 
 from backfill_manager.errors import Ambiguous, NotFound, Refused
 from backfill_manager.model.records import Request
+from backfill_manager.queries import backfills
 from backfill_manager.queries.backfill_items import list_items
-from backfill_manager.queries.backfills import BackfillFilter, find_backfill, list_backfills
+from backfill_manager.queries.backfills import BackfillFilter, find_backfill, list_backfills, requested_view
 
 FIELDS = [
     "backfill_id",
@@ -99,6 +100,20 @@ def test_a_refused_backfill_is_told_with_the_reason_and_is_not_in_the_list(state
     for name in ("b1", "latest"):
         with pytest.raises(Refused, match="was refused: the plan is empty: every date has a run"):
             find_backfill(state.store, name)
+
+
+def test_a_lookup_reads_no_request_that_was_accepted(state: FilledState, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b1", "b2"):
+        state.answers(state.requested(name), "accepted", "created")
+        state.backfill(name, {})
+    state.answers(state.requested("c1"), "refused", "the plan is empty")
+    state.requested("c2")
+    read: list[str] = []
+    monkeypatch.setattr(
+        backfills, "requested_view", lambda request: read.append(request.request_id) or requested_view(request)
+    )
+    assert find_backfill(state.store, "c2")["state"] == "queued"
+    assert len(read) == 2
 
 
 def test_a_beginning_that_only_one_has_is_enough(state: FilledState) -> None:

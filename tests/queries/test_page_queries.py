@@ -155,6 +155,19 @@ def test_days_are_those_of_the_dags_zone() -> None:
     assert runs_of_day(manager.store, "flights", "UTC", the_day) == []
 
 
+def test_a_batch_is_a_run_of_each_of_its_days() -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", batchable=True))
+    manager.backfill("flights", days("2023-12-28", 14), batch=7)
+    manager.drain()
+    december, january = (calendar(manager.store, "flights", "UTC", year) for year in (2023, 2024))
+    assert list(december) == [f"2023-12-{day}" for day in range(28, 32)]
+    assert list(january) == [f"2024-01-{day:02}" for day in range(1, 11)]
+    assert {(one["runs"], one["state"]) for one in (december | january).values()} == {(1, "success")}
+    ids = [run["run_id"] for run in runs_of_day(manager.store, "flights", "UTC", datetime(2024, 1, 5, tzinfo=UTC))]
+    assert ids == ["backfill__2024-01-04T00:00:00Z"]
+    assert runs_of_day(manager.store, "flights", "UTC", datetime(2024, 1, 11, tzinfo=UTC)) == []
+
+
 def test_a_day_on_which_nothing_has_ended_has_no_duration() -> None:
     manager = InMemoryManager(FLIGHTS, script=lambda _: None)
     manager.backfill("flights", days("2023-12-01", 1))

@@ -11,7 +11,7 @@ from support.sample_state import FilledState
 from backfill_manager.clock import UTC
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.queries.dags import schedules_reached
-from backfill_manager.queries.runs import timeline
+from backfill_manager.queries.runs import MAX_NESTED, timeline
 from backfill_manager.store.base import Store
 from backfill_manager.testing import MemoryStore
 
@@ -71,3 +71,23 @@ def test_the_timeline_leaves_out_what_has_no_place_in_it(store: MemoryStore) -> 
     assert [one["run_id"] for one in shown[1]["overridden"]] == ["overridden"]
     assert timeline(store, "a", limit=1) == shown[1:]
     assert timeline(store, "c") == []
+
+
+def test_runs_of_a_date_that_was_run_very_often_are_all_shown(store: MemoryStore) -> None:
+    number = 3 * MAX_NESTED
+    store.write(
+        [
+            a_run("often", f"{n}", 1, 100 + n, state="overridden", overridden_by=f"{n + 1}")
+            for n in range(number)
+        ]
+        + [a_run("often", f"{number}", 1, 100 + number)]
+    )  # fmt: skip
+    shown, at_once = timeline(store, "often"), 1
+    ids = [shown[0]["run_id"]]
+    while at_once == 1:
+        shown = shown[0]["overridden"]
+        at_once = len(shown)
+        ids += [one["run_id"] for one in shown]
+    assert ids == [f"{n}" for n in range(number, -1, -1)]
+    assert at_once == number - MAX_NESTED
+    assert all(one["overridden"] == [] for one in shown)

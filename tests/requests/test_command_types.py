@@ -23,7 +23,7 @@ RIGHT = {
     "backfill.pause": {"backfill_id": "b1"},
     "backfill.unpause": {"backfill_id": "b1"},
     "backfill.cancel": {"backfill_id": "b1", "let_running_finish": False},
-    "pool.set": {"name": "backfill", "slots": 4, "weight": 1, "min_share": 0},
+    "pool.set": {"name": "backfill"},
     "manager.stop": {"drain": True},
     "manager.stand_by": {"manager_id": "1.a", "host": "here", "pid": 4711},
     "state.compact": {},

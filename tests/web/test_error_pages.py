@@ -28,6 +28,7 @@ PROBLEM = "application/problem+json"
         ("/dags/shop?n=0", 422, "n: "),
         ("/dags/shop?before=soon", 422, "not a position in the list"),
         ("/dags/shop?order=made&before=soon", 422, "not a position in the list"),
+        ("/dags/shop?order=made&before=-9223372036854775809", 422, "not a position in the list"),
         ("/dags/shop/day/someday", 422, "someday"),
         ("/dags/shop/versions?before=7&after=9", 422, "has no version"),
         ("/requests?before=soon", 422, "not an instant"),

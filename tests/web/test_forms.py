@@ -29,7 +29,7 @@ def last_asked(manager: InMemoryManager) -> tuple[str, dict[str, Any]]:
     [
         ("/dags/quiet/unpause", {}, "dag.unpause", {"dag_id": "quiet"}),
         ("/dags/shop/pause", {}, "dag.pause", {"dag_id": "shop"}),
-        ("/pools/backfill", {"slots": "20"}, "pool.set", {"name": "backfill", "slots": 20, "weight": 1, "min_share": 0}),
+        ("/pools/backfill", {"slots": "20"}, "pool.set", {"name": "backfill", "slots": 20}),
         (
             "/dags/shop/trigger", {"logical_date": "2024-01-25", "conf": '{"full": true}'}, "dag.trigger",
             {"dag_id": "shop", "logical_date": "2024-01-24T23:00:00Z", "conf": {"full": True}},

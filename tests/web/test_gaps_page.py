@@ -18,6 +18,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import TableAccess
 from backfill_manager.requests.data_gaps import backfill_of_days, gap_days
+from backfill_manager.web.pages import data_gaps
 
 ADDRESS = "/dags/flights/gaps?start_date=2024-05-01&end_date=2024-05-04"
 
@@ -140,3 +141,29 @@ def test_hours_of_a_day_are_one_cell_in_the_zone_of_the_dag(tmp_path: Path) -> N
         backfill_of_days(state.store, "hourly", [date(2024, 5, day) for day in range(1, 31, 2)])
     whole = backfill_of_days(state.store, "hourly", [date(2024, 5, day) for day in range(1, 31)])
     assert (whole["kind"], whole["start_date"], whole["end_date"]) == ("schedule", "2024-05-01", "2024-05-30")
+
+
+def test_the_range_stays_the_same_from_page_to_page(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_gaps, "PER_PAGE", 1)
+    browser.cookies.set("bfm-zone", "mine:America/New_York")
+    address, seen = f"{ADDRESS}&zone=UTC", []
+    while address:
+        page = Page(browser.get(address).text)
+        fields = {one.attributes.get("name"): one.attributes.get("value") for one in page.root.find("input")}
+        seen.append((fields["start_date"], fields["end_date"]))
+        links = [one.attributes.get("href") or "" for one in page.root.find("a")]
+        address = next((one for one in links if f"page={len(seen) + 1}" in one), "")
+    assert seen == [("2024-04-30T20:00", "2024-05-04T19:59:59.999999")] * 3
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "0001-01-01"])
+def test_a_day_at_the_end_of_all_years_has_no_interval(browser: TestClient, day: str) -> None:
+    answer = browser.get(f"/gaps/selected?cell=flights/{day}")
+    assert "has no interval on these days" in answer.text
+
+
+def test_days_that_lie_far_apart_are_a_list_whatever_lies_between(browser: TestClient, tmp_path: Path) -> None:
+    state = FilledState(tmp_path / "other", StandingClock())
+    state.dag("often", schedule="*/15 * * * *", tasks=(TaskSpec("clean"),))
+    chosen = backfill_of_days(state.store, "often", [date(2000, 1, 1), date(2024, 1, 1)])
+    assert (chosen["kind"], len(chosen["dates"].split())) == ("dates", 192)

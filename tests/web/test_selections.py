@@ -137,6 +137,20 @@ def test_selected_items_become_a_range_or_dates(scene: tuple[InMemoryManager, Te
     assert re.search(r'value="completed" selected', shown.text)
 
 
+def test_selected_batches_become_all_of_their_dates() -> None:
+    manager = InMemoryManager(dag_spec("flights", "clean", schedule="@daily", batchable=True))
+    manager.backfill("flights", days("2013-01-01", 21), batch=7)
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
+    first, second, third = (str(run.run_seq) for run in manager.store.read(DagRun, order_by=["logical_date"]))
+    shown = posts(browser, "/dags/flights/selected", do="create", of="runs", selected=f"{first},{second}")
+    assert (value_of(shown, "start_date"), value_of(shown, "end_date")) == ("2013-01-01", "2013-01-14")
+    shown = posts(browser, "/dags/flights/selected", do="create", of="runs", selected=f"{first},{third}")
+    listed = re.search(r'<textarea[^>]*name="dates"[^>]*>([^<]*)<', shown.text)
+    assert listed is not None
+    assert listed[1].split() == [f"2013-01-{day:02}" for day in (*range(1, 8), *range(15, 22))]
+
+
 def test_selected_partitions_become_partitions(scene: tuple[InMemoryManager, TestClient, str]) -> None:
     manager, browser, _ = scene
     backfill = manager.backfill("regions", keys=["north", "south/west", "50% off"])

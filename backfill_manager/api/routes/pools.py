@@ -12,6 +12,7 @@ from backfill_manager.api.openapi import CHANGE, reads
 from backfill_manager.api.paging import Paging, paged
 from backfill_manager.api.parameters import Id
 from backfill_manager.api.submit import ApiSubmit, Payload, submits
+from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.requests import checked_payloads
 from backfill_manager.schemas import request_kinds
@@ -35,4 +36,7 @@ def get_pools(
 def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Payload:
     """Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share when the manager is
     restarted. Null is the same as left out, but for memory and nice: it takes the pool's own away."""
-    return checked_payloads.set_pool(submitter.store, name, **body.model_dump(exclude_unset=True))
+    given = body.model_dump(exclude_unset=True)
+    if not given:
+        raise InvalidInput(f"Nothing to change was named; the fields are {', '.join(PoolChanges.model_fields)}.")
+    return checked_payloads.set_pool(submitter.store, name, **given)

@@ -71,6 +71,11 @@ class LocalBackend:
         document = queries.backfills.find_backfill(self.store, backfill_id)
         return queries.eta.with_time_left(self.store, document, self.clock.now()) if with_eta else document
 
+    def overrides(self, backfill_id: str) -> Document:
+        """Of a backfill, with changes that wait for the manager."""
+        found = self.backfill(backfill_id)
+        return dict(queries.backfill_settings.settings_now(self.store, found).values["overrides"])
+
     def items(self, id: str, *, state: Sequence[str], limit: int | None = None, offset: int = 0) -> list[Document]:
         if not state:  # ordinals count from 1 without a gap
             return queries.backfill_items.list_items(self.store, id, after=offset or None, limit=limit).items

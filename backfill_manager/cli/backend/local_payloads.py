@@ -38,7 +38,7 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
             latest, items = values["latest_version"], values.pop("items")
             return {**values, **checked_payloads.retried_backfill(backfill, latest_version=latest, items=items)}
         case request_kinds.BACKFILL_SET:
-            return checked_payloads.changed_backfill(store, settings, backfill, values["changes"])
+            return checked_payloads.changed_backfill(store, settings, backfill, values["changes"], values.get("was"))
         case request_kinds.BACKFILL_DIFF | request_kinds.BACKFILL_PROMOTE | request_kinds.BACKFILL_DISCARD:
             return COMMANDS[kind].parse({**values, **checked_payloads.previewed_backfill(backfill)}).to_payload()
         case request_kinds.BACKFILL_REVERT:

@@ -72,6 +72,10 @@ class RemoteBackend:
         document = self._client.backfill(backfill_id).document()
         return document if with_eta else {**document, "time_left_s": None, "finishes_at": None}
 
+    def overrides(self, backfill_id: str) -> Document:
+        """Of a backfill, as the manager has them."""
+        return dict(self.backfill(backfill_id)["overrides"])
+
     def items(self, id: str, *, state: Sequence[str], limit: int | None = None, offset: int = 0) -> Any:
         upto = None if limit is None else offset + limit
         return _plain(islice(self._client.items(id, state=state, limit=upto), offset, None))

@@ -333,9 +333,11 @@ def set_(context: CliContext, values: Document, id: o.Backfill) -> None:
         raise InvalidInput(
             f"Nothing to change was named; the options are {', '.join(o.spellings('backfill_options.BackfillSettings'))}."
         )
-    if "overrides" in values:  # those that were set before stay
-        values["overrides"] = {**context.backend.backfill(id)["overrides"], **values["overrides"]}
-    _submit(context, request_kinds.BACKFILL_SET, "Change", id, changes=values)
+    seen: Document = {}
+    if "overrides" in values:  # those that were set before stay; who changes them meanwhile is not undone
+        before = context.backend.overrides(id)
+        values["overrides"], seen = {**before, **values["overrides"]}, {"was": {"overrides": before}}
+    _submit(context, request_kinds.BACKFILL_SET, "Change", id, changes=values, **seen)
 
 
 def _submit(

@@ -222,6 +222,9 @@ def mark(
         context.out.print_document(plan)
     if dry_run:
         return 0
+    if not plan["summary"]["runs"]:
+        context.out.note("Nothing is to be marked.")
+        return 0
     what = f"{plural(plan['summary']['runs'], 'run')} {state}"
     if not yes and not is_confirmed(context, f"Mark {what}?", "marks", "marked"):
         return 0

@@ -33,7 +33,7 @@ def ends_left_out(values: Mapping[str, Any], dag: Mapping[str, Any], now: dateti
             return None
         parts.append(f"no --from: from start_date {_day(start, zone)}")
     if not values.get("end_date"):
-        if end is not None and (not repeats or parse_instant(end) <= now):
+        if end is not None and (not repeats or _is_complete(end, dag, now)):
             parts.append(f"no --to: until end_date {_day(end, zone)}")
         elif repeats:
             parts.append("no --to: until now (the last complete interval)")
@@ -41,6 +41,18 @@ def ends_left_out(values: Mapping[str, Any], dag: Mapping[str, Any], now: dateti
             return None
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _is_complete(end: str, dag: Mapping[str, Any], now: datetime) -> bool:
+    """Whether the interval that begins at the DAG's end_date, its last, has ended."""
+    at = parse_instant(end)
+    if at > now:
+        return False
+    from backfill_manager.dags.schedule.timetable import Timetable, parse_schedule
+
+    anchor = None if dag["start_date"] is None else parse_instant(dag["start_date"])
+    complete = Timetable(parse_schedule(dag["schedule"]), dag["timezone"], anchor).last_complete(now)
+    return complete is not None and at <= complete[0]
 
 
 def _day(instant: str, zone: str) -> str:

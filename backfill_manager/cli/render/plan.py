@@ -267,6 +267,7 @@ def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
             f"{plural(stay, 'task')} downstream of them ({shown}) stay{'s' if stay == 1 else ''} upstream_failed, and so "
             "the runs failed; --downstream clears these, too."
         )
+    _print_batches_left_out(out, plan)
 
 
 def print_mark_plan(out: Output, plan: Mapping[str, Any]) -> None:
@@ -282,6 +283,15 @@ def print_mark_plan(out: Output, plan: Mapping[str, Any]) -> None:
         out.print_line(f"{running:,} of them {'is' if running == 1 else 'are'} queued or running: stopped first.")
     if same := summary["unchanged"]:
         out.print_line(f"{plural(same, 'run')} {'has' if same == 1 else 'have'} that state already.")
+    _print_batches_left_out(out, plan)
+
+
+def _print_batches_left_out(out: Output, plan: Mapping[str, Any]) -> None:
+    for run_id in plan.get("batches_left_out", ()):  # not in the plan of an older server
+        out.print_line(
+            f"Run {run_id} took some of these dates together with earlier ones, and is left as it is; a --from at its beginning "
+            "takes it along."
+        )
 
 
 def clear_summary(summary: Mapping[str, int]) -> str:

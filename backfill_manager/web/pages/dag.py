@@ -109,11 +109,12 @@ def _cursor(order: str, before: str) -> dict[str, Any]:
     if not before:
         return {}
     try:
-        if order != "date":
-            return {"before_seq": int(before)}
-        at = parse_instant(before)
-        if "T" in before:
-            return {"before_date": at}
+        if order == "date":
+            at = parse_instant(before)
+            if "T" in before:
+                return {"before_date": at}
+        elif abs(seq := int(before)) < 2**63:  # others fit no column
+            return {"before_seq": seq}
     except ValueError:
         pass
     raise InvalidInput(f"before={before!r} is not a position in the list of runs.")

@@ -45,7 +45,7 @@ def gaps_tab(
         report = _report(context, dag_id, _for_commands(typed, here, own))
     except InvalidInput as error:
         return dag_page(context, dag_id, "gaps", typed=typed, error=message_of(error))
-    paged = paginate(report["rows"], page, PER_PAGE, "dags", dag_id, "gaps", **typed, zone=zone)
+    paged = paginate(report["rows"], page, PER_PAGE, "dags", dag_id, "gaps", **typed, zone=here)
     return dag_page(context, dag_id, "gaps", typed=typed, error=None, report=report, paged=paged, words=IN_WORDS)
 
 

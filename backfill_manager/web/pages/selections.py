@@ -150,7 +150,9 @@ def _runs(store: Store, dag_id: str, numbers: Ranges) -> list[DagRun]:
 def _dates_of(store: Store, dag: DagSpec, of: str, numbers: Ranges) -> SelectedDates:
     """`of` days: the intervals of the schedule that begin on them; without a schedule, the days."""
     if of == "runs":
-        return dates_of_runs(_runs(store, dag.dag_id, numbers))
+        runs = _runs(store, dag.dag_id, numbers)
+        first = min((run.interval_start for run in runs if run.interval_start is not None), default=None)
+        return dates_of_runs(runs, timetable_of(dag, first))
     ends = [
         (parse_start(first, dag.timezone, name="day"), parse_end(last, dag.timezone, name="day"))
         for first, last in _days(numbers)
