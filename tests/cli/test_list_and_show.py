@@ -451,6 +451,7 @@ def test_requests_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:
 
     assert bfm("requests", "list", "--output", "json").document[0]["outcome"] == "refused"
     assert "no such dates" in bfm("requests", "list").out
+    assert "--limit shows more" in bfm("requests", "list", "--limit", "1").err
     assert bfm("requests", "show", "ab", "--output", "json").document["payload"]["backfill_id"] == "b1"
     assert bfm("requests", "show", "zz").code == 3
 

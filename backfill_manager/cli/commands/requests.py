@@ -20,7 +20,8 @@ def list_(context: CliContext, limit: int | None = LIMIT) -> None:
         "request_id", "kind", Column("requested_by", "by"), Column("requested_at", "submitted"), "outcome",
         Column("object_id", "object"), Column("message", fold=True),
     )  # fmt: skip
-    context.out.print_rows(context.backend.requests(limit=context.out.limit(limit)), columns, empty="No requests yet.")
+    limit = context.out.limit(limit)
+    context.out.print_rows(context.backend.requests(limit=limit), columns, empty="No requests yet.", limit=limit)
 
 
 @group.command("show")

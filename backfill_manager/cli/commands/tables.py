@@ -44,5 +44,6 @@ def show(
         Column("version", right=True), Column("rows_written", "rows", right=True),
         Column("bytes_written", "bytes", right=True, optional=True), Column("at", "written", optional=True),
     )  # fmt: skip
-    rows = list(context.backend.table_intervals(table))[: context.out.limit(limit)]
-    context.out.print_rows(rows, columns, empty=f"No task has written {table}; tasks have only read it.")
+    limit = context.out.limit(limit)
+    rows = list(context.backend.table_intervals(table))[:limit]
+    context.out.print_rows(rows, columns, empty=f"No task has written {table}; tasks have only read it.", limit=limit)
