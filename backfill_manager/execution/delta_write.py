@@ -3,7 +3,7 @@ appends.
 
 - `replace` is Delta's replaceWhere with the run's interval (or its partition): exactly these rows go, and rows
   outside of them in what is written are an error that changes nothing. A run with neither replaces the whole table.
-- `overwrite` replaces the whole table, whatever run it is. Columns that the rows lack stay, and are NULL.
+- `overwrite` replaces the whole table, whatever run it is. Columns that the rows lack stay, and get their default, or NULL.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Write:
         if table is None:
             return
         table.refuse_misfits(self.call, rows, self.adds_columns)
+        table.refuse_missing(self.call, rows)
 
     def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
         from pyspark.errors import AnalysisException
@@ -81,6 +82,8 @@ class Write:
         replaced = self.replaced(before.schema)
         if replaced is not None:
             writer = writer.option("replaceWhere", replaced.where)
+        elif self.mode != "append":  # the whole table, whatever the session says of its partitions
+            writer = writer.option("partitionOverwriteMode", "static")
         try:
             table.save(writer)
         except AnalysisException as error:

@@ -248,5 +248,10 @@ def _check_arguments(call: str, df: Any, schema: str | None) -> None:
         raise InvalidInput(
             f"{call} takes a Spark DataFrame, not a {type(df).__name__}; ctx.spark.createDataFrame makes one"
         )
+    if df.isStreaming:
+        raise InvalidInput(
+            f"{call} takes a DataFrame of rows that are there, not a stream: read the source without readStream, or call it in "
+            "the stream's foreachBatch"
+        )
     if schema not in (None, NEW_COLUMNS):
         raise InvalidInput(f"{call}: schema is 'merge', which adds new columns, or left out, not {schema!r}")

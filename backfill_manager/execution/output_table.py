@@ -23,7 +23,7 @@ from backfill_manager.store.sql_guard import identifier
 if TYPE_CHECKING:
     from delta.tables import DeltaTable, DeltaTableBuilder
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 # Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
@@ -122,6 +122,7 @@ class OutputTable:
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
+        _refuse_untyped(self.name, schema.fields)
         made = None if self.is_path else self._make_schema()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
@@ -269,8 +270,37 @@ class TableState:
                 f"{call}: the table has no column {', '.join(map(repr, new))}{similar}; schema='merge' adds "
                 f"{'it' if len(new) == 1 else 'them'}, in a SQL task ALTER TABLE ... ADD COLUMNS does"
             )
+        _refuse_untyped(call, [field for field in rows.schema.fields if field.name in new])
         if different := _different_types(self.schema, rows.schema):
-            raise InvalidInput(f"{call}: {different}; cast it; nothing was written")
+            cure = (
+                "a column of NULL alone takes no value: make the table anew" if " void in " in different else "cast it"
+            )
+            raise InvalidInput(f"{call}: {different}; {cure}; nothing was written")
+
+    def refuse_missing(self, call: str, rows: DataFrame) -> None:
+        """`InvalidInput` if the rows lack a column that must have a value, which Delta does not compute."""
+        there = {name.lower() for name in rows.columns}
+        missing = [
+            field["name"]
+            for field in self._fields
+            if not field["nullable"] and field["name"].lower() not in there and not _COMPUTED & field["metadata"].keys()
+        ]
+        if missing:
+            names = ", ".join(map(repr, missing))
+            raise InvalidInput(f"{call}: the rows lack {names}, which is NOT NULL in the table; nothing was written")
+
+    @property
+    def numbered_columns(self) -> list[str]:
+        """Those that Delta numbers itself, and of which it takes no values (`GENERATED ALWAYS AS IDENTITY`)."""
+        return [
+            one["name"] for one in self._fields if one["metadata"].get("delta.identity.allowExplicitInsert") is False
+        ]
+
+    @property
+    def _fields(self) -> list[dict[str, Any]]:
+        """As Delta's log has them: what a DataFrame of the table says of a column leaves things out."""
+        fields: list[dict[str, Any]] = json.loads(self._snapshot.schema().json())["fields"]
+        return fields
 
     @property
     def definition(self) -> TableDefinition:
@@ -314,6 +344,11 @@ class TableState:
         return None
 
 
+_COMPUTED: Final = {
+    "CURRENT_DEFAULT",
+    "delta.generationExpression",
+    "delta.identity.start",
+}  # in the metadata of a column
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
 
@@ -326,6 +361,16 @@ def _rows_in(metrics: dict[str, str]) -> int | None:
     if "numOutputRows" not in metrics:
         return None
     return int(metrics["numOutputRows"]) - int(metrics.get("numCopiedRows", 0))
+
+
+def _refuse_untyped(what: str, fields: Sequence[StructField]) -> None:
+    """`InvalidInput` for columns in which there is the type that Spark gives to NULL alone: the table's would take no value."""
+    names = [field.name for field in fields if '"void"' in json.dumps(field.dataType.jsonValue())]
+    if names:
+        raise InvalidInput(
+            f"{what}: column {', '.join(map(repr, names))} has no type, as it is nothing but NULL; cast it, as in "
+            "CAST(NULL AS STRING); nothing was written"
+        )
 
 
 def _new_columns(table: StructType, rows: StructType, within: str = "") -> Iterator[str]:

@@ -133,6 +133,12 @@ class Promotion:
         except InvalidInput as error:
             yield str(error)
             return
+        if numbered := now.numbered_columns:
+            yield (
+                f"{table.name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of the "
+                "preview can't be put in with their numbers"
+            )
+            return
         then = table.columns_then()
         if then is not None and not self._rebase and not now.definition.has_columns(then):
             yield f"{table.name} has other columns than when the preview began; --rebase swaps the rows in all the same"

@@ -148,6 +148,11 @@ class Reversion:
         undo = plan_undo(changes, self._runs)
         if undo is None:
             return []
+        if undo.done is None and (numbered := state.numbered_columns):
+            raise Refused(
+                f"{name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of before can't be "
+                "put back with their numbers"
+            )
         if undo.done is None and (conflicts := self._conflicts(undo, state)):
             raise Refused(_conflicts_text(name, conflicts, whole=undo.parts.is_whole))
         return [_Table(self._spark, written, output, state, undo)]

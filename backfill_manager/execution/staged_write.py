@@ -59,7 +59,7 @@ class Replaced:
         if (self.column, self.kind) != (other.column, other.kind) or (self.key is None) != (other.key is None):
             return True
         if self.key is not None:
-            return self.key == other.key
+            return bool(self._value(self.key) == self._value(other.key))  # 7 and 07 are the same number
         mine, its = ([self._value(end) for end in (one.lower, one.upper)] for one in (self, other))
         return bool(mine[0] < its[1] and its[0] < mine[1])
 

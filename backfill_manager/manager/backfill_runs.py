@@ -61,6 +61,8 @@ def _window_opens_at(live: ActiveBackfill, now: datetime) -> datetime | None:
 
 
 def _advance(tick: Tick, live: ActiveBackfill) -> None:
+    if live.counts[s.FAILED] < live.row.failed_when_resumed:  # some of them run again: if they fail, that counts
+        tick.put(live.row.evolve(failed_when_resumed=live.counts[s.FAILED]))
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
     limit = live.row.stop_on_failure
     if limit is not None and failures >= limit and live.counts[s.PENDING] and not live.row.is_paused:
@@ -83,7 +85,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
     if live.timeline.has_gap:
         return  # read again by the next prefetch
     in_order, at = live.depends_on_past, 0  # items before `at` wait for an upstream backfill
-    while at < len(live.pending) and len(live.running) < live.row.max_active_runs:
+    while at < len(live.pending) and _has_room(tick.state, live):
         most = next_size(tick, live) if live.is_batch_auto else live.most_in_batch
         batch = list(islice(live.pending, at, at + most + 1))  # one more: it shows whether the batch is complete
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
@@ -101,6 +103,14 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
             del live.pending[at]
         if waits == "start" and not _start_batch(tick, live, items, at):
             return  # read by the next prefetch
+
+
+def _has_room(state: ManagerState, live: ActiveBackfill) -> bool:
+    """For another run: within `max_active_runs`, and beyond where all that have a place wait for items that come before them."""
+    if len(live.running) < live.row.max_active_runs:
+        return True
+    started = [run for key in live.running if (run := state.runs.get(key)) is not None and run.may_start]
+    return bool(started) and all(run.waits_for_items and not run.is_working for run in started)
 
 
 def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -> str:

@@ -28,23 +28,23 @@ def end_batches_early(tick: Tick) -> None:
     for pool in _waited_for(tick.state, tick.now):
         tick.state.waited_for[pool] = tick.now
     for live in tick.state.backfills.values():
-        if live.is_batch_auto and not live.row.is_cancelled and is_yielding(tick, live):
+        goes_on = not live.row.is_cancelled and not live.row.is_paused and live.row.waits_until is None
+        if live.is_batch_auto and goes_on and is_yielding(tick, live):
             for run in _too_large(tick.state, live):
                 cancel_tasks(tick, run, ENDED_EARLY)
                 end_run(tick, run, s.CANCELLED, ENDED_EARLY)
 
 
 def _waited_for(state: ManagerState, now: datetime) -> Iterator[str]:
-    """Pools in which a task of a scheduled run waits for too long."""
+    """Pools in which a task of a scheduled run waits for too long, as this leader sees it."""
+    before, state.waiting_since = state.waiting_since, {}
     if not any(live.is_batch_auto for live in state.backfills.values()):
         return
     for run, ti in state.tasks():
         if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule and run.may_start:
-            task = run.spec.task(ti.task_id)
-            before = [run.tasks[up].ended_at for up in task.upstream if up in run.tasks]
-            since = max(at for at in (run.row.created_at, ti.retry_at, *before) if at is not None)
+            since = state.waiting_since[ti.key] = before.get(ti.key, now)
             if now - since >= timedelta(seconds=WAIT_S):
-                yield pool_of(task.pool, None)
+                yield pool_of(run.spec.task(ti.task_id).pool, None)
 
 
 def _too_large(state: ManagerState, live: ActiveBackfill) -> list[ActiveRun]:

@@ -112,6 +112,10 @@ def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> 
         if item.state in (s.SUCCESS, s.FAILED, s.CANCELLED):
             was, item = item, c.item_reopened(item)
             state.put_item(live, was, item)
+        elif item.state == s.PENDING:  # of a batch that was to be retried in halves, or of a retry: this run does it
+            was, item = item, c.item_started(item, row.run_id).evolve(reason=None)
+            state.put_item(live, was, item)
+            live.pending.clear()  # read again
         if item.state == s.RUNNING:  # a crash may have come between it and its backfill
             running.append(item)
     if running:

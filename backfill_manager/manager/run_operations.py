@@ -21,6 +21,7 @@ from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import name_list, plural
+from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.create_run import fit_tasks, make_run
 from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.prefetch import timeline_around
@@ -221,10 +222,10 @@ class RunOperations:
             if ti.state not in kept:
                 self._state.put(c.marked(ti, state, call.now, reason))
         self._skip_callbacks(run, run.tasks, call, reason)
-        if state == s.FAILED and not any(ti.state == s.FAILED for ti in run.own_tasks):
-            for task_id in run.spec.leaves:
-                if task_id in run.selected:
-                    self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))
+        if state == s.FAILED and outcome_of(run) != s.FAILED:
+            own = [ti.task_id for ti in run.own_tasks if ti.task_id in run.selected and ti.state != s.REMOVED]
+            for task_id in [one for one in own if one in run.spec.leaves] or own:
+                self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))
         return True
 
     def _mark_task(self, command: commands.MarkTask, call: Call) -> Answer | None:

@@ -25,8 +25,6 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 
-IN_PROGRESS = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
-
 
 def advance_runs(tick: Tick) -> None:
     """Advances every active run as far as the state allows."""
@@ -57,8 +55,10 @@ def _advance_run(tick: Tick, run: ActiveRun) -> None:
     owner = tick.state.owner_of(run.row)
     if owner is not None and owner.row.is_cancelling:
         cancel_tasks(tick, run, owner.row.reason or "cancelled")
+    if not run.may_start:
+        run.wait_ends = {}  # counted anew when its turn comes
     blocked = schedule_tasks(tick, run) if run.may_start else {}
-    if blocked and not any(ti.state in IN_PROGRESS for ti in run.own_tasks):
+    if blocked and not run.is_working:
         if owner is not None and _has_items_to_take(owner, run):
             return
         _give_up(tick, run, owner, blocked)

@@ -11,10 +11,13 @@ finished runs are run again; gaps are not filled.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final
 
+from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import timetable_of
+from backfill_manager.dags.schedule.timetable import Timetable, timetable_of
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Tick
@@ -22,6 +25,8 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
 from backfill_manager.planning.next_run import Upcoming, upcoming
 from backfill_manager.planning.timeline import TimelineWindow, timeline_key
+
+MAX_AWAITED: Final = 1000  # runs of a DAG in memory as they may become late
 
 
 def fire_schedules(tick: Tick) -> None:
@@ -54,8 +59,21 @@ def next_due(state: ManagerState, now: datetime) -> datetime | None:
 
 
 def lookback_depth(spec: DagSpec) -> int:
-    """How many of the newest runs that advance the schedule must be in memory, with all since: those of `lookback`, and one."""
-    return spec.lookback + 2
+    """How many of the newest runs that advance the schedule must be in memory, with all since: those of `lookback`, and one, and
+    those of which it is still to be seen whether they are late."""
+    awaited = 0
+    if spec.expected_by is not None and isinstance(spec.schedule, dict):
+        awaited = int(spec.expected_by / spec.schedule["seconds"]) + 1
+    elif spec.expected_by is not None and isinstance(spec.schedule, str):
+        awaited = _firings_within(spec.schedule, spec.timezone, spec.expected_by)
+    return spec.lookback + 2 + min(awaited, MAX_AWAITED)
+
+
+@lru_cache(maxsize=1024)
+def _firings_within(schedule: str, timezone: str, seconds: float) -> int:
+    """About how many; of `@once` none."""
+    since = datetime(2024, 1, 1, tzinfo=UTC)
+    return Timetable(schedule, timezone).estimate_count(since, since + timedelta(seconds=seconds))
 
 
 def _on_schedule(state: ManagerState) -> list[DagRow]:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
@@ -46,6 +47,8 @@ from backfill_manager.schemas.waits import ExternalWait
 from backfill_manager.settings.model import LimitSettings
 from backfill_manager.value_rules import table_key, table_keys
 
+IN_PROGRESS: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
+
 
 @dataclass
 class ActiveRun:
@@ -59,6 +62,7 @@ class ActiveRun:
     wait_ends: dict[str, datetime] = field(default_factory=dict)  # of tasks that wait for data and have a limit
     wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(default_factory=dict)  # what each wait means here
     may_start: bool = True  # within `max_active_runs`, as of this tick
+    waits_for_items: bool = False  # a task of it, for items of a backfill that come before it in the timeline
 
     @property
     def key(self) -> RunKey:
@@ -74,6 +78,11 @@ class ActiveRun:
         """The task instances that are not callbacks: they decide how the run ends."""
         every = list(self.tasks.values())
         return [ti for ti in every if not self.spec.is_callback(ti.task_id)] if self.spec.callbacks else every
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a task of it runs, or is about to."""
+        return any(ti.state in IN_PROGRESS for ti in self.own_tasks)
 
     @property
     def depends_on_past(self) -> bool:
@@ -174,6 +183,7 @@ class ManagerState:
         self.waited_for: dict[
             str, datetime
         ] = {}  # pools, and when a scheduled run was last seen to wait there for too long
+        self.waiting_since: dict[tuple[object, ...], datetime] = {}  # tasks of scheduled runs that wait for a slot now
         self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
         # Of tables that tasks of active runs wait for, by their names as given; read when one first waits for it.
         self.written: dict[str, WrittenIntervals] = {}

@@ -30,9 +30,12 @@ MAX_SHOWN_LENGTH: Final = 300
 
 
 def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
-    """Schedules the tasks of a run that may start now; returns those that are blocked for ever, with the reason."""
+    """Schedules the tasks of a run that may start now; returns those that are blocked for ever, with the reason, when nothing
+    else of the run waits for data."""
+    run.waits_for_items = False
     blocked: dict[str, str] = {}
     awaited: dict[str, None] = {}
+    waiting = set[str]()
     to_be_mapped = {  # again: it was cleared
         task_id for task_id in run.spec.mapped_over_results
         if task_id in run.selected and task_id in run.tasks and run.tasks[task_id].state not in s.TASK_FINISHED
@@ -72,15 +75,15 @@ def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
             ends_at = _wait_ends_at(run, task, tick.now)
             if ends_at is None or tick.now < ends_at:
                 awaited |= dict.fromkeys(missing)
+                waiting.add(task.task_id)
                 continue
             why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
             tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
-    waiting = {task_id for task_id, ti in run.tasks.items() if ti.state == s.NONE}
     run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
     now_waits = f"waits for {_listed(awaited)}" if awaited else None
     if run.row.reason != now_waits:
         tick.put(run.row.evolve(reason=now_waits))
-    return blocked
+    return {} if awaited else blocked
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:
@@ -123,8 +126,8 @@ def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | N
 
 
 def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
-    """What keeps a task with `depends_on_past` from starting. None: nothing. "": a run that is active, or not read yet. Else: why
-    it can never start."""
+    """What keeps a task with `depends_on_past` from starting. None: nothing. "": a run that is active, not read yet, or whose
+    dates a backfill is to run again. Else: why it can never start."""
     if not task.depends_on_past or run.row.previous_run_id is None:
         return None
     owner = state.owner_of(run.row)
@@ -133,6 +136,9 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
             return ""  # read by the next prefetch
         if owner.first == run.row.ordinal:
             return None
+    if _waits_for_items(state, run):
+        run.waits_for_items = True
+        return ""
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
     past = run.past if previous is None else previous.tasks
     if past is None:
@@ -156,3 +162,21 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
         f"{notification_rules.DEADLOCK}task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run "
         f"before, {run.row.previous_run_id}"
     )
+
+
+def _waits_for_items(state: ManagerState, run: ActiveRun) -> bool:
+    """Whether a backfill is to run the dates right before this run again: of a batch that failed, as halves, or of a retry. The
+    new runs come between this one and the one before it."""
+    at = run.row.logical_date
+    for live in state.backfills.values():
+        if at is None or live.row.dag_id != run.row.dag_id or not live.counts[s.PENDING]:
+            continue
+        if not live.pending:
+            return True  # they are read before the next tick
+        earlier = [
+            one.logical_date for one in live.pending if one.run_id and one.logical_date and one.logical_date < at
+        ]
+        following = live.timeline.successor(max(earlier)) if earlier else None
+        if following is not None and following.key == run.key:
+            return True
+    return False

@@ -45,8 +45,11 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
     of_task = Counter[tuple[str, str]]()
     ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
     scheduled_waits = False
+    # Pools in which a task, of a scheduled run or not, needs more slots than are free: lighter ones must not overtake it.
+    held_back = set[tuple[str, bool]]()
     for run, ti in state.tasks():
-        if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule:
+        # One in a run whose place an older run has taken waits for that run, which may itself wait for a polite backfill.
+        if run.is_for_schedule and (ti.state == s.QUEUED or (ti.state == s.SCHEDULED and run.may_start)):
             scheduled_waits = True
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
@@ -66,7 +69,9 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         if pool in state.pools:
             weight = min(weight, state.pools[pool].slots)  # else it never could
             # The executor's queue puts it before what backfills were handed, so that does not hold it back.
-            if available[pool] + (handed_over[pool] if run.is_for_schedule else 0) < weight:
+            is_held = (pool, True) in held_back or (pool, run.is_for_schedule) in held_back
+            if is_held or available[pool] + (handed_over[pool] if run.is_for_schedule else 0) < weight:
+                held_back.add((pool, run.is_for_schedule))
                 continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue

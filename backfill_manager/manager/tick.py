@@ -340,7 +340,8 @@ class TickLoop:
             log.info("ticks go on")
 
     def _seconds_until_due(self, now: datetime) -> float | None:
-        dues = [self.decisions.next_due(now), self._pruner.due_at(now) if self.has_parsed_all else None]
+        may_prune = self.has_parsed_all and not self.decisions.draining
+        dues = [self.decisions.next_due(now), self._pruner.due_at(now) if may_prune else None]
         due = min((at for at in dues if at is not None), default=None)
         return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
 

@@ -107,7 +107,7 @@ class Decisions:
         """When the next decision is due even if nothing happens: a retry, a scheduled run, a time window, the end of a
         wait for tables, the end of the time that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
-        due = [ti.retry_at for ti in tasks if ti.state == s.UP_FOR_RETRY]
+        due = [ti.retry_at for run, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and run.may_start]
         due += [backfill_runs.next_window_opening(self.state), task_readiness.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]

@@ -374,3 +374,43 @@ def test_what_a_merge_has_checked_is_what_it_writes(runner: TaskRunner, table: s
 
     assert isinstance(runner.run(a_launch(), merge), Succeeded)
     assert runner.spark.sql(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1").collect() == []
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "replace"])
+def test_a_whole_table_is_replaced_whatever_the_session_says_of_partitions(
+    runner: TaskRunner, table: str, mode: str
+) -> None:
+    runner.spark.sql(f"CREATE TABLE {table} (id INT, name STRING) USING delta PARTITIONED BY (name)")
+    runner.spark.sql(f"INSERT INTO {table} VALUES (0, 'stale')")
+
+    def writes(ctx: Any) -> None:
+        ctx.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+        ctx.write(frame(ctx, (1, "a")), table, mode=mode)
+
+    launch = a_launch(interval=None) if mode == "replace" else a_launch()
+    assert isinstance(runner.run(launch, writes), Succeeded)
+    assert rows_of(runner.spark, table) == [(1, "a")]
+
+
+def test_a_column_of_null_alone_is_refused_before_a_table_is_made_or_changed(runner: TaskRunner, table: str) -> None:
+    def writes(ctx: Any) -> None:
+        ctx.write(ctx.spark.sql("SELECT 1 AS id, named_struct('x', NULL) AS n"), table, mode="append", schema="merge")
+
+    for run_id in ("makes", "changes"):
+        outcome = runner.run(a_launch(run_id=run_id), writes)
+        assert isinstance(outcome, Failed) and not outcome.retryable
+        assert "column 'n' has no type, as it is nothing but NULL; cast it" in outcome.error
+        if not runner.spark.catalog.tableExists(table):
+            runner.spark.sql(f"CREATE TABLE {table} (id INT) USING delta")
+    assert rows_of(runner.spark, table) == []
+
+
+def test_what_no_retry_mends_is_not_retried(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(f"CREATE TABLE {table} (id INT NOT NULL, name STRING) USING delta")
+    lacks = runner.run(a_launch(), lambda ctx: ctx.write(ctx.spark.sql("SELECT 'a' AS name"), table, mode="append"))
+    streams = runner.run(
+        a_launch(run_id="streams"), lambda ctx: ctx.write(ctx.spark.readStream.table(table), table, mode="append")
+    )
+    for outcome, text in ((lacks, "the rows lack 'id', which is NOT NULL in the table"), (streams, "not a stream")):
+        assert isinstance(outcome, Failed) and not outcome.retryable and text in outcome.error
+    assert rows_of(runner.spark, table) == []

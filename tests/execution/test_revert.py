@@ -204,3 +204,18 @@ def test_broken_off_between_two_tables_it_goes_on(runs: Runs, schema: str, monke
     again = [one.version for one in runs.revert(tables, "backfill__killed")]
     assert again == [versions[0], versions[1] + 1]
     assert [runs.rows(table) for table in tables] == [[(1, 0)], [(1, 0)]]
+
+
+def test_a_table_that_delta_numbers_itself_is_refused_before_another_goes_back(runs: Runs, schema: str) -> None:
+    plain, numbered = f"{schema}.plain", f"{schema}.numbered"
+    runs.spark.sql(f"CREATE TABLE {plain} (at TIMESTAMP, v DOUBLE) USING delta")
+    runs.spark.sql(
+        f"CREATE TABLE {numbered} (id BIGINT GENERATED ALWAYS AS IDENTITY, at TIMESTAMP, v DOUBLE) USING delta"
+    )
+    for run_id, value in (("old", 10), ("new", 20)):
+        for table in (plain, numbered):
+            runs.write(table, value, 1, run_id=run_id)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=r"nothing was reverted: .*numbered: Delta numbers id itself"):
+            runs.revert((plain, numbered), "new", dry_run=dry_run)
+    assert runs.rows(plain) == runs.rows(numbered) == [(1, 20)]

@@ -135,6 +135,7 @@ def test_overlaps() -> None:
     assert not day.overlaps(next_day) and not next_day.overlaps(day)
     assert both.overlaps(day) and day.overlaps(both) and day.overlaps(day)
     assert of_key("a").overlaps(of_key("a")) and not of_key("a").overlaps(of_key("b"))
+    assert of_key("7", "int").overlaps(of_key("07", "int")) and not of_key("7", "int").overlaps(of_key("8", "int"))
     assert day.overlaps(of_key("a")), "nobody knows"
 
 

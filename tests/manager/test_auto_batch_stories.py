@@ -374,3 +374,32 @@ def test_a_crash_while_a_batch_ends_early_loses_no_item(tables: int) -> None:
     run_through(manager, taking(1.0, 1.0))
     assert manager.states(backfill) == {s.SUCCESS: 200}
     timeline(manager, "d")
+
+
+def test_a_paused_backfill_keeps_the_batch_that_runs() -> None:
+    manager = a_shared_pool()
+    (backfill,) = manager.state.backfills
+    a_scheduled_run_waits(manager, 30.0)
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    manager.drain()
+    assert [run.state for run in manager.runs("d") if run.items == 64] == [s.RUNNING]
+
+
+def test_a_task_of_an_old_run_has_waited_since_it_was_cleared_and_no_longer() -> None:
+    each = {task_id: {"pool": "shared"} for task_id in ("a", "b")}
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each=each, batchable=True, schedule=None)
+    manager = InMemoryManager(spec, script=lambda _: None, scheduled=True)
+    manager.state.put(Pool(name="shared", slots=16, weight=1, min_share=0))
+    manager.commit()
+    nightly = {"start_date": at("2023-12-31"), "catchup": True, "schedule": "0 0 * * *"}
+    manager.add_dag(dag_spec("other", "x", each={"x": {"pool": "shared"}}, **nightly))  # type: ignore[arg-type]
+    manager.drain()
+    manager.finish(key_of(manager, "scheduled__"), Succeeded())
+    manager.drain()
+    auto(manager, 200, max_active_runs=1)
+    run_through(manager, taking(1.0, 1.0), until=lambda: max(made(manager)) == 64)
+    manager.clock.advance(seconds=300)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    accepted(manager, "tasks.clear", ask={"dag": "other"})
+    assert [run.state for run in manager.runs("d") if run.items == 64] == [s.RUNNING]

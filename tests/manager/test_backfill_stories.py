@@ -589,3 +589,32 @@ def test_two_changes_of_a_pool_that_waited_are_both_made() -> None:
     manager.drain()
     pool = manager.state.pools["backfill"]
     assert (pool.slots, pool.weight, pool.nice) == (3, 9, 7)
+
+
+def test_a_heavy_task_is_not_overtaken_by_lighter_ones_for_ever() -> None:
+    heavy = dag_spec("h", "w", each={"w": {"weight": 4, "priority": 100}}, schedule=None)
+    manager = InMemoryManager(dag_spec("d", "a", schedule=None), heavy, script=lambda _: None, slots=4)
+    manager.backfill("d", days("2013-01-01", 100), max_active_runs=100)
+    manager.drain()
+    manager.backfill("h", days("2013-01-01", 1), priority=100)
+    manager.drain()
+    ended = 0
+    while not any(launch.task.task_id == "w" for launch in manager.launched):
+        manager.finish(next(iter(manager.running)), Succeeded())
+        manager.drain()
+        ended += 1
+        assert ended < 20, "the tasks that had a slot, and those that were handed over before it came"
+
+
+def test_failures_that_were_cleared_do_not_let_more_pass_before_a_pause() -> None:
+    manager = InMemoryManager(dag_spec("d", "a"), script=lambda _: Failed("x"))
+    backfill = manager.backfill("d", days("2013-01-01", 20), max_active_runs=1, stop_on_failure=2)
+    manager.drain()
+    assert manager.states(backfill)[s.FAILED] == 2
+    manager.script = lambda _: None
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    accepted(manager, "tasks.clear", ask={"dag": "d", "only_failed": True})
+    while manager.row(backfill).state == s.RUNNING:
+        manager.finish(next(iter(manager.running)), Failed("x"))
+        manager.drain()
+    assert (manager.row(backfill).state, manager.states(backfill)[s.FAILED]) == (s.PAUSED, 2)

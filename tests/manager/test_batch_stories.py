@@ -368,3 +368,86 @@ def test_days_that_fail_in_an_earlier_window_find_their_place_in_the_timeline() 
     nothing_hangs(manager)
     assert manager.row(backfill).state in s.BACKFILL_FINISHED
     timeline(manager, "d")
+
+
+TOO_LARGE = dag_spec("d", "a", each={"a": {"depends_on_past": True}}, batchable=True)
+
+
+def fails_above(most: int) -> object:
+    return lambda launch: Failed("too large") if launch.run.items > most else Succeeded()
+
+
+@pytest.mark.parametrize("max_active_runs", [1, 2, 3, 4])
+def test_what_depends_on_a_batch_that_failed_waits_for_its_halves_in_order(max_active_runs: int) -> None:
+    manager = InMemoryManager(TOO_LARGE, script=fails_above(2))  # type: ignore[arg-type]
+    backfill = manager.backfill("d", days("2013-01-01", 16), batch=4, max_active_runs=max_active_runs)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 16}
+    done = [launch.run.logical_date for launch in manager.launched if launch.run.items <= 2]
+    assert done == sorted(done, key=str) and len(done) == 8
+
+
+def test_a_scheduled_run_waits_for_the_halves_of_the_batch_before_it() -> None:
+    spec = dag_spec(
+        "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True
+    )
+    manager = InMemoryManager(spec, scheduled=True, script=never)
+    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1)
+    manager.drain()
+    manager.clock.advance(days=1)
+    manager.drain()
+    manager.finish(key_of(manager, "backfill__"), Failed("too large"))
+    manager.drain()
+    for _ in range(2):
+        (key,) = manager.running
+        assert key[1].startswith("backfill__"), "the halves come first"
+        manager.finish(key, Succeeded())
+        manager.drain()
+    assert key_of(manager, "scheduled__")
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "scheduled__"), Succeeded())
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 6}
+    assert [run.state for run in manager.runs("d") if run.run_type == s.SCHEDULED_RUN] == [s.SUCCESS]
+
+
+@pytest.mark.parametrize("how", ["mark", "clear"])
+def test_a_failed_batch_that_is_made_good_takes_its_items_back_from_the_queue(how: str) -> None:
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "backfill__"), Failed("poison"))
+    manager.drain()
+    (run,) = manager.runs("d")
+    assert manager.states(backfill) == {s.PENDING: 4}
+    if how == "mark":
+        accepted(manager, "run.mark", dag_id="d", run_id=run.run_id, state="success")
+    else:
+        accepted(manager, "tasks.clear", **clear("d"))
+        manager.finish(key_of(manager, "backfill__"), Succeeded())
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 4})
+    assert len(manager.runs("d")) == 1
+
+
+def test_a_run_that_waits_for_halves_does_not_take_their_place() -> None:
+    """Both are of a backfill of one run at a time, as they were cleared."""
+    spec = dag_spec(
+        "d", "a", "b", upstream={"b": ["a"]}, each={"b": {"depends_on_past": True}}, batchable=True, schedule="0 0 * * *"
+    )  # fmt: skip
+    manager = InMemoryManager(spec)
+    backfill = manager.backfill("d", days("2013-01-01", 5), batch=4, max_active_runs=1)
+    nothing_hangs(manager)
+    manager.script = never
+    accepted(manager, "tasks.clear", **clear("d", start_date="2013-01-01", end_date="2013-01-09"))
+    manager.finish(key_of(manager, "backfill__2013-01-01"), Failed("poison"))  # the other runs, and waits for it in b
+    manager.drain()
+    manager.finish(key_of(manager, "backfill__2013-01-05"), Succeeded())
+    manager.script = lambda _: Succeeded()
+    nothing_hangs(manager)
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 5})
+    assert [run.state for run in manager.runs("d") if run.logical_date == at("2013-01-05")] == [s.SUCCESS]

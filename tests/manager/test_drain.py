@@ -9,6 +9,8 @@ import pytest
 
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.pruner import Pruner
+from backfill_manager.settings import RetentionSettings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 PATIENCE = 30.0
@@ -71,3 +73,16 @@ def test_work_that_fails_ends_it_too(manager: InMemoryManager) -> None:
         raise SystemExit
 
     assert ends_within_patience(manager, fails)
+
+
+def test_a_sweep_that_is_due_does_not_keep_the_loop_busy_while_it_drains(manager: InMemoryManager) -> None:
+    loop = manager._loop
+    loop._pruner = Pruner(
+        manager.store, manager.leader, manager._decisions.requests, RetentionSettings(runs=86_400.0), None
+    )
+    loop.has_parsed_all = True
+    manager._decisions.draining = True
+    manager.clock.advance(hours=2)
+    while manager.tick():
+        pass
+    assert loop.run_once() != 0.0

@@ -402,3 +402,17 @@ def test_rows_of_a_backfill_that_is_gone_have_no_details() -> None:
     manager = Manager(flights())
     row = Notification("failed/a/1", "ops", "failed", "waiting", "a", "t", "", 1, FakeClock().now(), backfill_id="gone")
     assert failures_of(manager.store, row) == []
+
+
+def test_a_deadline_that_is_many_intervals_away_is_watched_too() -> None:
+    manager = Manager(
+        flights(
+            schedule="@hourly", expected_by=3 * 3600.0, start_date=datetime(2024, 1, 1, tzinfo=UTC), catchup=True,
+            max_active_runs=16,
+        ),
+        scheduled=True, script=lambda launch: None if "T00:00" in launch.run.run_id else m.Succeeded(),
+    )  # fmt: skip
+    for _ in range(10):
+        manager.clock.advance(hours=1)
+        manager.drain()
+    assert any("late" in title for title in manager.titles())

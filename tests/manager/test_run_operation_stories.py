@@ -1217,3 +1217,17 @@ def test_a_clear_that_waited_while_the_run_moved_to_a_version_without_its_task_l
     nothing_hangs(manager)
     assert states_of(manager, FIRST) == {"a": s.SUCCESS, "b": s.REMOVED}
     assert [answer.outcome for answer in manager.store.read(Response)] == ["accepted"] * 2
+
+
+@pytest.mark.parametrize("how", ["partial", "all_done"])
+def test_a_run_that_is_marked_failed_is_failed_whatever_its_leaves_are(how: str) -> None:
+    each = {"b": {"trigger_rule": "all_done"}} if how == "all_done" else {}
+    script = (lambda launch: Failed("x") if launch.task.task_id == "a" else Succeeded()) if each else None
+    manager = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}, each=each), script=script)
+    manager.backfill("d", days("2013-01-01", 1), **({} if each else {"tasks": "a", "with_upstream": True}))
+    nothing_hangs(manager)
+    (run,) = manager.runs("d")
+    assert run.state == s.SUCCESS
+    accepted(manager, "run.mark", dag_id="d", run_id=run.run_id, state="failed")
+    nothing_hangs(manager)
+    assert [one.state for one in manager.runs("d")] == [s.FAILED]

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.scenarios import accepted, at, key_of, never, next_due, nothing_hangs, play
+from support.scenarios import accepted, at, clear, key_of, never, next_due, nothing_hangs, play
 
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
@@ -277,3 +277,25 @@ def test_a_polite_backfill_goes_on_next_to_scheduled_tasks_that_run() -> None:
     manager.backfill("d", days("2013-01-01", 2), is_polite=True)
     manager.drain()
     assert sorted(key[0] for key in manager.running) == ["d", "d", "nightly"]
+
+
+def test_a_polite_backfill_does_not_wait_for_a_task_that_waits_for_it() -> None:
+    """An older run that was cleared takes the place of a scheduled one, and waits through the past for the backfill."""
+    each = {"a": {"max_active_tis": 2}, "b": {"depends_on_past": True}}
+    spec = dag_spec(
+        "d", "a", "b", upstream={"b": ["a"]}, each=each, start_date=at("2024-01-01"), catchup=True, max_active_runs=2
+    )
+    manager = InMemoryManager(spec, scheduled=True)
+    manager.clock.advance(days=2)
+    manager.drain()
+    manager.script = never
+    backfill = manager.backfill("d", days("2024-01-01", 1), reprocess="completed", is_polite=True)
+    manager.drain()
+    manager.clock.advance(days=2)
+    manager.drain()
+    accepted(manager, "tasks.clear", **clear("d", run_ids=["scheduled__2024-01-02T00:00:00Z"]))
+    for _ in range(20):
+        for key in list(manager.running):
+            manager.finish(key, Succeeded())
+        manager.drain()
+    assert manager.row(backfill).state == s.SUCCESS

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.scenarios import accepted, clear
+from support.scenarios import accepted, clear, next_due
 
 from backfill_manager import dag, task
 from backfill_manager.errors import InvalidDag
@@ -205,3 +205,34 @@ def test_a_clock_that_stands_still_makes_no_commits() -> None:
     lake.backfill("silver", DAY)
     lake.drain()
     assert not lake.tick(), "waiting changes nothing"
+
+
+def test_a_task_that_is_blocked_by_its_past_does_not_end_one_that_waits_for_data() -> None:
+    spec = dag_spec("d", "x", "y", each={"x": {"depends_on_past": True}, "y": {"waits_for": ("bronze.events",)}})
+    manager = InMemoryManager(spec, dag_spec("bronze", "load", schedule=None), script=lambda _: m.Failed("x"))
+    manager.backfill("d", days("2013-01-01", 3), max_active_runs=1, tasks="x", with_upstream=False)
+    manager.drain()
+    backfill = manager.backfill("d", days("2013-01-04", 4), max_active_runs=1, ignore_first_depends_on_past=False)
+    manager.drain()
+    assert {ti.task_id: ti.state for ti in manager.tasks("d") if ti.run_id == manager.runs("d")[-1].run_id} == {
+        "x": s.NONE, "y": s.NONE,
+    }  # fmt: skip
+    assert manager.states(backfill) == {s.PENDING: 3, s.RUNNING: 1}
+
+
+def test_the_limit_of_a_wait_counts_anew_for_a_run_whose_place_an_older_one_has_taken() -> None:
+    spec = dag_spec(
+        "d", "y", each={"y": {"waits_for": ("bronze.events",), "wait_limit": 60.0}}, max_active_runs=1, schedule=None
+    )
+    manager = InMemoryManager(spec, dag_spec("bronze", "load", schedule=None), script=lambda _: None)
+    accepted(manager, "dag.trigger", dag_id="d", logical_date="2023-12-20T00:00:00+00:00", conf={})
+    manager.add_dag(dag_spec("d", "y", max_active_runs=1, schedule=None))
+    accepted(manager, "dag.trigger", dag_id="d", logical_date="2023-12-10T00:00:00+00:00", conf={})
+    manager.clock.advance(seconds=61)
+    manager.drain()
+    due = next_due(manager)
+    assert due is None or due > manager.clock.now(), "else it would tick without a pause"
+    manager.finish(next(iter(manager.running)), m.Succeeded())
+    manager.drain()
+    assert [ti.state for ti in manager.tasks("d")] == [s.NONE, s.SUCCESS]
+    assert next_due(manager) == manager.clock.now() + timedelta(seconds=60)
