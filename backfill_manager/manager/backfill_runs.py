@@ -85,7 +85,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
     if live.timeline.has_gap:
         return  # read again by the next prefetch
     in_order, at = live.depends_on_past, 0  # items before `at` wait for an upstream backfill
-    while at < len(live.pending) and _has_room(tick.state, live):
+    while at < len(live.pending) and _has_room(tick.state, live, live.pending[at]):
         most = next_size(tick, live) if live.is_batch_auto else live.most_in_batch
         batch = list(islice(live.pending, at, at + most + 1))  # one more: it shows whether the batch is complete
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
@@ -105,12 +105,18 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
             return  # read by the next prefetch
 
 
-def _has_room(state: ManagerState, live: ActiveBackfill) -> bool:
-    """For another run: within `max_active_runs`, and beyond where all that have a place wait for items that come before them."""
+def _has_room(state: ManagerState, live: ActiveBackfill, item: BackfillItem) -> bool:
+    """For a run of this item: within `max_active_runs`, and beyond where all that have a place do nothing but wait for their
+    past, and the item, which is run again, comes before them: they may be waiting for it."""
     if len(live.running) < live.row.max_active_runs:
         return True
     started = [run for key in live.running if (run := state.runs.get(key)) is not None and run.may_start]
-    return bool(started) and all(run.waits_for_items and not run.is_working for run in started)
+    if not started or item.run_id is None or item.logical_date is None:
+        return False
+    is_idle = all(run.waits_for_past and not run.is_working for run in started)
+    return is_idle and all(
+        run.row.logical_date is not None and item.logical_date < run.row.logical_date for run in started
+    )
 
 
 def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -> str:

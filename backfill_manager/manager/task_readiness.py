@@ -32,7 +32,7 @@ MAX_SHOWN_LENGTH: Final = 300
 def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
     """Schedules the tasks of a run that may start now; returns those that are blocked for ever, with the reason, when nothing
     else of the run waits for data."""
-    run.waits_for_items = False
+    run.waits_for_past = False
     blocked: dict[str, str] = {}
     awaited: dict[str, None] = {}
     waiting = set[str]()
@@ -64,7 +64,9 @@ def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
             tick.put(c.upstream_failed(ti, tick.now))
         elif obstacle:
             blocked[task.task_id] = obstacle
-        elif verdict == "start" and obstacle is None:
+        elif obstacle is not None:
+            run.waits_for_past = True
+        elif verdict == "start":
             missing = _missing(tick.state, run, task)
             if not missing:
                 if task.over_result_of is None:
@@ -137,7 +139,6 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
         if owner.first == run.row.ordinal:
             return None
     if _waits_for_items(state, run):
-        run.waits_for_items = True
         return ""
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
     past = run.past if previous is None else previous.tasks

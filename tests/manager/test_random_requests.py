@@ -1,0 +1,166 @@
+"""Whatever is asked for in whatever order, with failures, new versions and crashes in between: all of it ends, the manager does
+not tick without a pause, and the timeline is whole. Backfills in batches with tasks that depend on the past, clears, marks and
+cancels meet here as no story has them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from support.scenarios import at, dies_after, next_due, timeline
+
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import BackfillManagerError
+from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Backfill, BackfillItem
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+MOST_TICKS = 2000  # without anything new
+OUTCOMES: tuple[Outcome, ...] = (
+    Succeeded(), Succeeded(), Failed("x"), Failed("y", retryable=False), Skipped("not today"),
+)  # fmt: skip
+CLEARS: tuple[dict[str, Any], ...] = (
+    {}, {"only_failed": True}, {"tasks": "b"}, {"only_running": True}, {"latest_version": True},
+)  # fmt: skip
+CHANGES: tuple[dict[str, Any], ...] = ({"batch": 3}, {"max_active_runs": 2}, {"priority": 5})
+
+
+def a_dag(rnd: random.Random) -> DagSpec:
+    def of_task() -> dict[str, Any]:
+        settings: dict[str, Any] = {"retries": 1, "retry_delay": 30.0} if rnd.random() < 0.3 else {}
+        settings |= {"depends_on_past": True} if rnd.random() < 0.3 else {}
+        rules = ["all_done", "none_failed", "one_success", "one_failed"]
+        settings |= {"trigger_rule": rnd.choice(rules)} if rnd.random() < 0.2 else {}
+        settings |= {"waits_for": ("lake.events",), "wait_limit": 50.0} if rnd.random() < 0.15 else {}
+        return settings | ({"max_active_tis": 1} if rnd.random() < 0.2 else {})
+
+    return dag_spec(
+        "d", "a", "b", "c", upstream={"b": ["a"], "c": [rnd.choice("ab")]}, each={task_id: of_task() for task_id in "abc"},
+        callbacks=["on_failure"] if rnd.random() < 0.3 else [], batchable=True, start_date=at("2023-12-28"),
+        catchup=rnd.random() < 0.7, max_active_runs=rnd.choice([1, 2, 5]), lookback=rnd.choice([0, 0, 0, 1]),
+    )  # fmt: skip
+
+
+class RandomRequests:
+    def __init__(self, seed: int) -> None:
+        self.rnd = random.Random(seed)
+        self.manager = InMemoryManager(
+            a_dag(self.rnd), script=lambda _: None, scheduled=self.rnd.random() < 0.5, slots=self.rnd.choice([1, 3, 16])
+        )
+
+    def step(self) -> None:
+        rnd, manager = self.rnd, self.manager
+        runs, backfills = [run.run_id for run in manager.runs("d")], [row.backfill_id for row in self.backfills()]
+        day = f"2023-12-{rnd.randrange(20, 31)}T00:00:00Z"
+        steps: list[tuple[float, Any]] = [
+            (0.35, self.end_some), (0.07, self.backfill), (0.03, self.new_version), (0.03, manager.crash),
+            (0.07, lambda: self.ask("tasks.clear", ask={"dag": "d", **rnd.choice(CLEARS)})),
+            (0.04, lambda: self.ask("dag.trigger", dag_id="d", logical_date=day, conf={})),
+            (0.02, lambda: dies_after(manager, rnd.randrange(15))),
+            (0.10, lambda: manager.clock.advance(seconds=rnd.choice([10, 40, 3600, 86_400]))),
+        ]  # fmt: skip
+        if runs:
+            run: dict[str, Any] = {"dag_id": "d", "run_id": rnd.choice(runs)}
+            task: dict[str, Any] = {"task_id": rnd.choice("abc"), "state": rnd.choice(["success", "failed", "skipped"])}
+            steps += [
+                (0.06, lambda: self.ask("run.mark", **run, state=rnd.choice(["success", "failed"]))),
+                (0.05, lambda: self.ask("task.mark", **run, **task)), (0.04, lambda: self.ask("run.cancel", **run)),
+            ]  # fmt: skip
+        if backfills:
+            backfill = {"backfill_id": rnd.choice(backfills)}
+            steps += [
+                (0.05, lambda: self.ask(rnd.choice(["backfill.pause", "backfill.unpause"]), **backfill)),
+                (0.02, lambda: self.ask("backfill.cancel", **backfill, let_running_finish=rnd.random() < 0.5)),
+                (0.05, lambda: self.ask("backfill.retry", **backfill, latest_version=rnd.random() < 0.3)),
+                (0.02, lambda: self.ask("backfill.set", **backfill, changes=rnd.choice(CHANGES))),
+            ]
+        (chosen,) = rnd.choices([do for _, do in steps], [weight for weight, _ in steps])
+        chosen()
+        if rnd.random() < 0.7:
+            self.tick()
+
+    def backfills(self) -> list[Backfill]:
+        return self.manager.store.read(Backfill)
+
+    def ask(self, kind: str, **payload: Any) -> None:
+        self.manager.ask(kind, **payload)
+
+    def end_some(self) -> None:
+        for key in list(self.manager.running):
+            if self.rnd.random() < 0.6:
+                self.manager.finish(key, self.rnd.choice(OUTCOMES))
+
+    def backfill(self) -> None:
+        rnd, first = self.rnd, f"2023-12-{self.rnd.randrange(20, 29)}"
+        self.manager.backfill(
+            "d", days(first, rnd.randrange(1, 9)), batch=rnd.choice([1, 2, 4]), max_active_runs=rnd.choice([1, 1, 2]),
+            reprocess=rnd.choice(["none", "failed", "completed"]), stop_on_failure=rnd.choice([None, None, 1, 2]),
+            is_polite=rnd.random() < 0.2, ignore_first_depends_on_past=rnd.random() < 0.5,
+        )  # fmt: skip
+
+    def new_version(self) -> None:
+        self.manager.add_dag(a_dag(self.rnd))
+        self.manager.commit()
+
+    def tick(self) -> None:
+        """Until nothing is left to do but to wait."""
+        for _ in range(MOST_TICKS):
+            if not self.manager.tick():
+                break
+        else:
+            raise AssertionError(f"busy: {self.describe()}")
+        due = next_due(self.manager)
+        may_all = all(run.may_start for run in self.manager.state.runs.values())
+        assert due is None or due > self.manager.clock.now() or not may_all, (
+            f"it ticks without a pause: {self.describe()}"
+        )
+
+    def end_all(self) -> None:
+        manager = self.manager
+        for _ in range(600):
+            for row in self.backfills():
+                if row.state == s.PAUSED:
+                    self.ask("backfill.unpause", backfill_id=row.backfill_id)
+            self.tick()
+            if manager.running:
+                for key in list(manager.running):
+                    manager.finish(key, Succeeded())
+            elif manager.state.runs or manager.state.backfills or manager.store.unanswered():
+                due = next_due(manager)
+                is_paused = any(row.state == s.PAUSED for row in self.backfills())
+                assert due is not None or is_paused or manager.store.unanswered(), f"it hangs: {self.describe()}"
+                if due is not None:
+                    manager.clock.advance(seconds=max(1.0, (due - manager.clock.now()).total_seconds()))
+            else:
+                return
+        raise AssertionError(f"endless: {self.describe()}")
+
+    def describe(self) -> str:
+        state = self.manager.state
+        runs = {key: (run.may_start, {t: ti.state for t, ti in run.tasks.items()}) for key, run in state.runs.items()}
+        return f"{runs} {[(one.row.backfill_id, one.row.state, dict(one.counts)) for one in state.backfills.values()]}"
+
+
+def check(manager: InMemoryManager) -> None:
+    dates = [run.logical_date for run in timeline(manager, "d") if run.logical_date is not None]
+    assert dates == sorted(set(dates), key=str), "one current run a date"
+    runs = {run.run_id: run for run in manager.runs("d")}
+    for item in manager.store.read(BackfillItem):
+        run = runs.get(item.run_id or "")
+        assert item.state not in s.ITEM_UNFINISHED, item
+        if run is not None and run.state != s.OVERRIDDEN and item.state in (s.SUCCESS, s.FAILED):
+            assert run.state == item.state, (item, run.state)
+
+
+@pytest.mark.parametrize("seed", [*range(60), *(pytest.param(n, marks=pytest.mark.slow) for n in range(60, 3000))])
+def test_whatever_is_asked_ends(seed: int) -> None:
+    play = RandomRequests(seed)
+    for _ in range(play.rnd.randrange(5, 40)):
+        try:
+            play.step()
+        except BackfillManagerError:  # refused at once, as a client is
+            continue
+    play.end_all()
+    check(play.manager)
