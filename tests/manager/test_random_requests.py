@@ -17,7 +17,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
-MOST_TICKS = 2000  # without anything new
+MAX_TICKS = 2000  # without anything new
 OUTCOMES: tuple[Outcome, ...] = (
     Succeeded(), Succeeded(), Failed("x"), Failed("y", retryable=False), Skipped("not today"),
 )  # fmt: skip
@@ -106,7 +106,7 @@ class RandomRequests:
 
     def tick(self) -> None:
         """Until nothing is left to do but to wait."""
-        for _ in range(MOST_TICKS):
+        for _ in range(MAX_TICKS):
             if not self.manager.tick():
                 break
         else:
