@@ -344,11 +344,7 @@ class TableState:
         return None
 
 
-_COMPUTED: Final = {
-    "CURRENT_DEFAULT",
-    "delta.generationExpression",
-    "delta.identity.start",
-}  # in the metadata of a column
+_COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
 

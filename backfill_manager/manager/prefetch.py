@@ -103,6 +103,7 @@ def refill(live: ActiveBackfill, store: Store) -> None:
     where = matching(backfill_id=live.row.backfill_id, state=s.PENDING)
     window = max(WINDOW, 4 * live.most_in_batch)
     live.pending = deque(store.read(BackfillItem, where, order_by=["ordinal"], limit=window))
+    live.has_repeated = any(item.run_id for item in live.pending)
     if live.pending:
         live.timeline = _timeline_of(live, store)
     if live.parents:

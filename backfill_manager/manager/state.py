@@ -101,6 +101,7 @@ class ActiveBackfill:
     row: Backfill
     spec: DagSpec
     pending: deque[BackfillItem] = field(default_factory=deque)
+    has_repeated: bool = False  # whether some of those that were read last had a run before
     counts: Counter[str] = field(default_factory=Counter)  # items by state, all of them
     running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items of each active run
     timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window

@@ -174,6 +174,8 @@ def _waits_for_items(state: ManagerState, run: ActiveRun) -> bool:
             continue
         if not live.pending:
             return True  # they are read before the next tick
+        if not live.has_repeated:
+            continue
         earlier = [
             one.logical_date for one in live.pending if one.run_id and one.logical_date and one.logical_date < at
         ]
