@@ -135,7 +135,7 @@ class Sweep:
             after = found[-1].run_seq
             going = [run for run in found if (run.ended_at or run.created_at) < cutoff]
             stay = {row.backfill_id for row in self._active_backfills()}
-            going = [run for run in _superseded(going, store) if run.backfill_id not in stay]
+            going = [run for run in _superseded(going, store, cutoff) if run.backfill_id not in stay]
             if going:
                 seqs = tuple(run.run_seq for run in going)
                 those = [
@@ -314,10 +314,11 @@ class Sweep:
         yield "import_errors"
 
 
-def _superseded(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
+def _superseded(runs: Sequence[DagRun], store: Store, cutoff: datetime) -> list[DagRun]:
     """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one
-    depend: the number of the next run of its date or partition, if it has the highest; and the schedule, if it had reached
-    this date and the run that overrode it has not. (No run has an overridden one as the one before.)"""
+    depend: the number of the next run of its date or partition, if it has the highest; the schedule, if it had reached this
+    date and the run that overrode it has not; and a revert of the run that overrode it, if that ended after `cutoff`: its date
+    is done as that run did it then. (No run has an overridden one as the one before.)"""
     overridden = [run for run in runs if run.state == s.OVERRIDDEN]
     of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), OF_TIMELINE]
     dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})
@@ -327,17 +328,21 @@ def _superseded(runs: Sequence[DagRun], store: Store) -> list[DagRun]:
         same += store.read(DagRun, [*of_dags, Condition("logical_date", "in", dates)])
     if keys:
         same += store.read(DagRun, [*of_dags, Condition("partition_key", "in", keys)])
-    needed = {run.key for run in _depended_on(with_partial_marked(same, store))}
+    needed = {run.key for run in _depended_on(with_partial_marked(same, store), cutoff)}
     return [run for run in runs if run.key not in needed]
 
 
-def _depended_on(runs: Iterable[DagRun]) -> Iterator[DagRun]:
-    """Of all runs of some dates and partitions, those on which ids of new runs and the schedule depend."""
+def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:
+    """Of all runs of some dates and partitions, those on which ids of new runs, the schedule, and reverts depend."""
     by_key = defaultdict[Any, dict[RunKey, DagRun]](dict)
     for run in runs:
         by_key[run.dag_id, timeline_key(run.logical_date, run.partition_key)][run.key] = run
     for same in by_key.values():
         yield max(same.values(), key=number_of)
+        current = {run.run_id for run in same.values() if run.state != s.OVERRIDDEN}
+        young = {run.run_id for run in same.values() if (run.ended_at or run.created_at) >= cutoff} & current
+        if before := [run for run in same.values() if run.overridden_by in young]:
+            yield max(before, key=lambda run: run.run_seq)
         advancing = [run for run in same.values() if run.logical_date is not None and advances_schedule(run)]
         if advancing and all(run.state == s.OVERRIDDEN for run in advancing):
             yield max(advancing, key=lambda run: run.run_seq)

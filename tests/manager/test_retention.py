@@ -98,6 +98,20 @@ def test_overridden_runs_go_with_all_that_belongs_to_them_and_current_ones_stay_
     assert prune(manager, only_runs) == {}
 
 
+def test_the_run_that_a_revert_goes_back_to_stays_while_the_one_that_overrode_it_is_young() -> None:
+    manager = InMemoryManager(SPEC)
+    for _ in range(3):
+        manager.clock.advance(seconds=3 * HOUR)
+        manager.backfill("d", days("2024-01-01", 1), reprocess="completed")
+        manager.drain()
+    first, second, third = (run.run_id for run in manager.runs("d"))
+    only_runs = RetentionSettings(runs=HOUR)
+    assert prune(manager, only_runs, later=HOUR / 2)["runs"] == 1
+    assert {run.run_id for run in manager.runs("d")} == {second, third}
+    assert prune(manager, only_runs)["runs"] == 1
+    assert {run.run_id for run in manager.runs("d")} == {third}, first
+
+
 def test_tries_and_logs_go_by_their_own_ages_and_those_of_a_live_run_stay() -> None:
     manager = InMemoryManager(SPEC)
     manager.backfill("d", days("2024-01-01", 1))
