@@ -347,14 +347,17 @@ class RunOperations:
     def _move_to(
         self, run: ActiveRun, version: int, call: Call, before: Mapping[str, TaskInstance] | None = None
     ) -> None:
-        """The run continues with another version of its DAG: tasks that it lacks are `removed`, new ones are added."""
+        """The run continues with another version of its DAG: tasks that it lacks are `removed`, new ones are added. A run of a
+        backfill stays with its own version where the other has none of the tasks that the backfill names: it would succeed
+        without any work."""
         version_spec(self._state, self._store, run.row.dag_id, version)
-        self._state.put(run.row.evolve(dag_version=version))
-        owner = self._state.owner_of(run.row)
-        run.spec = self._state.spec_of_run(
-            run.row, owner.row if owner else None, run.tasks if before is None else before
-        )
-        selected = selected_of_backfill(owner.row, run.spec) if owner else run.spec.by_id
+        owner, moved = self._state.owner_of(run.row), run.row.evolve(dag_version=version)
+        spec = self._state.spec_of_run(moved, owner.row if owner else None, run.tasks if before is None else before)
+        selected = selected_of_backfill(owner.row, spec) if owner else spec.by_id
+        if not selected:
+            return
+        self._state.put(moved)
+        run.spec = spec
         fit_tasks(self._state, run, selected, call.now)
 
     # -- retry of a backfill ------------------------------------------------------------------------------------------

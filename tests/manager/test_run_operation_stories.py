@@ -1231,3 +1231,16 @@ def test_a_run_that_is_marked_failed_is_failed_whatever_its_leaves_are(how: str)
     accepted(manager, "run.mark", dag_id="d", run_id=run.run_id, state="failed")
     nothing_hangs(manager)
     assert [one.state for one in manager.runs("d")] == [s.FAILED]
+
+
+def test_a_run_stays_with_its_version_where_the_latest_has_none_of_its_tasks() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}), script=lambda _: Failed("x"))
+    manager.backfill("d", days("2013-01-01", 1), tasks="^a$", with_upstream=True)
+    nothing_hangs(manager)
+    manager.add_dag(dag_spec("d", "z", "b", upstream={"b": ["z"]}))
+    manager.commit()
+    accepted(manager, "tasks.clear", ask={"dag": "d", "latest_version": True})
+    nothing_hangs(manager)
+    (run,) = manager.runs("d")
+    assert (run.state, run.dag_version) == (s.FAILED, 1)
+    assert [launch.task.task_id for launch in manager.launched] == ["a", "a"]
