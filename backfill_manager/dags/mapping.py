@@ -97,14 +97,23 @@ def values_in(spec: DagSpec) -> dict[str, dict[str, Any]]:
     }
 
 
+def made_of(ti: TaskInstance, *, shown: bool = False) -> dict[str, Any]:
+    """By key what was mapped from this task in its run; empty: nothing. One that has started was a task like any other, in the
+    version that the run had before: its result is its own."""
+    if ti.state != s.SUCCESS or ti.result_json is None or ti.started_at is not None:
+        return {}
+    values: dict[str, Any] = json.loads((shown and ti.result_shown_json) or ti.result_json)
+    return values
+
+
 def spec_with_tasks(spec: DagSpec, tasks: Mapping[str, TaskInstance], *, shown: bool = False) -> DagSpec:
     """The definition of a run with these task instances, of that of its version. Without the mapped tasks whose ids another task
     has: the version to which the run was moved. `shown`: with values as people may see them."""
     for task_id in spec.mapped_over_results:
         ti = tasks.get(task_id)
-        if ti is not None and ti.state == s.SUCCESS and ti.result_json is not None:
+        if ti is not None and (values := made_of(ti, shown=shown)):
             with suppress(InvalidInput):
-                spec = with_mapped(spec, {task_id: json.loads((shown and ti.result_shown_json) or ti.result_json)})
+                spec = with_mapped(spec, {task_id: values})
     return spec
 
 

@@ -70,12 +70,14 @@ def has_recovered(tasks: Iterable[TaskInstance], now: datetime) -> bool:
 
 
 def isolation_ends_at(tasks: Iterable[TaskInstance], now: datetime) -> datetime | None:
-    """The instant before which no task is started: a suspect runs alone at first, or waits to. None: there is none."""
+    """The instant before which no task is started: a suspect runs alone at first, or waits to. None: there is none. What lies
+    further ahead than it can was written before the clock was set back, and holds nobody up."""
     suspects = [ti for ti in tasks if is_suspect(ti)]
+    latest = now + timedelta(seconds=BACK_OFF_S[-1])
     alone_until = [
         ti.queued_at + timedelta(seconds=ALONE_FOR_S * 2.0 ** ((ti.losses or 0) - (MAX_LOSSES - 1)))
         for ti in suspects
-        if ti.state in s.TASK_STARTED and ti.queued_at is not None
+        if ti.state in s.TASK_STARTED and ti.queued_at is not None and ti.queued_at <= now
     ]
     retry_at = [ti.retry_at for ti in suspects if ti.state == s.UP_FOR_RETRY and ti.retry_at is not None]
-    return max((at for at in (*alone_until, *retry_at) if at > now), default=None)
+    return max((at for at in (*alone_until, *(at for at in retry_at if at <= latest)) if at > now), default=None)

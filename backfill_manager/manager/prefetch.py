@@ -168,6 +168,6 @@ def _waits(live: ActiveBackfill, store: Store) -> UpstreamItems:
         return UpstreamItems([])
     where = [
         Condition("backfill_id", "in", live.parents), Condition("state", "in", (*s.ITEM_UNFINISHED, *sorted(FAILED))),
-        Condition("interval_end", ">", min(starts)), Condition("interval_start", "<", max(ends)),
+        Condition("interval_end", ">=", min(starts)), Condition("interval_start", "<=", max(ends)),  # of no length, too
     ]  # fmt: skip
     return UpstreamItems(store.read(BackfillItem, where))

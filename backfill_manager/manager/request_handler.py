@@ -69,6 +69,10 @@ class RequestHandler:
     def has_unanswered(self) -> bool:
         return bool(self._unanswered)
 
+    def is_under_way(self, object_id: str) -> bool:
+        """Whether a request about it is answered later."""
+        return object_id in self._unanswered.values()
+
     def handle(self, requests: Iterable[Request], tick: Tick) -> None:
         answered = {row.key for row in self._state.changes.rows(Response.TABLE)}  # but not committed yet
         self.is_waiting = False
@@ -95,7 +99,11 @@ class RequestHandler:
         if backfill_id is not None and not isinstance(command, commands.CreateBackfillPayload):
             if backfill_id in self._unanswered.values():
                 return None  # handled when its plan is there, before anything of it starts
-            row = None if backfill_id in self._state.backfills else self._stored(backfill_id)
+            live = self._state.backfills.get(backfill_id)
+            row = None if live is not None else self._stored(backfill_id)
+            of = live.row if live is not None else row
+            if of is not None and of.preview_id in self._unanswered.values():
+                return None  # a part of the preview that is being compared or promoted
             if row is not None and row.changed_by == call.id:  # by this very request, before a crash lost the response
                 return backfill_id, f"backfill {backfill_id} is {row.state}"
         handler = self._handlers.get(type(command))
@@ -120,6 +128,7 @@ class RequestHandler:
         payload_json: str | None, **error: str | None,
     ) -> None:  # fmt: skip
         self._unanswered.pop(request_id, None)
+        self._state.held.pop(request_id, None)
         message = shorten(mask_text(message), MAX_MESSAGE_CHARS)
         row = Response(request_id, kind, outcome, object_id, message, payload_json, at, self._term, **error)
         self._state.changes.put(row)
@@ -144,12 +153,17 @@ class RequestHandler:
         """The response comes with the result of the job."""
         call.tick.table_jobs.append(previews.job_of(self._state, self._store, command, call))
         self._unanswered[call.id] = command.backfill_id
+        if isinstance(command, commands.PromoteBackfill):
+            runs = previews.successful_runs(self._store, command.backfill_id)
+            self._state.held[call.id] = frozenset(run.key for run in runs)
 
     def _revert(self, command: commands.RevertRun | commands.RevertBackfill, call: Call) -> None:
         """The response comes with the result of the job."""
         job = reverts.job_of(self._state, self._store, command, call)
         call.tick.table_jobs.append(job)
         self._unanswered[call.id] = job.object_id
+        if not job.dry_run:
+            self._state.held[call.id] = frozenset(job.runs)
 
     def _discard(self, command: commands.DiscardBackfill, call: Call) -> Answer:
         preview_id = previews.job_of(self._state, self._store, command, call).preview_id

@@ -208,6 +208,8 @@ class RunOperations:
     def _mark(self, found: _FoundRun, state: str, call: Call) -> bool:
         """Sets a run to `success` or `failed`; False while its tasks are being stopped."""
         reason = f"marked {state} by {call.by}"
+        if self._state.is_held(found.row.key):
+            return False
         if found.live and call.tick.cancel(found.tasks.values(), reason):
             for ti in list(found.tasks.values()):
                 if ti.state not in s.TASK_FINISHED | s.TASK_STARTED:  # so that nothing starts meanwhile
@@ -231,6 +233,8 @@ class RunOperations:
     def _mark_task(self, command: commands.MarkTask, call: Call) -> Answer | None:
         found = self._find((command.dag_id, command.run_id))
         run_id, task_id, tasks, spec = command.run_id, command.task_id, found.tasks, found.spec
+        if self._state.is_held(found.row.key):
+            return None
         if task_id not in tasks:
             raise NotFound(f"task of run {run_id}", task_id, tasks)
         if spec.mapped.get(task_id) and task_id in spec.by_id:
@@ -286,6 +290,8 @@ class RunOperations:
                 if not done:
                     raise
                 return command.dag_id, f"cleared {plural(done, 'task')}"  # in the tick before a crash
+            if any(self._state.is_held(cleared.run.key) for cleared in plan.runs):
+                return None  # planned when it is known what has become of them
             self._clearing[call.id] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[call.id]
         loaded = self._load(cleared.run.key for cleared in clearing.runs)
@@ -301,6 +307,8 @@ class RunOperations:
         """Clear what is planned of one run as soon as none of it runs; False while it is being stopped."""
         found = self._find(cleared.run.key, loaded)
         row, tasks = found.row, found.tasks
+        if self._state.is_held(row.key):
+            return False
         chosen = {ti.task_id for ti in (*cleared.tasks, *cleared.running)}
         chosen |= found.spec.callbacks_of(chosen)  # of them, those that have started since the clear was planned
         if any(ti.cleared_by == call.id for ti in tasks.values()) or not _may_reopen(row):

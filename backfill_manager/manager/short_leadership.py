@@ -16,6 +16,7 @@ from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, other_place
 from backfill_manager.model.records import Manager
+from backfill_manager.model.states import LEADING
 from backfill_manager.schemas import errors
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_like
@@ -41,9 +42,13 @@ def prune_state(store: Store, settings: Settings, clock: Clock, snapshots: Path 
 def leading(store: Store, settings: Settings, clock: Clock) -> Iterator[Leader]:
     """The writing half, for as long as the block runs. `LostLease` when another manager was quicker."""
     lease_s = settings.lease.seconds
-    leader = LeaderElector(store, clock, lease_s=lease_s).wait(threading.Event())
-    if leader is None:
-        raise LostLease("The lease of the state can't be had.")
+    elector, never = LeaderElector(store, clock, lease_s=lease_s), threading.Event()
+    first = store.lease()
+    while (leader := elector.run_once()) is None:
+        row = store.lease()
+        if row is not None and row != first and row.state == LEADING:
+            raise LostLease(f"Another manager leads the state, or was quicker: term {row.term}, on {row.host}.")
+        never.wait(POLL_INTERVAL_S)
     with Heartbeat(leader, clock, lease_s=lease_s).holding():
         yield leader
 

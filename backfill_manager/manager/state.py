@@ -180,6 +180,8 @@ class ManagerState:
         self.runs: dict[RunKey, ActiveRun] = {}
         self.recent: dict[str, TimelineWindow] = {}  # of DAGs with a schedule: the newest end of the timeline
         self.changes = Changes()  # since the last commit
+        # By request: runs whose tables are being reverted or promoted, outside of the tick. They are not reopened meanwhile.
+        self.held: dict[str, frozenset[RunKey]] = {}
         self.batch_target_s = LimitSettings().batch_target  # of backfills that have none of their own
         self.waited_for: dict[
             str, datetime
@@ -229,6 +231,9 @@ class ManagerState:
         for name, written in self.written.items():
             if not keys.isdisjoint(table_keys(name)):
                 written.add(access.interval_start, access.interval_end, access.partition_key)
+
+    def is_held(self, key: RunKey) -> bool:
+        return any(key in keys for keys in self.held.values())
 
     @property
     def open_wait_checks(self) -> list[WaitCheck]:
@@ -321,4 +326,9 @@ class ManagerState:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing is to be run (a paused backfill waits for a person)."""
-        return not self.runs and all(b.row.is_paused for b in self.backfills.values())
+        return not self.runs and all(self._waits_for_a_person(b) for b in self.backfills.values())
+
+    def _waits_for_a_person(self, live: ActiveBackfill) -> bool:
+        """It is paused, or what it can go on with waits for one that is."""
+        parents = (self.backfills[parent] for parent in live.parents if parent in self.backfills)
+        return live.row.is_paused or (live.row.waits_until is None and any(map(self._waits_for_a_person, parents)))

@@ -8,12 +8,12 @@ there (`waits_for`, up to its `wait_limit`). Then it is `scheduled`. Which of th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.dags.mapping import made_of
 from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
 from backfill_manager.manager import notification_rules
@@ -32,6 +32,13 @@ MAX_SHOWN_LENGTH: Final = 300
 def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
     """Schedules the tasks of a run that may start now; returns those that are blocked for ever, with the reason, when nothing
     else of the run waits for data."""
+    while (blocked := _schedule_tasks(tick, run)) is None:
+        pass
+    return blocked
+
+
+def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
+    """None: the run has other tasks now, and what comes after them waits for others."""
     run.waits_for_past = False
     blocked: dict[str, str] = {}
     awaited: dict[str, None] = {}
@@ -72,7 +79,7 @@ def schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str]:
                 if task.over_result_of is None:
                     tick.put(c.scheduled(ti))
                 elif map_tasks(tick, run, task):
-                    return schedule_tasks(tick, run)  # what comes after it waits for others now
+                    return None
                 continue
             ends_at = _wait_ends_at(run, task, tick.now)
             if ends_at is None or tick.now < ends_at:
@@ -146,8 +153,7 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
         return ""
     downstream = list(run.spec.downstream(task.task_id)) if task.wait_for_downstream else []
     for mapped in [past[one] for one in downstream if one in past and run.spec.task(one).over_result_of is not None]:
-        if mapped.state == s.SUCCESS and mapped.result_json is not None:  # what was mapped in that run
-            downstream += [f"{mapped.task_id}.{key}" for key in json.loads(mapped.result_json)]
+        downstream += [f"{mapped.task_id}.{key}" for key in made_of(mapped)]  # what was mapped in that run
     # the previous run may not have had a task
     before = [past[task_id] for task_id in (task.task_id, *downstream) if task_id in past]
     obstacle = next((ti for ti in before if ti.state not in PAST_IS_DONE), None)

@@ -229,9 +229,11 @@ class TickLoop:
         for result in results:
             if isinstance(result, PreviewsExpired):
                 for preview_id in result.preview_ids:
+                    if self._requests.is_under_way(preview_id) or previews.is_active(self._store, preview_id):
+                        continue  # somebody has gone on with it since it was found
                     previews.end(self.state, self._store, preview_id, s.EXPIRED)
                     log.info("preview expired", backfill=preview_id)
-                ended += result.preview_ids
+                    ended.append(preview_id)
                 continue
             job, self._events.has_requests = result.job, True  # one for the same backfill may have waited for it
             if result.refusal:

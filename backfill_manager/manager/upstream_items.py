@@ -51,7 +51,8 @@ class UpstreamItems:
             return
         for parent, starts in self._starts.items():
             first = max(0, bisect_right(starts, (start, 2**62)) - 1)
-            for _, ordinal in starts[first : bisect_left(starts, (end, 0))]:
+            beyond = bisect_left(starts, (end, 0)) if start < end else bisect_right(starts, (start, 2**62))
+            for began, ordinal in starts[first:beyond]:
                 before = self._items[parent, ordinal]
-                if before.interval_end is not None and before.interval_end > start:
+                if began == start or (before.interval_end is not None and before.interval_end > start):
                     yield before

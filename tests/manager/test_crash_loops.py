@@ -280,3 +280,22 @@ def test_a_killed_playground_is_the_process_that_ends() -> None:
             manager.drain()
         manager.crash()
     assert manager.tasks("d")[0].state == s.FAILED
+
+
+def test_a_clock_that_is_set_back_holds_nobody_up_for_a_suspect() -> None:
+    manager = InMemoryManager(dag_spec("d", "a"), dag_spec("e", "a"), script=lambda _: None)
+    manager.backfill("d", days("2023-01-01", 1))
+    for _ in range(2):
+        manager.drain()
+        assert manager.running
+        manager.crash()
+    manager.clock.advance(hours=-6)
+    manager.backfill("e", days("2023-02-01", 1))
+    launched, waited_s = len(manager.launched), 0
+    while len(manager.launched) == launched:
+        for _ in range(20):
+            if not manager.tick():
+                break
+        manager.clock.advance(seconds=30)
+        waited_s += 30
+        assert waited_s < 600

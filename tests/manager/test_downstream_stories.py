@@ -315,3 +315,28 @@ def test_a_crash_anywhere_in_a_cascade_changes_nothing_in_what_comes_out(tables:
         assert [item.state for item in manager.items(backfill)] == [s.SUCCESS, s.FAILED, s.SUCCESS, s.SUCCESS]
     launches = [launch.key for launch in manager.launched if launch.ti.dag_id == "clean"]
     assert not [key for key in launches if "01-02" in key[1]]
+
+
+@pytest.mark.parametrize("hour", [0, 6])
+def test_an_item_without_length_is_waited_for_and_waits(hour: int) -> None:
+    day = days("2024-01-01", 1)
+    at = day[0][0] + timedelta(hours=hour)
+    manager = InMemoryManager(dag_spec("raw", "a", schedule=None), dag_spec("clean", "a"), script=only("raw"))  # type: ignore[arg-type]
+    child(manager, "clean", day, manager.backfill("raw", [(at, at)]))
+    manager.drain()
+    assert made(manager, "clean") == []
+    manager = InMemoryManager(dag_spec("raw", "a"), dag_spec("clean", "a", schedule=None), script=only("raw"))  # type: ignore[arg-type]
+    child(manager, "clean", [(at, at)], manager.backfill("raw", day))
+    manager.drain()
+    assert made(manager, "clean") == []
+
+
+def test_a_manager_has_nothing_to_do_while_a_reader_waits_for_a_parent_that_is_paused() -> None:
+    manager = InMemoryManager(dag_spec("raw", "a"), dag_spec("clean", "a"))
+    parent = manager.backfill("raw", days("2024-01-01", 2), is_paused=True, state="paused")
+    child(manager, "clean", days("2024-01-01", 2), parent)
+    manager.drain()
+    assert manager.state.is_idle
+    accepted(manager, "backfill.unpause", backfill_id=parent)
+    nothing_hangs(manager)
+    assert manager.states(parent) == {s.SUCCESS: 2}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
+import sys
 from typing import Any
 
 import pytest
 from support.scenarios import Killed, Mortal, accepted, clear, nothing_hangs
 
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.execution.messages import Failed, Succeeded
+from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -393,3 +395,59 @@ def test_a_copy_keeps_the_range(monkeypatch, was, given, expected):
     monkeypatch.setattr(m, "settings_now", lambda *_: SimpleNamespace(values={}))
     made = m.with_copied(None, BackfillInput.parse({"dag_id": "d", "copy_of": "x", **given}))
     assert {name: getattr(made, name) for name in expected} == expected
+
+
+WAS_PLAIN = {"upstream": {"load": ["find"], "report": ["load"]}}
+PLAIN_RESULTS = ["42", '"x"', "[1]", '{"rows": 5}', '{"rows": {"a": 1}}']
+
+
+@pytest.mark.parametrize("result", PLAIN_RESULTS)
+def test_what_a_plain_task_returned_is_no_mapping_in_a_version_in_which_it_is_mapped(result: str) -> None:
+    def script(launch: TaskLaunch) -> Outcome:
+        if launch.ti.task_id == "report" and launch.run.dag_version == 1:
+            return Failed("boom")
+        return Succeeded(result if launch.ti.task_id == "load" else '["a"]')
+
+    g = InMemoryManager(dag_spec("d", "find", "load", "report", **WAS_PLAIN), script=script)
+    g.backfill("d", days("2024-01-01", 1))
+    g.drain()
+    g.add_dag(dag_spec("d", "find", "load", "report", **WAS_PLAIN, each={"load": {"over_result_of": "find"}}))
+    g.commit()
+    accepted(g, "tasks.clear", **clear("d", only_failed=True, latest_version=True))
+    assert [run.state for run in g.runs("d")] == [s.SUCCESS]
+    g.crash()
+    g.drain()
+
+
+@pytest.mark.parametrize("result", ["42", "true"])
+def test_a_past_in_which_a_task_was_plain_is_no_mapping(result: str) -> None:
+    def script(launch: TaskLaunch) -> Outcome:
+        return Succeeded(result if launch.ti.task_id == "load" and launch.run.dag_version == 1 else '["a"]')
+
+    each: dict[str, Any] = {"find": {"depends_on_past": True, "wait_for_downstream": True}}
+    g = InMemoryManager(dag_spec("d", "find", "load", "report", **WAS_PLAIN, each=each), script=script)
+    g.backfill("d", days("2024-01-01", 1))
+    g.drain()
+    each["load"] = {"over_result_of": "find"}
+    g.add_dag(dag_spec("d", "find", "load", "report", **WAS_PLAIN, each=each))
+    g.commit()
+    backfill = g.backfill("d", days("2024-01-02", 1), ignore_first_depends_on_past=False)
+    g.drain()
+    assert g.states(backfill) == {s.SUCCESS: 1}
+
+
+def test_many_tasks_that_are_mapped_at_once_are_no_deep_recursion() -> None:
+    names = [f"load_{n}" for n in range(120)]
+    spec = dag_spec(
+        "d", "find", *names, upstream={name: ["find"] for name in names},
+        each={name: {"over_result_of": "find"} for name in names},
+    )  # fmt: skip
+    g = InMemoryManager(spec, script=lambda _: Succeeded('["a"]'), slots=500)
+    backfill = g.backfill("d", days("2024-01-01", 1))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        g.drain()
+    finally:
+        sys.setrecursionlimit(limit)
+    assert g.states(backfill) == {s.SUCCESS: 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from support.scenarios import Killed, Mortal, accepted, refused
@@ -210,3 +211,39 @@ def test_discarded_or_expired_nothing_of_it_runs_again() -> None:
     manager.events.put(PreviewsExpired((other,)))
     manager.drain()
     assert clones.deleted == [preview_id, other] and manager.row(other).preview_outcome == "expired"
+
+
+@pytest.mark.parametrize("how", ["clear", "mark and retry"])
+def test_a_preview_that_is_being_promoted_is_not_run_meanwhile(how: str) -> None:
+    manager, clones, preview_id = previewed()
+    jobs: list[PreviewJob] = []
+    do, clones.work = clones.work, jobs.append  # type: ignore[method-assign,assignment]
+    manager.ask(request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id, partial=False, rebase=False)
+    manager.drain()
+    launched, run = len(manager.launched), next(run for run in manager.runs("d") if run.run_type == "preview")
+    if how == "clear":
+        manager.ask("tasks.clear", ask={"dag": "d", "run_ids": [run.run_id]})
+    else:
+        manager.ask("run.mark", dag_id="d", run_id=run.run_id, state="failed")
+        manager.ask("backfill.retry", backfill_id=preview_id)
+    manager.drain()
+    assert len(manager.launched) == launched
+    do(jobs[0])
+    manager.drain()
+    assert not any(one.run_type == "preview" for one in manager.runs("d"))
+    assert not manager.store.unanswered()
+
+
+def test_a_preview_that_goes_on_since_it_was_found_old_does_not_expire() -> None:
+    manager, clones, preview_id = previewed()
+    found = expired(manager.store, manager.clock.now() + timedelta(days=99))
+    assert found == [preview_id]
+    manager.script = lambda _: None
+    run = next(run for run in manager.runs("d") if run.run_type == "preview")
+    manager.ask("run.mark", dag_id="d", run_id=run.run_id, state="failed")
+    manager.ask("backfill.retry", backfill_id=preview_id)
+    manager.drain()
+    manager.events.put(PreviewsExpired(tuple(found)))
+    manager.drain()
+    assert any(key[1].startswith("preview__") for key in manager.running)
+    assert (manager.row(preview_id).preview_outcome, list(clones.deleted)) == (None, [])

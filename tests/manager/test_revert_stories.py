@@ -321,3 +321,26 @@ def test_a_task_that_waits_for_the_table_waits_again() -> None:
     assert manager.runs("w")[0].reason == "waits for t"
     done(manager)
     assert manager.runs("w")[0].reason == "waits for t", "a run that wrote nothing"
+
+
+@pytest.mark.parametrize("how", ["clear", "mark", "mark a task"])
+def test_a_run_that_is_being_reverted_is_not_run_or_marked_meanwhile(how: str) -> None:
+    manager, tables = a_ground()
+    done(manager, 1)
+    jobs: list[Any] = []
+    do, tables.work = tables.work, jobs.append  # type: ignore[method-assign]
+    manager.ask(request_kinds.RUN_REVERT, dag_id="d", run_id=FIRST, dry_run=False)
+    manager.drain()
+    launched = len(manager.launched)
+    if how == "clear":
+        manager.ask("tasks.clear", **clear("d"))
+    elif how == "mark":
+        manager.ask("run.mark", dag_id="d", run_id=FIRST, state="failed")
+    else:
+        manager.ask("task.mark", dag_id="d", run_id=FIRST, task_id=manager.tasks("d")[0].task_id, state="failed")
+    manager.drain()
+    assert (len(manager.launched), run_of(manager, FIRST).state) == (launched, "success")
+    do(jobs[0])
+    manager.drain()
+    assert run_of(manager, FIRST).is_undone and len(manager.launched) == launched
+    assert not manager.store.unanswered() and not manager.state.held

@@ -13,14 +13,18 @@ import pytest
 from deltalake import DeltaTable
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.errors import LostLease
 from backfill_manager.manager.recovery import restore_state
+from backfill_manager.manager.short_leadership import compact_state
 from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.model.transitions import Changes
 from backfill_manager.requests import submit
 from backfill_manager.schemas import request_kinds
+from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Store
+from backfill_manager.store.memory import MemoryStore
 
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
@@ -122,3 +126,31 @@ def test_a_compaction_that_is_killed_at_any_of_its_commits_loses_nothing(tmp_pat
         assert process.returncode == -9, result
     assert ended_by_itself
     assert len(DeltaTable(state.locations()["task_try"]).file_uris()) == 1
+
+
+def test_it_ends_when_another_manager_leads() -> None:
+    store, clock = MemoryStore(), SystemClock()
+    store.init()
+    now = clock.now()
+    leader = store.lead(
+        Manager(
+            term=1, manager_id="elsewhere", host="other", pid=1, state="leading", started_at=now, heartbeat_at=now, lease_s=2,
+            version="x",
+        )
+    )  # fmt: skip
+    ended: list[object] = []
+
+    def compact() -> None:
+        try:
+            ended.append(compact_state(store, Settings(), clock))
+        except LostLease as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=compact, daemon=True)
+    thread.start()
+    for _ in range(100):
+        leader.heartbeat(clock.now())
+        thread.join(0.2)
+        if not thread.is_alive():
+            break
+    assert ended == ["Another manager leads the state, or was quicker: term 1, on other."]
