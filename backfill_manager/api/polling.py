@@ -101,13 +101,14 @@ class VersionWatcher:
             await self._read_versions()
             self._task = _polling(self._task, self._poll)
             while not self._closing:
+                has_changed = self._changed  # of now: what changes while an event is sent is not missed
                 now = {name: self._versions[name] for name in sorted(tables) if name in self._versions}
                 changed = {name: version for name, version in now.items() if seen.get(name) != version}
                 seen = now
                 if changed:
                     yield changed
                 try:
-                    await asyncio.wait_for(self._changed.wait(), KEEP_ALIVE_INTERVAL_S)
+                    await asyncio.wait_for(has_changed.wait(), KEEP_ALIVE_INTERVAL_S)
                 except asyncio.TimeoutError:
                     yield {}
         finally:

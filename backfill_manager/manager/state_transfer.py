@@ -89,6 +89,11 @@ def import_state(store: Store, source: Path, snapshots: Path, note: Note) -> dic
     """Makes the state of an export and returns the manifest. Nothing is written before everything has been checked."""
     if store.exists() and any(store.count(name, [])[()] for name in TABLES):
         raise StateError(f"There is a state at {store.root} already; an import makes a new one. Name another place.")
+    if not store.exists() and store.was_begun():  # what is there would be there twice
+        raise StateError(
+            f"At {store.root} is a part of a state: an import broke off there, or its table manager is lost. "
+            "Delete it, or name another place."
+        )
     with _opened(source) as folder:
         manifest = _checked(folder, source)
         note(f"{plural(len(manifest['files']), 'file')} as the manifest says")

@@ -102,6 +102,10 @@ class Store(ABC):
     def exists(self) -> bool:
         """True when the state has been created (cheap: looks at one table)."""
 
+    def was_begun(self) -> bool:
+        """`exists`, or what is left of a state whose lease is lost, or whose import broke off."""
+        return self.exists()
+
     @abstractmethod
     def check(self) -> list[Finding]:
         """Checks every table: there, readable, right columns, right version and engine, no features others lack."""

@@ -184,6 +184,10 @@ class DeltaTables(ABC):
         version = self._properties(Manager.TABLE).get(VERSION_PROPERTY, "")
         return version if version.isdigit() and int(version) < NEW_TABLES.get(table, 0) else None
 
+    def is_from_before(self, table: str) -> bool:
+        """The state is of a release that did not have this table: the next manager makes it."""
+        return self.exists() and self._version_without(table) is not None
+
     def missing(self, table: str) -> StateError:
         if not self.exists() and not self.was_led():
             return StateNotInitialised(self.root)
@@ -239,6 +243,9 @@ class DeltaStore(Store):
 
     def exists(self) -> bool:
         return self.tables.exists()
+
+    def was_begun(self) -> bool:
+        return self.tables.exists() or self.tables.was_led()
 
     def locations(self) -> dict[str, str]:
         return {name: self.tables.location(name) for name in TABLES}

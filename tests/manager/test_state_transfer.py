@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from support.recorded_state import go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
@@ -177,6 +178,14 @@ def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path,
     store = DeltaRsStore(str(tmp_path / "new"))
     with pytest.raises(StateError, match="Table manager of the state is missing"):
         store.init()
+    before = {
+        name: DeltaTable(path).version() for name, path in store.locations().items() if DeltaTable.is_deltatable(path)
+    }
+    with pytest.raises(
+        StateError, match="is a part of a state: an import broke off there"
+    ):  # its rows would be there twice
+        import_state(DeltaRsStore(str(tmp_path / "new")), export, tmp_path / "new" / "snapshots", quiet)
+    assert before and before == {name: DeltaTable(store.locations()[name]).version() for name in before}
 
 
 def test_tables_that_are_written_meanwhile_are_of_one_moment(tmp_path: Path) -> None:

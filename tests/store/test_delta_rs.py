@@ -313,3 +313,12 @@ def test_spark_reads_what_delta_rs_wrote(state: DeltaRsStore, spark: SparkSessio
         "none": 20,
     }
     assert frame.selectExpr("unix_micros(min(started_at))").first()[0] == round(AT.timestamp() * 1_000_000)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[b", "a^b"])
+def test_a_path_that_delta_rs_takes_for_another_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StateError, match="choose a path without"):
+        DeltaRsStore(str(tmp_path / name)).init()
+    for fine in ("50%", "50% of", "a b"):
+        DeltaRsStore(str(tmp_path / fine)).init()
+        assert DeltaRsStore(str(tmp_path / fine)).exists()

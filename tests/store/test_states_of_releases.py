@@ -54,6 +54,7 @@ def test_there_is_a_small_state_of_every_version_before_this_one() -> None:
 def test_a_state_of_a_release_is_opened_and_nothing_of_it_is_lost(root: Path, version: int) -> None:
     assert version_of(root) == version
     store = DeltaRsStore(str(root))
+    assert store.damages() == [], "tables that it did not have yet are not lost"
     store.init()
 
     assert version_of(root) == SCHEMA_VERSION

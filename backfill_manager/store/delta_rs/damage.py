@@ -75,7 +75,7 @@ class TableFiles:
 
 def damages_of(tables: DeltaRsTables, table: str) -> list[Damage]:
     if not DeltaTable.is_deltatable(tables.location(table)):
-        return [_gone(table)]
+        return [] if tables.is_from_before(table) else [_gone(table)]
     files = TableFiles(tables, table)
     found = _damages_of_log(files)
     return found or _damages_of_data(files, tables)

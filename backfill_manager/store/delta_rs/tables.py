@@ -48,6 +48,7 @@ NO_COPIES_FOR_S: Final = 60.0  # after one could not be made
 MAX_RESULT_BYTES: Final = 16_000_000  # of all together
 _log = logging.getLogger(__name__)
 Entry = tuple[int, int, int]  # of a log: inode, time and size of its file; one of a state made anew differs
+DECODED: Final = re.compile("%[0-9A-Fa-f]{2}")  # delta-rs takes `a%20b` for `a b` in some places, and not in others
 UNUSABLE: Final = re.compile(r"[\[\]|^\\\x00-\x1f\x7f]")  # delta-rs can't make a URL of these, and panics
 
 
@@ -108,7 +109,7 @@ class DeltaRsTables(DeltaTables):
             )
         self.root = root
         self._base = str(Path(root).expanduser().absolute()) if is_local(root) else root.rstrip("/")
-        if wrong := UNUSABLE.findall(self._base) if is_local(root) else ():
+        if wrong := [*UNUSABLE.findall(self._base), *DECODED.findall(self._base)] if is_local(root) else ():
             wrong_characters = " ".join(sorted(set(wrong)))
             raise StateError(f"The state can't be kept at {self._base!r}: choose a path without {wrong_characters!r}.")
         self._handles: dict[str, DeltaTable] = {}
