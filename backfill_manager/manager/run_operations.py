@@ -206,7 +206,7 @@ class RunOperations:
                 yield of_backfill[row.backfill_id]
 
     def _mark(self, found: _FoundRun, state: str, call: Call) -> bool:
-        """Sets a run to `success` or `failed`; False while its tasks are being stopped."""
+        """Sets a run to `success` or `failed`; False while its tasks are being stopped, or its tables reverted or promoted."""
         reason = f"marked {state} by {call.by}"
         if self._state.is_held(found.row.key):
             return False
