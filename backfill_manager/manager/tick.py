@@ -200,7 +200,11 @@ class TickLoop:
 
     def _may_prune(self, now: datetime) -> bool:
         """What people wait for goes first: the bundles are read before."""
-        return self.has_parsed_all and not self.decisions.draining and self._pruner.is_due(now)
+        return self._prunes and self._pruner.is_due(now)
+
+    @property
+    def _prunes(self) -> bool:
+        return self.has_parsed_all and not self.decisions.draining
 
     # -- gather -------------------------------------------------------------------------------------------------------
     def _unanswered(self) -> list[Request]:
@@ -342,8 +346,7 @@ class TickLoop:
             log.info("ticks go on")
 
     def _seconds_until_due(self, now: datetime) -> float | None:
-        may_prune = self.has_parsed_all and not self.decisions.draining
-        dues = [self.decisions.next_due(now), self._pruner.due_at(now) if may_prune else None]
+        dues = [self.decisions.next_due(now), self._pruner.due_at(now) if self._prunes else None]
         due = min((at for at in dues if at is not None), default=None)
         return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
 

@@ -14,8 +14,8 @@ from typing import Final
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_end, parse_start
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun
-from backfill_manager.planning.timeline import OF_TIMELINE, timeline_of
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey
+from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ChosenRuns
 from backfill_manager.store.base import Condition, Store, matching
@@ -59,10 +59,7 @@ def _merged(spans: Sequence[_Dates]) -> list[_Dates]:
 
 def read_chosen_runs(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) -> list[DagRun]:
     """By DAG and logical date; those without a date come last. `InvalidInput` for too many."""
-    by_dates: dict[tuple[Span, ...], list[str]] = {}  # DAGs of one zone are read at once
-    for dag in dags:
-        by_dates.setdefault(spans_of(command, dag), []).append(dag.dag_id)
-    of_items = _runs_of_items(store, command, dags)
+    by_dates, of_items = _by_dates(command, dags), _runs_of_items(store, command, dags)
     runs: list[DagRun] = []
     for spans, dag_ids in by_dates.items():
         where = [*matching(dag_id=dag_ids, run_id=command.run_ids), Condition("state", "!=", s.OVERRIDDEN)]
@@ -101,15 +98,25 @@ def _is_within(at: datetime | None, spans: Sequence[Span]) -> bool:
 def read_cut_batches(store: Store, command: ChosenRuns, dags: Sequence[DagRow]) -> list[DagRun]:
     """Batches that a command by dates does not choose although they took some of the dates: a run has the logical date of its
     first interval, and theirs is earlier."""
-    cut: list[DagRun] = []
-    for dag in dags if not command.run_ids and command.backfill_id is None else ():
-        for start, _ in spans_of(command, dag)[:MAX_SPANS]:
+    cut: dict[RunKey, DagRun] = {}
+    if command.run_ids or command.backfill_id is not None:
+        return []
+    for spans, dag_ids in _by_dates(command, dags).items():
+        for start, _ in spans[:MAX_SPANS]:
             if start is not None:
-                where = [*timeline_of(dag.dag_id), Condition("reverted_at", "is_null"), Condition("items", ">", 1)]
+                batches = [*matching(dag_id=dag_ids), *CURRENT_RUNS, Condition("reverted_at", "is_null")]
                 into = [Condition("logical_date", "<", start), Condition("interval_end", ">", start)]
-                cut += store.read(DagRun, [*where, *into], limit=1)
-    spans = {dag.dag_id: spans_of(command, dag) for dag in dags}
-    return [run for run in dict.fromkeys(cut) if not _is_within(run.logical_date, spans[run.dag_id])]
+                found = store.read(DagRun, [*batches, Condition("items", ">", 1), *into])
+                cut |= {run.key: run for run in found if not _is_within(run.logical_date, spans)}
+    return list(cut.values())
+
+
+def _by_dates(command: ChosenRuns, dags: Sequence[DagRow]) -> dict[tuple[Span, ...], list[str]]:
+    """DAGs of one zone are read at once."""
+    by_dates: dict[tuple[Span, ...], list[str]] = {}
+    for dag in dags:
+        by_dates.setdefault(spans_of(command, dag), []).append(dag.dag_id)
+    return by_dates
 
 
 def check_batches(store: Store, command: ChosenRuns, dags: Sequence[DagRow], do: str) -> None:

@@ -31,5 +31,5 @@ def test_a_change_while_an_event_is_sent_is_not_missed(monkeypatch: pytest.Monke
         watcher.close()
         return first, second
 
-    first, second = asyncio.run(listens())
+    first, second = asyncio.run(asyncio.wait_for(listens(), 2 * PATIENCE_S))
     assert second["pool"] > first["pool"]

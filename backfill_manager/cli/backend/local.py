@@ -73,7 +73,7 @@ class LocalBackend:
 
     def overrides(self, backfill_id: str) -> Document:
         """Of a backfill, with changes that wait for the manager."""
-        found = self.backfill(backfill_id)
+        found = queries.backfills.find_uncounted(self.store, backfill_id)
         return dict(queries.backfill_settings.settings_now(self.store, found).values["overrides"])
 
     def items(self, id: str, *, state: Sequence[str], limit: int | None = None, offset: int = 0) -> list[Document]:
