@@ -11,11 +11,11 @@ from backfill_manager.api.polling import VersionWatcher
 from backfill_manager.model.records import Pool
 from backfill_manager.testing import MemoryStore
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def test_a_change_while_an_event_is_sent_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "KEEP_ALIVE_INTERVAL_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(polling, "KEEP_ALIVE_INTERVAL_S", 10 * TIMEOUT_S)
     monkeypatch.setattr(polling, "VERSION_INTERVAL_S", 0.01)
     store = MemoryStore()
     store.init()
@@ -27,9 +27,9 @@ def test_a_change_while_an_event_is_sent_is_not_missed(monkeypatch: pytest.Monke
         store.write([Pool(name="more", slots=1, weight=1, min_share=0)])
         while watcher._versions["pool"] == first["pool"]:  # it is seen before the listener asks for the next
             await asyncio.sleep(0.01)
-        second = await asyncio.wait_for(anext(events), PATIENCE_S)
+        second = await asyncio.wait_for(anext(events), TIMEOUT_S)
         watcher.close()
         return first, second
 
-    first, second = asyncio.run(asyncio.wait_for(listens(), 2 * PATIENCE_S))
+    first, second = asyncio.run(asyncio.wait_for(listens(), 2 * TIMEOUT_S))
     assert second["pool"] > first["pool"]
