@@ -23,6 +23,7 @@ import pytest
 
 COSTS: Final = Path(__file__).parents[1] / "costs.txt"
 DEAR_S: Final = 1.5  # of CPU, for all cases of one test
+CHEAP_CASE_S: Final = 0.05  # a look at each file of the repository, say: all of its cases run
 
 
 class Costs:
@@ -98,7 +99,8 @@ def main(folder: str, into: str) -> None:
             nodeid, seconds = json.loads(line)
             took[name_of(nodeid)] += max(seconds, 0.0)
             cases[name_of(nodeid)] += 1
-    dear = {name: seconds / cases[name] for name, seconds in took.items() if seconds > DEAR_S}
+    a_case = {name: seconds / cases[name] for name, seconds in took.items()}
+    dear = {name: seconds for name, seconds in a_case.items() if took[name] > DEAR_S and seconds > CHEAP_CASE_S}
     text = (
         "# CPU seconds of one case, and the test; written by tests/support/measured_costs.py, read by `./tests/run`.\n"
     )
