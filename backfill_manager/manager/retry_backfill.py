@@ -41,7 +41,9 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     if not rows:
         raise NotFound("backfill", backfill_id, state.backfills)
     refuse_ended_preview(rows[0])
-    below = [live for row in _failed_below(store, backfill_id) if _has_failed(live := load_backfill(state, store, row))]
+    all_below = [row for row in _below(store, backfill_id) if row.hidden_at is None]
+    failed = (load_backfill(state, store, row) for row in all_below if row.state == s.FAILED)
+    below = [live for live in failed if _has_failed(live)]
     retried = [load_backfill(state, store, rows[0]), *(below if command.downstream else [])]
     if not _has_failed(retried[0]):
         rest = _others(retried[0])
@@ -55,6 +57,11 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     if below and not command.downstream:
         names = ", ".join(f"{live.row.backfill_id} of {live.row.dag_id}" for live in below)
         texts.append(f"downstream of it failed too, and not retried: {names}")
+    still_active = (state.backfills[row.backfill_id] for row in all_below if row.backfill_id in state.backfills)
+    active_failed = [live.row for live in still_active if live not in retried and live.counts[s.FAILED]]
+    if active_failed:
+        names = ", ".join(f"{row.backfill_id} of {row.dag_id}" for row in active_failed)
+        texts.append(f"downstream of it, still active, and so its failed items not retried: {names}")
     return backfill_id, "; ".join(texts)
 
 
@@ -123,8 +130,8 @@ def _has_failed(live: ActiveBackfill) -> bool:
     return bool(live.counts[s.FAILED] or live.counts[s.PENDING])
 
 
-def _failed_below(store: Store, backfill_id: str) -> list[Backfill]:
-    """The backfills that wait for this one, for those, and so on, that ended as failed; nearest first."""
+def _below(store: Store, backfill_id: str) -> list[Backfill]:
+    """The backfills that wait for this one, for those, and so on; nearest first."""
     readers = defaultdict[str, list[Backfill]](list)
     for row in store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id")):
         for parent in json.loads(row.parents_json):
@@ -136,4 +143,4 @@ def _failed_below(store: Store, backfill_id: str) -> list[Backfill]:
             if row.backfill_id not in found:
                 found[row.backfill_id] = row
                 todo.append(row.backfill_id)
-    return [row for row in found.values() if row.state == s.FAILED and row.hidden_at is None]
+    return list(found.values())

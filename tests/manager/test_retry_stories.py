@@ -96,6 +96,23 @@ def test_with_downstream_all_of_the_cascade_runs_again_in_its_order() -> None:
     assert {run.dag_version for run in done} == {2} and len(done) == 9
 
 
+def test_one_below_that_is_still_active_is_named_as_its_failed_items_are_not_retried() -> None:
+    def first_day_fails(launch: TaskLaunch) -> Outcome | None:
+        if launch.run.run_id.startswith("backfill__2013-01-01"):
+            return Failed("boom")
+        return Succeeded() if launch.ti.dag_id == "raw" else None
+
+    manager = InMemoryManager(dag_spec("raw", "a"), dag_spec("clean", "a"), script=first_day_fails)
+    first = manager.backfill("raw", JANUARY)
+    second = manager.backfill("clean", JANUARY, parents_json=json.dumps([first]))
+    manager.drain()
+    assert (manager.row(first).state, manager.row(second).state) == (s.FAILED, s.RUNNING)
+    answer = accepted(manager, "backfill.retry", backfill_id=first, downstream=True)
+    assert answer.message.endswith(
+        f"; downstream of it, still active, and so its failed items not retried: {second} of clean"
+    )
+
+
 @pytest.mark.parametrize("tables", range(8))
 def test_a_crash_in_the_middle_of_it_leaves_all_of_it_done_once(tables: int) -> None:
     manager, backfills = failed_and_fixed("raw", "clean")

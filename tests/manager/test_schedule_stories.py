@@ -240,6 +240,22 @@ def test_the_schedule_waits_for_a_live_run_of_the_date_that_it_will_do_over() ->
     assert timeline(manager, "d")[-1].run_id == "scheduled__2024-01-02T00:00:00Z__2"
 
 
+def test_the_schedule_waits_for_a_live_batch_over_the_date_that_it_will_do_over() -> None:
+    spec = dag_spec("d", "a", batchable=True, **(FROM_2024 | {"catchup": False}))
+    manager = InMemoryManager(spec, scheduled=True)
+    play(manager, "2024-01-02T23:50")
+    manager.script = never
+    manager.backfill("d", days("2024-01-02", 5), batch=5)  # most of it lies ahead
+    play(manager, "2024-01-04T00:10")
+    assert next_due(manager) is None, "the end of that run is what it waits for"
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "01-02"), Succeeded())
+    play(manager, "2024-01-04T00:20")
+    assert [run.run_id for run in timeline(manager, "d")[-2:]] == [
+        "backfill__2024-01-02T00:00:00Z", "scheduled__2024-01-03T00:00:00Z",
+    ]  # fmt: skip
+
+
 def test_a_date_that_was_run_by_hand_when_its_interval_had_ended_is_not_run_again_by_the_schedule() -> None:
     manager = InMemoryManager(dag_spec("d", "a", **FROM_2024))
     manager.clock.advance(days=4)
