@@ -88,7 +88,7 @@ def _live(state: ManagerState) -> Counter[str]:
 
 
 def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
-    """Whether an active run has the date that is due, or an active batch is over it: it is never overridden, and so waited for."""
+    """Whether an active run, or batch, has the date that is due: it is never overridden, and so waited for."""
     current = recent.current_at(timeline_key(due.start, None)) or recent.covering(due.start)
     return current is not None and current.state in s.RUN_LIVE
 

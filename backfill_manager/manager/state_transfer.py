@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from backfill_manager import __version__
 from backfill_manager.clock import format_instant
+from backfill_manager.dags.bundles.source import BEING_MADE
 from backfill_manager.errors import InvalidInput, StateError
 from backfill_manager.humanise import plural
 from backfill_manager.model import states as s
@@ -74,7 +75,7 @@ def _write(store: Store, folder: Path, snapshots: Path, now: datetime, note: Not
         note(f"{name}: {plural(rows, 'row')}")
     pinned.check()
     if snapshots.is_dir():
-        shutil.copytree(snapshots, folder / "snapshots")
+        _copy_snapshots(snapshots, folder / "snapshots")
         note("files of DAG versions are copied")
     manifest = {
         "format": FORMAT, "schema_version": SCHEMA_VERSION, "release": __version__, "made_at": format_instant(now),
@@ -83,6 +84,15 @@ def _write(store: Store, folder: Path, snapshots: Path, now: datetime, note: Not
     }  # fmt: skip
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     return manifest
+
+
+def _copy_snapshots(source: Path, target: Path) -> None:
+    """A manager may make snapshots meanwhile, and delete those that no run needs any more."""
+    try:
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(f"{BEING_MADE}*"))
+    except shutil.Error as error:
+        file, _, why = error.args[0][0]
+        raise StateError(f"{file} can't be copied ({why}). If it was deleted meanwhile, export again.") from error
 
 
 def import_state(store: Store, source: Path, snapshots: Path, note: Note) -> dict[str, Any]:

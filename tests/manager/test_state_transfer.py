@@ -96,6 +96,18 @@ def test_it_goes_on_where_it_was(root: Path, export: Path, tmp_path: Path) -> No
         root.with_name("away").rename(root)
 
 
+def test_a_snapshot_that_is_being_made_is_left_out_and_one_that_is_gone_is_named(root: Path, tmp_path: Path) -> None:
+    snapshots = tmp_path / "snapshots"
+    (snapshots / ".making-abc").mkdir(parents=True)
+    (snapshots / "abc").mkdir()
+    export_state(DeltaRsStore(str(root)), tmp_path / "export", snapshots, NOW, quiet)
+    assert [one.name for one in (tmp_path / "export" / "snapshots").iterdir()] == ["abc"]
+    (snapshots / "abc" / "dag.py").symlink_to("deleted.py")  # as a file that is gone between listing and copying
+    with pytest.raises(StateError, match=r"abc/dag.py can't be copied .*If it was deleted meanwhile, export again"):
+        export_state(DeltaRsStore(str(root)), tmp_path / "again", snapshots, NOW, quiet)
+    assert not (tmp_path / "again").exists()
+
+
 def test_an_export_moves_between_engines(root: Path, export: Path, tmp_path: Path) -> None:
     memory, back = MemoryStore(), DeltaRsStore(str(tmp_path / "back"))
     import_state(memory, export, tmp_path / "snapshots", quiet)

@@ -19,6 +19,7 @@ from typing import Final
 from backfill_manager.clock import SystemClock, micros
 from backfill_manager.errors import InvalidInput
 
+BEING_MADE: Final = ".making-"  # how folders begin that are being filled
 MAX_BUNDLE_SIZE: Final = 512 << 20  # bytes
 MAX_FILES: Final = 20_000
 _MAX_KEPT: Final = 3  # contents of one bundle; its DAG versions have their snapshots
@@ -65,7 +66,7 @@ def create_atomically(place: Path, fill: Callable[[Path], None]) -> Path:
 
 def scratch_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
     """A folder to be filled and renamed, so that readers see all of it or nothing. What is left of it is removed."""
-    return tempfile.TemporaryDirectory(prefix=".making-", dir=beside, ignore_cleanup_errors=True)
+    return tempfile.TemporaryDirectory(prefix=BEING_MADE, dir=beside, ignore_cleanup_errors=True)
 
 
 def rename_unless_there(scratch: Path, place: Path) -> None:
