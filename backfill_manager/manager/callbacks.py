@@ -67,7 +67,7 @@ def reason_of(run: ActiveRun, state: str) -> str | None:
     if state != s.FAILED:
         return None
     failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
-    return _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)
+    return run.marked_failed or _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)
 
 
 def _deadlock(run: ActiveRun) -> str | None:

@@ -2,8 +2,8 @@
 
 A batch that failed is retried in halves, so that one bad day does not fail the month: its items are pending again, each half
 with a number that keeps it apart, down to single intervals. A batch that failed before it had started (a deadlock) is not, as
-its halves would fail alike; nor is an existing run whose failed tasks ran again. The items of a batch that ended early for
-scheduled runs (`end_batches_early`) are pending again, too, and are joined anew.
+its halves would fail alike; nor is an existing run whose failed tasks ran again, nor one that a person marked failed. The items
+of a batch that ended early for scheduled runs (`end_batches_early`) are pending again, too, and are joined anew.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.number_ranges import Ranges
 
 SPLIT_REASON = "its batch failed; retried in halves"
+MARKED_FAILED = "marked failed by "
 ENDED_EARLY = "its batch ended early, as a scheduled run had waited for a slot; smaller batches take its intervals"
 
 
 def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
     """Ends the items that `run`, which has ended, had taken."""
-    may_be_split = len(items) > 1 and not live.took_over(run)
+    is_marked = (run.reason or "").startswith(MARKED_FAILED)  # known by it after a crash, too
+    may_be_split = len(items) > 1 and not is_marked and not live.took_over(run)
     if run.state == s.FAILED and may_be_split and run.started_at is not None and not live.row.is_cancelled:
         middle = (len(items) + 1) // 2
         for half in (items[:middle], items[middle:]):

@@ -23,6 +23,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import name_list, plural
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.create_run import fit_tasks, make_run
+from backfill_manager.manager.item_outcomes import MARKED_FAILED
 from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, reopen_run, version_spec
@@ -224,6 +225,8 @@ class RunOperations:
             if ti.state not in kept:
                 self._state.put(c.marked(ti, state, call.now, reason))
         self._skip_callbacks(run, run.tasks, call, reason)
+        if state == s.FAILED:
+            run.marked_failed = f"{MARKED_FAILED}{call.by}"
         has_failed = any(ti.state == s.FAILED for ti in run.own_tasks)
         if state == s.FAILED and not (has_failed and outcome_of(run) == s.FAILED):
             own = [ti.task_id for ti in run.own_tasks if ti.task_id in run.selected and ti.state != s.REMOVED]
@@ -333,6 +336,7 @@ class RunOperations:
 
     def _clear_tasks(self, run: ActiveRun, task_ids: Collection[str], request_id: str) -> None:
         """What the run's backfill leaves out stays skipped; what its version does not have (any more) is `removed`."""
+        run.marked_failed = None
         for task_id in sorted(set(task_ids) & set(run.tasks) & run.selected):
             if run.tasks[task_id].state != s.NONE:
                 self._state.put(c.cleared(run.tasks[task_id], request_id))

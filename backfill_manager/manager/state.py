@@ -62,6 +62,7 @@ class ActiveRun:
     wait_ends: dict[str, datetime] = field(default_factory=dict)  # of tasks that wait for data and have a limit
     wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(default_factory=dict)  # what each wait means here
     may_start: bool = True  # within `max_active_runs`, as of this tick
+    marked_failed: str | None = None  # the reason, where a person said how it ended
     waits_for_past: bool = False  # a task of it, for runs that go on, or items that are to be run again
 
     @property

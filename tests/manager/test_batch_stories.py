@@ -411,6 +411,27 @@ def test_a_scheduled_run_waits_for_the_halves_of_the_batch_before_it() -> None:
     assert [run.state for run in manager.runs("d") if run.run_type == s.SCHEDULED_RUN] == [s.SUCCESS]
 
 
+@pytest.mark.parametrize("when", ["runs", "waits for its halves", "is cancelled"])
+@pytest.mark.parametrize("tables", range(0, 8, 2))
+def test_a_batch_that_a_person_marks_failed_is_not_tried_again_in_halves(when: str, tables: int) -> None:
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    (run,) = manager.runs("d")
+    if when == "waits for its halves":
+        accepted(manager, "backfill.pause", backfill_id=backfill)
+        manager.finish(key_of(manager, "backfill__"), Failed("poison"))
+        manager.drain()
+    if when == "is cancelled":
+        accepted(manager, "run.cancel", dag_id="d", run_id=run.run_id)
+    manager.ask("run.mark", dag_id="d", run_id=run.run_id, state="failed")
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    (run,) = manager.runs("d")
+    assert (run.state, run.reason) == (s.FAILED, "marked failed by tests")
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 4})
+
+
 @pytest.mark.parametrize("how", ["mark", "clear"])
 def test_a_failed_batch_that_is_made_good_takes_its_items_back_from_the_queue(how: str) -> None:
     manager = InMemoryManager(SPEC, script=never)

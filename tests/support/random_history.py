@@ -339,7 +339,7 @@ class Calm(History):
         """Something is asked while the first runs of a backfill are going on."""
         chance, dag = self.chance, self.some_dag()
         what = chance.choice(["cancel", "let finish", "pause", "cancel run", "mark run", "clear", "crash"])
-        few: dict[str, Any] = {"batch": 1} if what in ("let finish", "mark run") else {}
+        few: dict[str, Any] = {"batch": 1} if what == "let finish" else {}
         if what in ("mark run", "clear"):  # of a run that is new: nothing of it has finished
             few["reprocess"] = chance.choice(["none", "failed", "completed"])
         if dag.past:  # what failed of a run may be held by its past, so that nothing of it runs when something is asked
@@ -374,6 +374,7 @@ class Calm(History):
                 one.tasks = dict.fromkeys(one.tasks, state)
                 one.has_launched = True
                 self.model.play(one)
+                one.has_begun = False  # so that a batch that is marked failed is not tried again in halves
                 self.model.conclude(one)
             case "clear":
                 self.ask("tasks.clear", ask={"dag": dag.dag_id, "run_ids": [one.run_id]})
