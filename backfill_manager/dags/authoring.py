@@ -224,7 +224,9 @@ class Task:
             if other._building is not self._building:
                 raise InvalidDag(f"{self!r} can't be put in order with {other!r}: they are of different DAGs")
             return [other]
-        if isinstance(other, list | tuple | set):
+        if isinstance(other, set):  # its order is another one in each process, and would make another version
+            return sorted((task for each in other for task in self._tasks(each)), key=lambda task: task.task_id)
+        if isinstance(other, list | tuple):
             return [task for each in other for task in self._tasks(each)]
         if isinstance(other, TaskFunction):
             other.not_called()

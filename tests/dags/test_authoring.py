@@ -148,6 +148,17 @@ def test_order_is_set_with_arrows_and_lists_on_either_side() -> None:
     }  # fmt: skip
 
 
+def test_tasks_in_a_set_are_put_in_order_by_their_ids() -> None:
+    """The order of a set differs from process to process; the definition must not, or each start makes a version."""
+
+    @dag
+    def fan() -> None:
+        names = "hbdafceg"
+        {task(task_id=name)(_work)() for name in names} >> task(task_id="last")(_work)()
+
+    assert fan.spec.task("last").upstream == tuple("abcdefgh")
+
+
 def test_a_task_function_outside_of_a_dag_is_the_function_it_was() -> None:
     @task(retries=3)
     def double(ctx: int) -> int:
