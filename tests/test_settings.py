@@ -132,6 +132,15 @@ def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
     assert settings.spark.conf == {"spark.ui.enabled": "false"}
 
 
+def test_both_standard_pools_exist_also_where_the_environment_lists_others() -> None:
+    environ = {"BFM_POOLS": "[{name: web, slots: 2}, {name: backfill, slots: 3}]", "BFM_POOLS__SCHEDULED__SLOTS": "5"}
+    assert {p.name: (p.slots, p.weight) for p in load("pools: [{name: heavy}]", environ).pools} == {
+        "web": (2, 1),
+        "backfill": (3, 1),
+        "scheduled": (5, 4),
+    }
+
+
 def test_limits_of_a_pools_processes_are_megabytes_and_a_nice() -> None:
     settings = load("pools: [{name: heavy, memory: 1.5 GB, nice: 12}, {name: small, memory: 64}]")
     assert {p.name: (p.memory, p.nice) for p in settings.pools if p.name in ("heavy", "small")} == {
@@ -294,6 +303,8 @@ def test_a_wrong_file_is_reported_in_one_line(text: str, message: str) -> None:
         ("BFM_POOLS__BACKFIL__SLOTS", "3", "there is no such setting; did you mean 'BFM_POOLS__BACKFILL__SLOTS'?"),
         ("BFM_STATE__X", "3", "there is no such setting"),
         ("BFM_SPARK__CONF", "{", "not valid YAML or JSON"),
+        ("BFM_SPARK__CONF", "{a: 1, a: 2}", "'a' is here twice"),
+        ("BFM_SPARK__CONF", "{a: 1}\n---\n{b: 2}", "only one YAML document is read"),
         ("BFM_LEASE", "3", "lease must be keys and values"),
     ],
 )
