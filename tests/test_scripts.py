@@ -331,3 +331,5 @@ def test_relative_paths_begin_where_the_person_is_and_uris_and_catalogs_stay() -
     environ = {"BFM_STATE": "s3://bucket/state", "BFM_WAREHOUSE": "../wh", "BFM_CONF": "/etc/manager.yaml", "HOME": "x"}
     assert absolute_paths(environ, "/home/me") == {"BFM_WAREHOUSE": "/home/wh", "BFM_CONF": "/etc/manager.yaml"}
     assert absolute_paths({"BFM_STATE": "main.jobs"}, "/home/me") == {}
+    others = {"BFM_SNAPSHOTS": "./snapshots", "BFM_SECRETS__FILES": "secrets"}
+    assert absolute_paths(others, "/me") == {"BFM_SNAPSHOTS": "/me/snapshots", "BFM_SECRETS__FILES": "/me/secrets"}

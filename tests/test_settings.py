@@ -94,6 +94,21 @@ def test_a_state_that_is_no_relative_path_stays_as_it_is_written(place: str) -> 
     assert load(f"state: {place}").state == place
 
 
+def test_the_home_of_who_reads_it_is_written_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    text = """
+        warehouse: ~/warehouse
+        secrets: {files: ~/secrets}
+        bundles: [{name: folder, path: ~/dags, python: ~/env/bin/python}, {name: clone, git: ~/repository}]
+        """
+    settings = load(text, {"BFM_SNAPSHOTS": "~/snapshots"})
+    folder, clone = settings.bundles
+    assert (settings.warehouse, settings.snapshots) == ("/home/me/warehouse", "/home/me/snapshots")
+    assert (settings.secrets.files, folder.path, folder.python, clone.git) == (
+        "/home/me/secrets", "/home/me/dags", "/home/me/env/bin/python", "/home/me/repository",
+    )  # fmt: skip
+
+
 def test_a_state_named_like_a_schema_is_a_folder_where_there_is_one() -> None:
     Path("main.jobs").mkdir()
     assert load("state: main.jobs").state == os.path.abspath("main.jobs")
