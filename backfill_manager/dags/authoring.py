@@ -398,7 +398,7 @@ def _text(text: Any, building: _DagBuilder, who: str, suffix: str, what: str) ->
     if Path(text).is_absolute() or (root is not None and root not in path.parents):
         raise InvalidDag(f"{who}: {text} must lie in the bundle, and be named from the DAG file's folder")
     try:
-        statement = path.read_text(encoding="utf-8")
+        statement = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InvalidDag(f"{who}: {text} can't be read from the DAG file's folder: {why}") from None
