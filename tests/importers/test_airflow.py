@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import subprocess
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -111,6 +112,34 @@ def test_schedules(drafted: Draft, schedule: str, expected: object, remark: str 
     made = drafted(more + text)
     assert made.dag.spec.schedule == expected
     assert made.remarks == ([remark] if remark else [])
+
+
+def test_a_setting_of_a_dag_that_is_lost_is_said(drafted: Draft) -> None:
+    """What the file changes after it has assigned it, zones of other files, and settings without an equal."""
+    made = drafted(
+        f"""{IMPORTS}
+from datetime import timezone
+
+ARGS = {{"retries": 1}}
+ARGS["retries"] = 5
+MORE = {{"retries": 1}}
+MORE.update(pool="etl")
+JST = timezone(timedelta(hours=9))
+with DAG("one", schedule=None, start_date=datetime(2024, 5, 1, tzinfo=JST), default_args=ARGS, max_consecutive_failed_dag_runs=3):
+    EmptyOperator(task_id="a")
+with DAG("two", schedule=None, start_date=pendulum.parse("2024-05-01", tz="Europe/Berlin"), default_args=MORE):
+    EmptyOperator(task_id="a")
+"""
+    )
+    assert made.remarks == ["`ARGS`", "the time zone JST", "max_consecutive_failed_dag_runs of the DAG", "`MORE`"]
+    one, two = (dag.spec for dag in made.dags)
+    assert (one.task("a").retries, two.task("a").retries) == (0, 0)
+    assert two.start_date == datetime(2024, 4, 30, 22, tzinfo=timezone.utc)
+
+
+def test_params_of_default_args_are_the_dags(drafted: Draft) -> None:
+    settings = 'schedule=None, params={"a": 1, "b": 1}, default_args={"params": {"b": 2, "c": 2}}'
+    assert drafted(file_of('EmptyOperator(task_id="a")', settings)).dag.spec.params == {"a": 1, "b": 2, "c": 2}
 
 
 def test_orders(drafted: Draft) -> None:
@@ -269,6 +298,47 @@ with DAG("example", schedule="@daily", catchup=False, params={{"small": True}}):
     }  # fmt: skip
 
 
+def test_a_branch_may_choose_a_task_group(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+branch = BranchPythonOperator(task_id="branch", python_callable=lambda: "group")
+with TaskGroup("group") as group:
+    inner = EmptyOperator(task_id="inner")
+other = EmptyOperator(task_id="other")
+branch >> [group, other]
+"""
+        )
+    )
+    made.run("group.inner", results={"branch": made.run("branch")})
+    made.run("group.inner", results={"branch": ["group.inner"]})
+    with pytest.raises(TaskSkipped, match="not chosen"):
+        made.run("other", results={"branch": ["group"]})
+    with pytest.raises(TaskSkipped, match="not chosen"):
+        made.run("group.inner", results={"branch": ["other"]})
+
+
+def test_a_command_skips_with_the_exit_codes_that_it_names(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+one = BashOperator(task_id="one", bash_command="exit 3", skip_on_exit_code=3)
+some = BashOperator(task_id="some", bash_command="exit 4", skip_on_exit_code=[3, 4])
+usual = BashOperator(task_id="usual", bash_command="echo 7; exit 99")
+none = BashOperator(task_id="none", bash_command="exit 99", skip_on_exit_code=None)
+other = BashOperator(task_id="other", bash_command="exit 5", skip_on_exit_code=[3, 4])
+take = PythonOperator(task_id="take", python_callable=print, op_args=[some.output, usual.output])
+"""
+        )
+    )
+    for task_id, code in (("one", 3), ("some", 4), ("usual", 99)):
+        with pytest.raises(TaskSkipped, match=f"exit code {code}"):
+            made.run(task_id)
+    for task_id in ("none", "other"):
+        with pytest.raises(subprocess.CalledProcessError):
+            made.run(task_id)
+
+
 def test_short_circuit_and_latest_only(drafted: Draft) -> None:
     made = drafted(
         file_of(
@@ -293,6 +363,42 @@ check >> latest
         made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc))
     made.run("latest", logical_date=datetime.now(timezone.utc) - timedelta(days=1))
     made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc), run_type="manual")
+
+
+def test_a_task_group_may_be_given_a_part_of_a_result(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task
+def extract():
+    return {"a": {"b": 5}}
+
+@task_group
+def outer(part, whole):
+    @task
+    def double(part, whole):
+        return 2 * part, whole
+
+    @task_group
+    def inner(same):
+        @task
+        def triple(same):
+            return 3 * same
+
+        triple(same)
+
+    double(part, whole)
+    inner(part)
+
+data = extract()
+outer(data["a"]["b"], data)
+"""
+        )
+    )
+    assert made.order == {"extract": (), "outer.double": ("extract",), "outer.inner.triple": ("extract",)}
+    results = {"extract": {"a": {"b": 5}}}
+    assert made.run("outer.double", results=results) == (10, {"a": {"b": 5}})
+    assert made.run("outer.inner.triple", results=results) == 15
 
 
 def test_task_groups(drafted: Draft) -> None:

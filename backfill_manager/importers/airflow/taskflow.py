@@ -8,7 +8,7 @@ from typing import Final
 
 from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell
 from backfill_manager.importers.airflow.tasks import TaskMaker
-from backfill_manager.importers.airflow.walk import Function, Group, Symbol, Tasks, defaults_of
+from backfill_manager.importers.airflow.walk import Function, Group, Result, Symbol, Tasks, defaults_of
 from backfill_manager.importers.draft import Code, Item, Remark
 from backfill_manager.importers.writer import call, quoted, unparse
 
@@ -319,8 +319,14 @@ class TaskFlow(TaskMaker):
         }
         defaults = defaults_of(function.node, parameters)
         for parameter in parameters:
-            if parameter in given:
-                text, tasks = self.value(given[parameter])
+            argument = given.get(parameter)
+            if argument is not None and (self._is_part_of_result(argument) or self._names_result(argument)):
+                self.deps, deps = [], self.deps
+                self.known[parameter] = Result(self.at_runtime(argument), self.deps)
+                self.deps = deps
+                continue
+            if argument is not None:
+                text, tasks = self.value(argument)
             else:
                 text, tasks = defaults.get(parameter, "None"), None
             self.known[parameter] = tasks
