@@ -14,6 +14,7 @@ from support.drafted import Drafted
 
 from backfill_manager.execution.messages import Skipped, Succeeded
 from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.importers.airflow.templates import as_sql
 from backfill_manager.importers.airflow.translate import translate
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import InMemoryManager, days, load_file
@@ -506,6 +507,14 @@ SparkSqlOperator(task_id="odd", sql="SELECT * FROM t_{{ ds_nodash }}")
     assert made.remarks == [
         "SQLExecuteQueryOperator becomes Spark SQL", "PostgresOperator becomes Spark SQL", "`{{ ds_nodash }}` in a template"
     ]  # fmt: skip
+
+
+def test_a_template_in_a_typed_literal_of_sql_is_a_cast() -> None:
+    """Spark takes nothing but a literal after DATE."""
+    assert as_sql("WHERE d >= DATE '{{ ds }}' AND at < timestamp '{{ params.until }}' AND e > DATE '2024-05-01'") == (
+        "WHERE d >= DATE(date_format(:logical_date, 'yyyy-MM-dd')) AND at < timestamp(:until) "
+        "AND e > DATE '2024-05-01'", [],
+    )  # fmt: skip
 
 
 def test_sensors_wait_or_are_named(drafted: Draft) -> None:

@@ -35,6 +35,7 @@ _COMMENT: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
 _SQL_PARTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
 _MARK: Final = re.compile("\ue000(\\d+)\ue001")
 _BEFORE_TABLE: Final = re.compile(r"\b(?:from|join|into|table|update|exists|overwrite)\s*$", re.IGNORECASE)
+_BEFORE_LITERAL: Final = re.compile(r"\b(?:date|timestamp)\s*$", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -273,7 +274,11 @@ def as_sql(text: str) -> Translated:
     written: list[str] = []
     at = 0
     for found in _SQL_PARTS.finditer(marked):
-        written += [_sql_outside(marked[at : found.start()], pieces, problems), _sql_inside(found[0], pieces, problems)]
+        outside = _sql_outside(marked[at : found.start()], pieces, problems)
+        inside = _sql_inside(found[0], pieces, problems)
+        if inside[0] not in "'\"`-/" and _BEFORE_LITERAL.search(outside):  # `DATE '{{ ds }}'`: no literal follows any more
+            outside, inside = outside.rstrip(), f"({inside})"
+        written += [outside, inside]
         at = found.end()
     written.append(_sql_outside(marked[at:], pieces, problems))
     return "".join(written), problems
