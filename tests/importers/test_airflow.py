@@ -189,6 +189,28 @@ with DAG("example", schedule="@daily", catchup=False, params={{"skip": False}}):
     assert "# a comment that stays" in made.text and made.remarks == []
 
 
+def test_what_ctx_has_otherwise_is_said(drafted: Draft) -> None:
+    """A result of another DAG or run, and what only pendulum's instants can."""
+    made = drafted(
+        f"""{IMPORTS}
+def load(logical_date, ti, prev_ds_nodash=None, **kwargs):
+    ti.xcom_pull("a", "other_dag")
+    ti.xcom_pull(task_ids="a", include_prior_dates=True)
+    kwargs["data_interval_end"].in_timezone("Europe/Berlin")
+    ti.execution_date.isoformat()
+    return logical_date.add(days=1), logical_date.year
+
+with DAG("example", schedule="@daily", catchup=False):
+    PythonOperator(task_id="load", python_callable=load)
+    BashOperator(task_id="show", bash_command="echo {{{{ ti.xcom_pull(task_ids='a', dag_id='other_dag') }}}}")
+"""
+    )
+    assert set(made.remarks) == {
+        "xcom_pull with dag_id", "xcom_pull with include_prior_dates", "`.in_timezone` of pendulum", "`.add` of pendulum",
+        "`prev_ds_nodash` of the context", "`{{ ti.xcom_pull(task_ids='a', dag_id='other_dag') }}` in a template",
+    }  # fmt: skip
+
+
 def test_taskflow_passes_results(drafted: Draft) -> None:
     made = drafted(
         f"""{IMPORTS}

@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from backfill_manager.importers.airflow import templates
@@ -17,11 +18,12 @@ from backfill_manager.importers.writer import quoted, unparse
 _TI: Final = ("ti", "task_instance")
 CONTEXT: Final = frozenset({
     *templates.PLAIN, *_TI, "dag_run", "dag", "task", "conf", "macros", "var", "conn", "templates_dict", "test_mode", "prev_ds",
-    "prev_execution_date", "prev_logical_date", "prev_start_date_success", "prev_data_interval_start_success",
+    "prev_ds_nodash", "prev_execution_date", "prev_logical_date", "prev_start_date_success", "prev_data_interval_start_success",
     "prev_data_interval_end_success", "task_instance_key_str", "outlet_events", "inlet_events", "triggering_asset_events",
     "triggering_dataset_events", "inlets", "outlets", "exception", "start_date", "end_date",
 })  # fmt: skip
 _ERRORS: Final = {"AirflowException", "AirflowFailException", "AirflowNotFoundException", "AirflowConfigException"}
+_PULL_ARGUMENTS: Final = ("task_ids", "dag_id", "key", "include_prior_dates")  # in their order
 NO_XCOM_KEY: Final = "Return one value, a dict for several, and read it with ctx.result(task_id)[key]"
 
 
@@ -117,7 +119,18 @@ class _Editor:
     def _is_run(self, node: ast.AST) -> bool:
         return (isinstance(node, ast.Name) and node.id in self.runs) or self._context_key(node) == "dag_run"
 
+    def _is_instant(self, node: ast.AST) -> bool:
+        key = node.id if isinstance(node, ast.Name) and node.id in self.from_context else self._context_key(node)
+        if isinstance(node, ast.Attribute) and (self._is_instance(node.value) or self._is_run(node.value)):
+            key = node.attr
+        value = templates.PLAIN.get(key or "")
+        return isinstance(value, templates.Moment) and value.form is None
+
     def replace(self, node: ast.AST) -> str | None:
+        if isinstance(node, ast.Attribute) and not hasattr(datetime, node.attr) and self._is_instant(node.value):
+            self.remark(
+                node, f"`.{node.attr}` of pendulum", "Instants of ctx are Python's: timedelta, strftime, astimezone"
+            )
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if name in self.contexts | self.instances | self.runs:
                 return f"# {name} of Airflow is ctx here"
@@ -173,7 +186,15 @@ class _Editor:
         return None
 
     def _pull(self, node: ast.Call) -> str:
-        given = {one.arg: one.value for one in node.keywords} | dict(zip(("task_ids",), node.args, strict=False))
+        given = {one.arg: one.value for one in node.keywords} | dict(zip(_PULL_ARGUMENTS, node.args, strict=False))
+        others = [one for one in ("dag_id", "include_prior_dates", "run_id", "map_indexes", "default") if one in given]
+        if others:
+            self.remark(
+                node,
+                f"xcom_pull with {others[0]}",
+                "A result is of a task of the same run; other runs are read from tables",
+            )
+            return 'ctx.result("TODO")'
         tasks, key = given.get("task_ids"), given.get("key")
         plain_key = key.value if isinstance(key, ast.Constant) else None
         if tasks is None or (key is not None and plain_key is None):

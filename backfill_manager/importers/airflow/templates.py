@@ -181,8 +181,10 @@ def _called(node: Any) -> Moment | Value:
                 return replace(moment, form=arguments[2])
         case nodes.Getattr(node=nodes.Name(name="ti" | "task_instance"), attr="xcom_pull"):
             given = {one.key: _constant(one.value) for one in node.kwargs} | dict(
-                zip(("task_ids",), arguments, strict=False)
+                zip(("task_ids", "dag_id", "key"), arguments, strict=False)
             )
+            if given.keys() - {"task_ids", "key"}:  # of another DAG, or another run
+                raise _NoEqual
             key = given.get("key", "return_value")
             if isinstance(task := given.get("task_ids"), str) and isinstance(key, str):
                 return Value(f"ctx.result({quoted(task)})" + (f"[{quoted(key)}]" if key != "return_value" else ""))
@@ -276,7 +278,9 @@ def as_sql(text: str) -> Translated:
     for found in _SQL_PARTS.finditer(marked):
         outside = _sql_outside(marked[at : found.start()], pieces, problems)
         inside = _sql_inside(found[0], pieces, problems)
-        if inside[0] not in "'\"`-/" and _BEFORE_LITERAL.search(outside):  # `DATE '{{ ds }}'`: no literal follows any more
+        if inside[0] not in "'\"`-/" and _BEFORE_LITERAL.search(
+            outside
+        ):  # `DATE '{{ ds }}'`: no literal follows any more
             outside, inside = outside.rstrip(), f"({inside})"
         written += [outside, inside]
         at = found.end()
