@@ -211,6 +211,37 @@ with DAG("example", schedule="@daily", catchup=False):
     }  # fmt: skip
 
 
+def test_a_template_that_an_f_string_makes_is_filled_in(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+def told(**given):
+    return given["text"], given["path"]
+
+for name in ("a", "b"):
+    PythonOperator(
+        task_id=f"tell_{name}",
+        python_callable=told,
+        op_kwargs={"text": f"{name} of {{{{ ds }}}}: {{{{ params.x }}}}", "path": f"/{name}/{{{{ ds_nodash }}}}"},
+    )
+    BashOperator(task_id=f"show_{name}", bash_command=f"test {name}-{{{{ ds }}}} = {name}-2024-05-01")
+    BashOperator(task_id=f"safe_{name}", bash_command=f"test {name}{{{{ params.x }}}} = '{name};exit 1'")
+BashOperator(task_id="odd", bash_command=f"echo {{{{ ti.xcom_pull('{name}') }}}}")
+
+@task_group(default_args={"retries": 2})
+def group():
+    EmptyOperator(task_id="in_group")
+
+group()
+"""
+        )
+    )
+    assert made.run("tell_b", params={"x": 5}) == ("b of 2024-05-01: 5", "/b/20240501")
+    made.run("show_a")
+    made.run("safe_a", params={"x": ";exit 1"})
+    assert set(made.remarks) >= {"a template that an f-string completes", "default_args of a task group"}
+
+
 def test_taskflow_passes_results(drafted: Draft) -> None:
     made = drafted(
         f"""{IMPORTS}

@@ -61,6 +61,7 @@ def rewrite(
     from_context = [one.arg for one in named[positional:] if one.arg in CONTEXT and one.arg not in given]
     function = ContextFunction(node, [one.arg for one in named if one.arg not in from_context])
     editor = _Editor(source, function, from_context, arguments.kwarg.arg if arguments.kwarg else None, is_airflow)
+    editor.takes_more = bool(set(given) - {one.arg for one in named})
     function.body = source.body(node, editor.replace)
     editor.finish()
     text = "\n".join([*function.preamble, function.body])
@@ -75,6 +76,7 @@ class _Editor:
     ) -> None:  # fmt: skip
         self.source, self.function, self.is_airflow = source, function, is_airflow
         self.from_context = from_context
+        self.kwargs, self.takes_more = kwargs, False  # whether the caller has values for it
         self.contexts = {kwargs} if kwargs else set()
         self.instances = {name for name in from_context if name in _TI}
         self.runs = {name for name in from_context if name == "dag_run"}
@@ -224,7 +226,8 @@ class _Editor:
             known = ("ds", "logical_date", "data_interval_start", "data_interval_end", "params", "run_id")
             values = ", ".join(f'"{key}": {of_context(key)}' for key in known)
             self.remark(self.function.node, f"`{name}`, the whole context", "These are the keys that have an equal")
-            self.function.preamble.append(f"{name} = {{{values}}}")
+            more = f", **{name}" if name == self.kwargs and self.takes_more else ""
+            self.function.preamble.append(f"{name} = {{{values}{more}}}")
         for name, line in self.airflow_names.items():
             origin = self.source.origins[name]
             self.function.remarks.append(Remark(line, f"{origin} is used", instead_of_class(origin)))

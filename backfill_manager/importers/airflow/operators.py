@@ -127,6 +127,9 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
                 f"the script {text.strip()}",
                 "Airflow renders it as a template; here it is run as it is, from the manager's folder",
             )
+    elif isinstance(given["bash_command"], ast.JoinedStr):
+        command, problems = templates.with_values(given["bash_command"], shell=True)
+        _report(walk, node, problems)
     else:
         command = walk.at_runtime(given["bash_command"])
     options = {}

@@ -301,6 +301,8 @@ class TaskFlow(TaskMaker):
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
         """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
         base = self.text_of(function.settings.get("group_id")) or function.node.name
+        if "default_args" in function.settings:
+            self.remark(node, "default_args of a task group", "Give its tasks the settings")
         self.target = None
         key = f"group {base} {id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1

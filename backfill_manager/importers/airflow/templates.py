@@ -230,10 +230,36 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
             form = piece.form if isinstance(piece, Moment) else None
             spec = ast.JoinedStr([ast.Constant(form)]) if form else None
             parts.append(ast.FormattedValue(ast.parse(piece.python, mode="eval").body, -1, spec))
+    return f_string(parts), problems
+
+
+def with_values(node: ast.JoinedStr, *, shell: bool = False) -> Translated:
+    """An f-string that makes a template, as in f"echo {name} {{{{ ds }}}}"."""
+    parts: list[ast.expr] = []
+    problems: list[str] = []
+    for part in node.values:
+        text = part.value if isinstance(part, ast.Constant) else ""
+        if not isinstance(text, str) or not has_template(text):
+            parts.append(part)
+            continue
+        written, more = as_python(text, shell=shell)
+        problems += more if _EXPRESSION.sub("", text).count("{{") == 0 else ["a template that an f-string completes"]
+        found = ast.parse(written, mode="eval").body
+        is_text = isinstance(found, ast.Constant) and isinstance(found.value, str)
+        whole = found if is_text else ast.FormattedValue(found, -1, None)
+        parts += found.values if isinstance(found, ast.JoinedStr) else [whole]
+    return f_string(parts), problems
+
+
+def has_template(text: str) -> bool:
+    return "{{" in text or "{%" in text
+
+
+def f_string(parts: Sequence[ast.expr]) -> str:
     try:
-        written = unparse(ast.JoinedStr(parts))
+        written = unparse(ast.JoinedStr(list(parts)))
         ast.parse(written)
-        return written, problems
+        return written
     except (ValueError, SyntaxError):  # quotes or a backslash that an f-string of Python 3.10 can't hold
         texts = [
             quoted(str(part.value))
@@ -242,7 +268,7 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
             for part in parts
             if isinstance(part, ast.Constant | ast.FormattedValue)
         ]
-        return f'"".join([{", ".join(texts)}])', problems
+        return f'"".join([{", ".join(texts)}])'
 
 
 def _form(part: ast.FormattedValue) -> str:
