@@ -16,6 +16,7 @@ from backfill_manager.execution.messages import Skipped, Succeeded
 from backfill_manager.execution.spark_executor_runtime import TaskSkipped
 from backfill_manager.importers.airflow.templates import as_sql
 from backfill_manager.importers.airflow.translate import translate
+from backfill_manager.importers.files import convert
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import InMemoryManager, days, load_file
 
@@ -240,6 +241,26 @@ group()
     made.run("show_a")
     made.run("safe_a", params={"x": ";exit 1"})
     assert set(made.remarks) >= {"a template that an f-string completes", "default_args of a task group"}
+
+
+def test_a_function_without_a_name_takes_its_context_from_ctx(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+PythonOperator(task_id="named", python_callable=lambda ds, n: (ds, n), op_kwargs={"n": 2})
+PythonOperator(task_id="all", python_callable=lambda **context: context["logical_date"].day)
+PythonOperator(task_id="pull", python_callable=lambda ti: ti.xcom_pull("a"))
+"""
+        )
+    )
+    assert (made.run("named"), made.run("all")) == (("2024-05-01", 2), 1)
+    assert made.remarks == ["`context`, the whole context", "`ti` of the context"]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"\xef\xbb\xbf" + file_of('EmptyOperator(task_id="a")').encode())
+    [converted] = convert(tmp_path, translate)
+    assert converted.error is None and converted.has_dags
 
 
 def test_taskflow_passes_results(drafted: Draft) -> None:

@@ -24,6 +24,7 @@ CONTEXT: Final = frozenset({
 })  # fmt: skip
 _ERRORS: Final = {"AirflowException", "AirflowFailException", "AirflowNotFoundException", "AirflowConfigException"}
 _PULL_ARGUMENTS: Final = ("task_ids", "dag_id", "key", "include_prior_dates")  # in their order
+ONLY_THESE: Final = "These are the keys that have an equal"
 NO_XCOM_KEY: Final = "Return one value, a dict for several, and read it with ctx.result(task_id)[key]"
 
 
@@ -46,6 +47,12 @@ def of_context(name: str) -> str | None:
         written, _ = templates.as_python(f"{{{{ {name} }}}}") if value.form else (value.python, [])
         return written
     return value.python if value else None
+
+
+def whole_context() -> dict[str, str]:
+    """The entries of a dict, by their keys."""
+    known = ("ds", "logical_date", "data_interval_start", "data_interval_end", "params", "run_id")
+    return {key: f'"{key}": {of_context(key)}' for key in known}
 
 
 def rewrite(
@@ -223,11 +230,9 @@ class _Editor:
                 self.remark(self.function.node, f"`{name}` of the context", "ctx has no equal; see docs/authoring.md")
                 self.function.preamble.append(f"{name} = None")
         for name in sorted(self.whole):
-            known = ("ds", "logical_date", "data_interval_start", "data_interval_end", "params", "run_id")
-            values = ", ".join(f'"{key}": {of_context(key)}' for key in known)
-            self.remark(self.function.node, f"`{name}`, the whole context", "These are the keys that have an equal")
+            self.remark(self.function.node, f"`{name}`, the whole context", ONLY_THESE)
             more = f", **{name}" if name == self.kwargs and self.takes_more else ""
-            self.function.preamble.append(f"{name} = {{{values}{more}}}")
+            self.function.preamble.append(f"{name} = {{{', '.join(whole_context().values())}{more}}}")
         for name, line in self.airflow_names.items():
             origin = self.source.origins[name]
             self.function.remarks.append(Remark(line, f"{origin} is used", instead_of_class(origin)))
