@@ -216,13 +216,13 @@ def test_a_template_that_an_f_string_makes_is_filled_in(drafted: Draft) -> None:
     made = drafted(
         file_of(
             """
-def told(**given):
+def report(**given):
     return given["text"], given["path"]
 
 for name in ("a", "b"):
     PythonOperator(
         task_id=f"tell_{name}",
-        python_callable=told,
+        python_callable=report,
         op_kwargs={"text": f"{name} of {{{{ ds }}}}: {{{{ params.x }}}}", "path": f"/{name}/{{{{ ds_nodash }}}}"},
     )
     BashOperator(task_id=f"show_{name}", bash_command=f"test {name}-{{{{ ds }}}} = {name}-2024-05-01")
