@@ -4,9 +4,9 @@ Anchors, aliases and merge keys (`<<`) work. What an alias stands for is counted
 to a billion values are refused before they do.
 
 `strict` is for DAG files: plain scalars mean what they look like. YAML 1.1, which PyYAML reads, knows more: `12:30` is 750
-there, `no` is False, `010` is 8 and `2013-01-01` a date. A date is its text then, as in YAML 1.2; the others are refused with
-a hint on quotes, because whoever wrote one meant something else. So the file, its JSON Schema and an editor see the same
-values. The configuration was read as YAML 1.1 from the beginning, and is so still.
+there, `no` is False, `010` is 8, `1e3` text and `2013-01-01` a date. A date is its text then, as in YAML 1.2; the others are
+refused with a hint on quotes, because whoever wrote one meant something else. So the file, its JSON Schema and an editor see
+the same values. The configuration was read as YAML 1.1 from the beginning, and is so still.
 """
 
 from __future__ import annotations
@@ -165,6 +165,11 @@ class _Reader:
     def _scalar(self, node: Any) -> Any:
         text, tag = node.value, node.tag.removeprefix(_CORE)
         if tag in {"str", "value", "merge"} or (tag == "timestamp" and self._strict):
+            if self._strict and _is_number_elsewhere(node):
+                _fail(
+                    node,
+                    f"{text} without quotes is text here and a number in YAML 1.2; write '{text}', or the number in digits",
+                )
             return _whole_characters(node, text)
         if tag == "null":
             return None
@@ -193,6 +198,12 @@ def _whole_characters(node: Any, text: str) -> str:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         _fail(node, "a text holds half a character: an escape from \\ud800 to \\udfff without the other")
+
+
+def _is_number_elsewhere(node: Any) -> bool:
+    """A plain scalar (no quotes, no tag) that YAML 1.1 takes for text and everyone else for a number: `1e3`, `0o17`."""
+    is_plain = node.style is None and node.end_mark.index - node.start_mark.index == len(node.value)
+    return is_plain and bool(_PLAIN_NUMBER["float"].fullmatch(node.value) or re.fullmatch("0o[0-7]+", node.value))
 
 
 def _refuse_surprise(node: Any, value: Any, tag: str) -> None:

@@ -36,31 +36,38 @@ TIME_TO_END_S: Final = 45.0  # more than the manager takes to drain
 def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     """For spark-submit, up to the application's file: ours, then conf/manager.yaml's, then the person's, who wins."""
     from backfill_manager.execution.connectors import spark_jars
-    from backfill_manager.execution.session import BASE_CONF, LOCAL_CONF
+    from backfill_manager.execution.session import BASE_CONF, LOCAL_CONF, jars_beside_deltas
 
+    configured, own_conf = jars_beside_deltas(settings.spark.conf)
     options, jars = _take_jars(options)
     master = _last_value(options, "--master") or settings.spark.master or "local[*]"
     conf = {**BASE_CONF, "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
     if master.startswith("local"):
         conf |= LOCAL_CONF
-    conf |= settings.spark.conf
+    conf |= own_conf
     arguments = ["--name", "backfill_manager", "--master", master, "--jars"]
-    arguments.append(",".join([*spark_jars(settings.warehouse), *jars]))
+    arguments.append(",".join([*spark_jars(settings.warehouse), *configured, *jars]))
     for key, value in conf.items():
         arguments += ["--conf", f"{key}={value}"]
     return arguments + options
 
 
 def _take_jars(options: list[str]) -> tuple[list[str], list[str]]:
-    """spark-submit takes the last `--jars` and forgets ours: take theirs out, to be given in one list with ours."""
+    """spark-submit takes the last `--jars`, and `spark.jars` only without one: take theirs out, to be given in one list with
+    ours."""
     kept, jars = list[str](), list[str]()
     rest = iter(options)
     for option in rest:
         name, _, value = option.partition("=")
+        is_conf = name in ("--conf", "-c")
+        if not value and (is_conf or name == "--jars"):
+            value = next(rest, "")
         if name == "--jars":
-            jars += (value or next(rest, "")).split(",")
+            jars += value.split(",")
+        elif is_conf and value.startswith("spark.jars="):
+            jars += value.partition("=")[2].split(",")
         else:
-            kept.append(option)
+            kept += [name, value] if is_conf else [option]
     return kept, [jar for jar in jars if jar]
 
 

@@ -21,7 +21,9 @@ WHAT_NOW: Final = (
     "and tasks that ran go on with the next leader."
 )
 MAX_BFM_EXIT_CODE: Final = 4  # the highest exit code of `bfm`
-PATHS: Final = ("BFM_STATE", "BFM_WAREHOUSE", "BFM_CONF", "BFM_CACHE", "BFM_IVY_SETTINGS")
+PATHS: Final = (
+    "BFM_STATE", "BFM_WAREHOUSE", "BFM_SNAPSHOTS", "BFM_SECRETS__FILES", "BFM_CONF", "BFM_CACHE", "BFM_IVY_SETTINGS",
+)  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
@@ -62,7 +64,7 @@ def absolute_paths(environ: Mapping[str, str], base: str) -> dict[str, str]:
     from backfill_manager.store.uri import is_local
 
     return {
-        name: os.path.normpath(os.path.join(base, environ[name]))
+        name: os.path.normpath(os.path.join(base, os.path.expanduser(environ[name])))
         for name in PATHS
         if environ.get(name) and is_local(environ[name])
     }

@@ -302,7 +302,15 @@ def test_a_cluster_is_not_given_the_loopback_address(options: list[str]) -> None
 
 
 @pytest.mark.usefixtures("jobs")
-@pytest.mark.parametrize("options", [["--jars", "a.jar,b.jar"], ["--jars=a.jar", "--jars", "b.jar"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--jars", "a.jar,b.jar"],
+        ["--jars=a.jar", "--jars", "b.jar"],
+        ["--conf", "spark.jars=a.jar", "--jars=b.jar"],
+        ["--conf=spark.jars=a.jar,b.jar"],
+    ],
+)
 def test_additional_jars_are_passed_beside_deltas(options: list[str]) -> None:
     from spark_driver import spark_arguments
 
@@ -310,6 +318,22 @@ def test_additional_jars_are_passed_beside_deltas(options: list[str]) -> None:
     (jars,) = values(arguments, "--jars")
     assert jars.split(",")[2:] == ["a.jar", "b.jar"]
     assert arguments[-1] == "--verbose" and "--jars=a.jar" not in arguments
+
+
+@pytest.mark.usefixtures("jobs")
+def test_jars_of_manager_yaml_are_passed_beside_deltas_and_those_of_the_options() -> None:
+    from spark_driver import spark_arguments
+
+    from backfill_manager.execution.session import jars_beside_deltas
+    from backfill_manager.settings import SparkSettings
+
+    conf = {"spark.jars": "a.jar,b.jar", "spark.driver.memory": "5g"}
+    arguments = spark_arguments(Settings(spark=SparkSettings(conf=conf)), ["--jars", "c.jar", "--conf", "spark.x=1"])
+    (jars,) = values(arguments, "--jars")
+    assert jars.split(",")[2:] == ["a.jar", "b.jar", "c.jar"]
+    assert arguments[-2:] == ["--conf", "spark.x=1"]
+    assert not [one for one in values(arguments, "--conf") if one.startswith("spark.jars=")]
+    assert jars_beside_deltas(conf) == (["a.jar", "b.jar"], {"spark.driver.memory": "5g"})
 
 
 @pytest.mark.usefixtures("jobs")
@@ -331,3 +355,5 @@ def test_relative_paths_begin_where_the_person_is_and_uris_and_catalogs_stay() -
     environ = {"BFM_STATE": "s3://bucket/state", "BFM_WAREHOUSE": "../wh", "BFM_CONF": "/etc/manager.yaml", "HOME": "x"}
     assert absolute_paths(environ, "/home/me") == {"BFM_WAREHOUSE": "/home/wh", "BFM_CONF": "/etc/manager.yaml"}
     assert absolute_paths({"BFM_STATE": "main.jobs"}, "/home/me") == {}
+    others = {"BFM_SNAPSHOTS": "./snapshots", "BFM_SECRETS__FILES": "secrets"}
+    assert absolute_paths(others, "/me") == {"BFM_SNAPSHOTS": "/me/snapshots", "BFM_SECRETS__FILES": "/me/secrets"}

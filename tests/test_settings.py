@@ -94,6 +94,21 @@ def test_a_state_that_is_no_relative_path_stays_as_it_is_written(place: str) -> 
     assert load(f"state: {place}").state == place
 
 
+def test_the_home_of_who_reads_it_is_written_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    text = """
+        warehouse: ~/warehouse
+        secrets: {files: ~/secrets}
+        bundles: [{name: folder, path: ~/dags, python: ~/env/bin/python}, {name: clone, git: ~/repository}]
+        """
+    settings = load(text, {"BFM_SNAPSHOTS": "~/snapshots"})
+    folder, clone = settings.bundles
+    assert (settings.warehouse, settings.snapshots) == ("/home/me/warehouse", "/home/me/snapshots")
+    assert (settings.secrets.files, folder.path, folder.python, clone.git) == (
+        "/home/me/secrets", "/home/me/dags", "/home/me/env/bin/python", "/home/me/repository",
+    )  # fmt: skip
+
+
 def test_a_state_named_like_a_schema_is_a_folder_where_there_is_one() -> None:
     Path("main.jobs").mkdir()
     assert load("state: main.jobs").state == os.path.abspath("main.jobs")
@@ -130,6 +145,15 @@ def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
     )
     assert settings.bundles[0].path == "b"
     assert settings.spark.conf == {"spark.ui.enabled": "false"}
+
+
+def test_both_standard_pools_exist_also_where_the_environment_lists_others() -> None:
+    environ = {"BFM_POOLS": "[{name: web, slots: 2}, {name: backfill, slots: 3}]", "BFM_POOLS__SCHEDULED__SLOTS": "5"}
+    assert {p.name: (p.slots, p.weight) for p in load("pools: [{name: heavy}]", environ).pools} == {
+        "web": (2, 1),
+        "backfill": (3, 1),
+        "scheduled": (5, 4),
+    }
 
 
 def test_limits_of_a_pools_processes_are_megabytes_and_a_nice() -> None:
@@ -294,6 +318,8 @@ def test_a_wrong_file_is_reported_in_one_line(text: str, message: str) -> None:
         ("BFM_POOLS__BACKFIL__SLOTS", "3", "there is no such setting; did you mean 'BFM_POOLS__BACKFILL__SLOTS'?"),
         ("BFM_STATE__X", "3", "there is no such setting"),
         ("BFM_SPARK__CONF", "{", "not valid YAML or JSON"),
+        ("BFM_SPARK__CONF", "{a: 1, a: 2}", "'a' is here twice"),
+        ("BFM_SPARK__CONF", "{a: 1}\n---\n{b: 2}", "only one YAML document is read"),
         ("BFM_LEASE", "3", "lease must be keys and values"),
     ],
 )

@@ -165,11 +165,11 @@ def _bundles(settings: Settings) -> Iterator[Check]:
         if one.git is not None:
             found = None if shutil.which("git") else f"{one.name}: there is no git on PATH"
         else:
-            found = None if Path(one.path).expanduser().exists() else f"{one.name}: {one.path} does not exist"
+            found = None if Path(one.path).exists() else f"{one.name}: {one.path} does not exist"
         if found:
             yield Check("bundles", "error", found, "Correct it in the configuration, or install what is missing.")
         else:
-            yield Check("bundles", "ok", f"{one.name}: {one.git or one.path}")
+            yield Check("bundles", "ok", f"{one.name}: {one.place}")
 
 
 def _folder(name: str, place: str, clock: Clock) -> Check:

@@ -224,7 +224,9 @@ class Task:
             if other._building is not self._building:
                 raise InvalidDag(f"{self!r} can't be put in order with {other!r}: they are of different DAGs")
             return [other]
-        if isinstance(other, list | tuple | set):
+        if isinstance(other, set):  # its order is another one in each process, and would make another version
+            return sorted((task for each in other for task in self._tasks(each)), key=lambda task: task.task_id)
+        if isinstance(other, list | tuple):
             return [task for each in other for task in self._tasks(each)]
         if isinstance(other, TaskFunction):
             other.not_called()
@@ -396,7 +398,7 @@ def _text(text: Any, building: _DagBuilder, who: str, suffix: str, what: str) ->
     if Path(text).is_absolute() or (root is not None and root not in path.parents):
         raise InvalidDag(f"{who}: {text} must lie in the bundle, and be named from the DAG file's folder")
     try:
-        statement = path.read_text(encoding="utf-8")
+        statement = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InvalidDag(f"{who}: {text} can't be read from the DAG file's folder: {why}") from None

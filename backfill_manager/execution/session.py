@@ -71,6 +71,12 @@ def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
     return f'<?xml version="1.0"?>\n<allocations>\n{"".join(rows)}</allocations>\n'
 
 
+def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """`spark.jars` of the configuration, which would take the place of Delta's, and what else it has."""
+    others = {name: value for name, value in conf.items() if name != "spark.jars"}
+    return [jar for jar in conf.get("spark.jars", "").split(",") if jar], others
+
+
 def build_session(
     *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -83,6 +89,7 @@ def build_session(
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    jars, conf = jars_beside_deltas(conf or {})
     with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
         pools_file.write(fair_scheduler_xml(pools))
         pools_file.flush()  # Spark reads it when it starts, and never again
@@ -94,14 +101,16 @@ def build_session(
             settings |= LOCAL_CONF if master.startswith("local") else {}
             settings |= {
                 "spark.master": master,
-                "spark.jars": ",".join(spark_jars(warehouse or "")),
+                "spark.jars": ",".join(
+                    [*spark_jars(warehouse or ""), *jars]
+                ),  # else jobs/spark_driver.py has named them
                 "spark.ui.enabled": "false",
                 "spark.sql.ui.explainMode": "simple",
             }
         if warehouse:
             settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
         try:
-            spark = SparkSession.builder.appName(app_name).config(map={**settings, **(conf or {})}).getOrCreate()
+            spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
         except (Py4JError, PySparkException) as error:
             reason = one_line(error).rstrip(".")
             raise InvalidConfig(

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.importers.draft import Code, Draft, DraftDag, DraftTask, Item, Remark
@@ -17,8 +18,8 @@ _PARTITIONS: Final = {
     "MonthlyPartitionsDefinition": "@monthly",
 }  # fmt: skip
 _CONTEXT: Final = {
-    "log": "ctx.log", "run_id": "ctx.run_id", "partition_key": 'f"{ctx.logical_date:%Y-%m-%d}"',
-    "retry_number": "ctx.try_number - 1", "partition_key_range": None, "op_config": "ctx.params",
+    "log": "ctx.log", "run_id": "ctx.run_id", "retry_number": "ctx.try_number - 1", "partition_key_range": None,
+    "op_config": "ctx.params",
 }  # fmt: skip
 _WINDOWS: Final = ("partition_time_window", "asset_partitions_time_window", "partition_window")
 _IGNORED_ARGUMENTS: Final = frozenset({
@@ -35,6 +36,9 @@ _NO_EQUAL: Final = {
     "freshness_policy": "expected_by= of the DAG: late runs are on the home page, and notified",
     "check_specs": 'checks=["rows > 0"] of the task',
     "backfill_policy": "batchable=True of the DAG lets a backfill run many intervals as one",
+    "op_retry_policy": 'default_args={"retries": ...} of the DAG',
+    "partitions_def": "schedule= and start_date= of the DAG",
+    "config": "params= of the DAG, ctx.params in the task",
 }  # fmt: skip
 _DECORATORS: Final = (
     "asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
@@ -55,6 +59,7 @@ class _Node:
     given: dict[str, ast.expr]
     upstream: list[str] = field(default_factory=list)
     partitions: str = ""  # text of its definition; empty for none
+    renamed: dict[str, str] = field(default_factory=dict)  # parameter: the asset that it stands for
 
 
 def translate(text: str, file: str) -> Draft:
@@ -68,7 +73,7 @@ class _File:
         self.result = Draft("Dagster")
         self.assets: dict[str, _Node] = {}
         self.ops: dict[str, _Node] = {}
-        self.jobs: list[ast.FunctionDef] = []
+        self.jobs: list[tuple[ast.FunctionDef, dict[str, ast.expr]]] = []
         self.values: dict[str, ast.expr] = {}
         self.crons: list[tuple[str, str, str | None]] = []  # job, cron, zone
 
@@ -90,8 +95,8 @@ class _File:
         for statement in body:
             self._statement(statement)
         self._asset_dags()
-        for job in self.jobs:
-            self._job_dag(job)
+        for job, given in self.jobs:
+            self._job_dag(job, given)
         if not self.result.dags:
             self.result.remarks.append(Remark(None, "no asset and no job was found", "Nothing to import in this file"))
         self.result.remarks.sort(key=lambda one: one.line or 0)
@@ -144,7 +149,7 @@ class _File:
                 "Its cron is taken; what its function computes is for params=",
             )
         elif kind == "job":
-            self.jobs.append(node)
+            self.jobs.append((node, given))
         elif kind in ("asset", "op"):
             name = _text(given.get("name")) or (_text(given.get("key")) or node.name).rpartition("/")[2]
             partitions = given.get("partitions_def")
@@ -177,7 +182,7 @@ class _File:
                     )
                     asset.upstream.append((dep or unparse(one)).rpartition("/")[2])
             ins = asset.given.get("ins")
-            renamed = {}
+            renamed = asset.renamed
             if isinstance(ins, ast.Dict):
                 for key, value in zip(ins.keys, ins.values, strict=True):
                     keys = (
@@ -205,7 +210,8 @@ class _File:
                         self._remark(dag.items, asset.function, f"the asset {asset.name} needs {upstream}, of another DAG",
                                      'Wait for its table: waits_for=["..."]')  # fmt: skip
                 before = [one for one in dict.fromkeys(asset.upstream) if one in inside]
-                self._task(dag, asset, before, {one: one for one in before})
+                named = {one.arg: asset.renamed.get(one.arg, one.arg) for one in asset.function.args.args}
+                self._task(dag, asset, before, {one: other for one, other in named.items() if other in before})
 
     def _settings(self, dag: DraftDag, partitions: str, assets: Sequence[_Node]) -> None:
         dag.settings["schedule"] = "None"
@@ -221,20 +227,27 @@ class _File:
                     ("end_date", given.get("end_date")),
                     ("timezone", given.get("timezone")),
                 ):
-                    if value is not None and (text := _text(value)):
-                        dag.settings[name] = quoted(text[:10] if name != "timezone" else text)
+                    text = _text(value)
+                    if text is not None and name != "timezone":
+                        text = _date(text, is_end=name == "end_date")
+                    if text:
+                        dag.settings[name] = quoted(text)
                     elif value is not None:
                         self._remark(dag.remarks, assets[0].function, f"{name}={unparse(value)}", "Write it out")
-                if any(name in given for name in ("minute_offset", "hour_offset", "day_offset")):
+                if any(name in given for name in ("minute_offset", "hour_offset", "day_offset", "end_offset")):
                     self._remark(
                         dag.remarks, assets[0].function, "an offset of the partitions", "Write the schedule as cron"
                     )
             else:
                 self._remark(dag.remarks, assets[0].function, f"partitions {partitions[:60]}",
                              "Each is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key")  # fmt: skip
-        crons = [one for one in self.crons if not any(one[0] == job.name for job in self.jobs)]
+        crons = [one for one in self.crons if not any(one[0] == job.name for job, _ in self.jobs)]
         if not partitions and crons:
-            _, cron, zone = crons[0]
+            (_, cron, zone), *others = crons
+            for _, other, _ in others:
+                self._remark(
+                    dag.remarks, assets[0].function, f"the schedule {other}", "Move its assets into a DAG of their own"
+                )
             dag.settings["schedule"] = quoted(cron)
             if zone:
                 dag.settings["timezone"] = quoted(zone)
@@ -249,10 +262,14 @@ class _File:
             dag.settings["tags"] = "[" + ", ".join(map(quoted, sorted(groups))) + "]"
 
     # -- jobs of ops -------------------------------------------------------------------------------------------------
-    def _job_dag(self, job: ast.FunctionDef) -> None:
-        dag = DraftDag(_identifier(job.name), {"schedule": "None"}, ast.get_docstring(job) or "")
+    def _job_dag(self, job: ast.FunctionDef, given: dict[str, ast.expr]) -> None:
+        own_name = _text(given.get("name")) or job.name
+        dag = DraftDag(_identifier(own_name), {"schedule": "None"}, ast.get_docstring(job) or "")
+        for key, value in given.items():
+            if key not in ("name", "description", "tags", "metadata"):
+                self._remark(dag.remarks, value, f"{key}= of {own_name}", _NO_EQUAL.get(key, "It has no equal here"))
         for name, cron, zone in self.crons:
-            if name == job.name:
+            if name in (job.name, own_name):
                 dag.settings |= {"schedule": quoted(cron), **({"timezone": quoted(zone)} if zone else {})}
                 self._remark(dag.remarks, job, "start_date is not known", "Set start_date=, where its intervals begin")
         known: dict[str, str] = {}
@@ -296,6 +313,21 @@ class _File:
         if any(isinstance(item, DraftTask) for item in dag.items):
             self.result.items.append(dag)
 
+    def _partition_key(self, node: _Node) -> str:
+        """The local time at which a time partition begins, as Dagster writes it; the instants of `ctx` are UTC's."""
+        call = ast.parse(node.partitions or "None", mode="eval").body
+        kind = self._kind(call)
+        if not isinstance(call, ast.Call) or kind not in _PARTITIONS:
+            return "ctx.partition_key"
+        given = {one.arg: one.value for one in call.keywords if one.arg}
+        form = _text(given.get("fmt")) or ("%Y-%m-%d-%H:%M" if kind.startswith("Hourly") else "%Y-%m-%d")
+        zone = _text(given.get("timezone")) or "UTC"
+        if zone == "UTC":
+            return f'f"{{ctx.logical_date:{form}}}"'
+        if (text := "from zoneinfo import ZoneInfo") not in self.result.imports:
+            self.result.imports.append(text)
+        return f"ctx.logical_date.astimezone(ZoneInfo({quoted(zone)})).strftime({quoted(form)})"
+
     # -- tasks -------------------------------------------------------------------------------------------------------
     def _task(self, dag: DraftDag, node: _Node, before: Sequence[str], results: dict[str, str]) -> None:
         """Writes a task, with each parameter as the result of the task that `results` names for it."""
@@ -309,9 +341,15 @@ class _File:
         policy = node.given.get("retry_policy")
         policy = self.values.get(policy.id) if isinstance(policy, ast.Name) else policy
         if isinstance(policy, ast.Call):
-            for each in policy.keywords:
-                if (setting := {"max_retries": "retries", "delay": "retry_delay"}.get(each.arg or "")) is not None:
-                    settings[setting] = unparse(each.value)
+            values = dict(zip(("max_retries", "delay", "backoff"), policy.args, strict=False))
+            values |= {each.arg: each.value for each in policy.keywords if each.arg}
+            settings["retries"] = unparse(values["max_retries"]) if "max_retries" in values else "1"
+            if "delay" in values:
+                settings["retry_delay"] = unparse(values["delay"])
+            if "backoff" in values and unparse(values["backoff"]).endswith(".EXPONENTIAL"):
+                settings["retry_backoff"] = "2"
+            elif "backoff" in values:
+                self._remark(remarks, policy, f"backoff={unparse(values['backoff'])}", "retry_backoff= is a factor")
         for given, value in node.given.items():
             if given not in _IGNORED_ARGUMENTS:
                 self._remark(remarks, value, f"{given}= of {node.name}", _NO_EQUAL.get(given, "It has no equal here"))
@@ -351,8 +389,8 @@ class _File:
                 case ast.Attribute(value=ast.Name(id=owner), attr=window) if owner in contexts and window in _WINDOWS:
                     return "ctx.interval"  # both are a pair of start and end
                 case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in contexts:
-                    if attr == "partition_key" and not any(kind in node.partitions for kind in _PARTITIONS):
-                        return "ctx.partition_key"
+                    if attr == "partition_key":
+                        return self._partition_key(node)
                     if _CONTEXT.get(attr) is None:
                         self._remark(remarks, one, f"context.{attr}", "ctx has no equal; see docs/authoring.md")
                     return _CONTEXT.get(attr)
@@ -391,6 +429,15 @@ def _in_order(assets: dict[str, _Node]) -> Iterator[_Node]:
 
     for asset in assets.values():
         yield from walk(asset)
+
+
+def _date(text: str, *, is_end: bool) -> str | None:
+    """A date or hour (`2024-05-01-06:00`) as ours. Dagster's end is the first that has no partition, ours the last that has."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:[-T ](\d\d:\d\d)(?::00)?)?", text)
+    if found is None:
+        return None
+    at = datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}") - timedelta(minutes=is_end)
+    return at.isoformat(timespec="minutes") if found[2] else f"{at:%Y-%m-%d}"
 
 
 def _text(node: ast.AST | None) -> str | None:

@@ -43,7 +43,7 @@ class Model:
     description: str = ""
     depends_on: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    checks: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)  # as text of Python
     remarks: list[Remark] = field(default_factory=list)
 
     def remark(self, what: str, instead: str) -> None:
@@ -129,7 +129,7 @@ def _task(model: Model) -> str:
     else:
         settings |= {"into": quoted(model.table), "mode": '"overwrite"'}
     if model.checks:
-        settings["checks"] = _list(dict.fromkeys(model.checks))
+        settings["checks"] = f"[{', '.join(dict.fromkeys(model.checks))}]"
     return call("sql", [quoted(model.name), quoted(model.sql), *keywords(settings)])
 
 
@@ -207,6 +207,7 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
                 metadata.get("name") or node["name"],
                 node.get("column_name") or arguments.get("column_name"),
                 arguments,
+                node.get("config") or {},
             )
     return project
 
@@ -216,7 +217,7 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     name = str(settings.get("name") or folder.name)
     project = Project(name, {})
     paths = settings.get("model-paths") or settings.get("source-paths") or ["models"]
-    texts = {path: path.read_text(encoding="utf-8") for one in paths for path in sorted((folder / one).rglob("*.sql"))}
+    texts = {path: _text(path) for one in paths for path in sorted((folder / one).rglob("*.sql"))}
     documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
     sources = {
         (str(source["name"]), str(table["name"])): _dotted(
@@ -230,9 +231,12 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     configs = {path.stem: _config_of_folder(settings, path.relative_to(folder)) for path in texts}
     configs = {name: {**config, **(described.get(name, {}).get("config") or {})} for name, config in configs.items()}
     tables = {}
-    for path, text in texts.items():
+    for path, text in list(texts.items()):
         configs[path.stem] |= _config_in(text)
         config = configs[path.stem]
+        if config.get("enabled") is False:
+            del texts[path]
+            continue
         tables[path.stem] = _dotted(config.get("schema"), config.get("alias") or path.stem)
     context = _Names(tables, sources, dict(settings.get("vars") or {}))
     context.macros = _macros(folder, settings)
@@ -252,10 +256,17 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
             for test in column.get("tests") or column.get("data_tests") or ():
                 _add_declared(model, test, str(column["name"]))
         project.models[model.name] = model
-    for path in sorted(folder.joinpath(paths[0]).rglob("*.py")):
-        project.remarks.append(
-            Remark(None, f"the Python model {path.stem}", "Write it as a @task with ctx.spark and ctx.write")
-        )
+    others = (
+        (paths, "*.py", "Python model", "Write it as a @task with ctx.spark and ctx.write"),
+        (settings.get("seed-paths") or ["seeds"], "*.csv", "seed", "Load it by a task"),
+        (settings.get("snapshot-paths") or ["snapshots"], "*.sql", "snapshot", "Keep history with a MERGE"),
+        (settings.get("test-paths") or ["tests"], "*.sql", "test", "Write it as a task after its models"),
+    )
+    for folders, pattern, what, instead in others:
+        found = sorted(path.relative_to(folder) for one in folders for path in (folder / one).rglob(pattern))
+        project.remarks += [
+            Remark(None, f"the {what} {path.stem}", instead) for path in found if "generic" not in path.parts
+        ]
     return project
 
 
@@ -273,10 +284,17 @@ def _macros(folder: Path, settings: Mapping[str, Any]) -> str:
     return "\n".join(texts)
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} can't be read: {error}.") from None
+
+
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
         raise InvalidInput(f"{path} can't be read: {' '.join(str(error).split())}.") from None
     return found if isinstance(found, dict) else {}
 
@@ -290,8 +308,8 @@ def _config_of_folder(settings: Mapping[str, Any], path: Path) -> dict[str, Any]
             break
         config |= {
             key.lstrip("+"): value
-            for key, value in at.items()
-            if key.startswith("+") or key in ("materialized", "schema", "tags")
+            for key, value in ((str(key), value) for key, value in at.items())
+            if key.startswith("+") or key in ("enabled", "materialized", "schema", "tags")
         }
     return config
 
@@ -420,15 +438,24 @@ def _render(model: Model, text: str, names: _Names, compiled: str | None = None)
 # -- tests ------------------------------------------------------------------------------------------------------------
 def _add_declared(model: Model, test: Any, column: str | None) -> None:
     if isinstance(test, str):
-        _add_check(model, test, column, {})
+        _add_check(model, test, column, {}, {})
     elif isinstance(test, dict) and test:
         name = str(test.get("test_name") or test.get("name") or next(iter(test)))
         arguments = next(iter(test.values())) if name in test else test
         arguments = arguments if isinstance(arguments, dict) else {}
-        _add_check(model, name, column, {**arguments, **(arguments.get("arguments") or {})})
+        config = {**arguments, **(arguments.get("config") or {})}
+        _add_check(model, name, column, {**arguments, **(arguments.get("arguments") or {})}, config)
 
 
-def _add_check(model: Model, name: str, column: str | None, arguments: Mapping[str, Any]) -> None:
+def _add_check(
+    model: Model, name: str, column: str | None, arguments: Mapping[str, Any], config: Mapping[str, Any]
+) -> None:
+    is_warning = str(config.get("severity")).lower() == "warn"
+
+    def add(condition: str) -> None:
+        text = quoted(condition)
+        model.checks.append(call("Check", [text, 'on_failure="warn"']) if is_warning else text)
+
     if model.materialized == "view":
         model.remark(
             f"the test {name}{f' of {column}' if column else ''}",
@@ -436,19 +463,23 @@ def _add_check(model: Model, name: str, column: str | None, arguments: Mapping[s
         )
         return
     key = _sql_name(column) if column else ""
-    if name == "not_null" and column:
-        model.checks.append(f"no nulls in {key}")
+    limits = [one for one in ("where", "error_if", "warn_if") if config.get(one) not in (None, "!= 0")]
+    if limits:
+        what = f"the test {name}{f' of {column}' if column else ''} with {' and '.join(limits)}"
+        model.remark(what, 'A condition of single rows: checks=["..."]; else a task after it')
+    elif name == "not_null" and column:
+        add(f"no nulls in {key}")
     elif name == "unique" and column:
-        model.checks.append(f"unique({key})")
+        add(f"unique({key})")
     elif name == "accepted_values" and column and isinstance(arguments.get("values"), list):
         quote = arguments.get("quote", True)
         values = ", ".join(
             _sql_text(str(one)) if quote and not isinstance(one, int | float) else str(one)
             for one in arguments["values"]
         )
-        model.checks.append(f"{key} IS NULL OR {key} IN ({values})")
+        add(f"{key} IS NULL OR {key} IN ({values})")
     elif name == "unique_combination_of_columns" and isinstance(arguments.get("combination_of_columns"), list):
-        model.checks.append(f"unique({', '.join(_sql_name(str(one)) for one in arguments['combination_of_columns'])})")
+        add(f"unique({', '.join(_sql_name(str(one)) for one in arguments['combination_of_columns'])})")
     elif name == "relationships":
         to = f"{arguments.get('to', 'a table')}.{arguments.get('field', 'id')}"
         model.remark(

@@ -43,7 +43,7 @@ def convert(place: Path, translate: Translate) -> Iterator[Converted]:
         try:
             if path.stat().st_size > MAX_FILE_SIZE:
                 raise ValueError(f"it has more than {MAX_FILE_SIZE >> 20} MB")
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
             ast.parse(text)
         except SyntaxError as error:
             yield Converted(

@@ -165,12 +165,18 @@ def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
         value: Any = environ[variable]  # pydantic reads numbers and truth values from text
         if value.lstrip().startswith(("[", "{")):
             try:
-                (document,) = read_documents(value, strict=False)
+                document, *others = read_documents(value, strict=False)
+                for problem in document.duplicates:
+                    raise problem
             except YamlError as error:
                 raw.errors.append(f"environment, {variable}: not valid YAML or JSON: {error}")
                 continue
+            if others:
+                raw.errors.append(f"environment, {variable}: only one YAML document is read")
             value = document.value
         _put(raw.values, loc, value)
+        if loc == ("pools",):
+            _complete_pools(raw)
         raw.places = {at: place for at, place in raw.places.items() if at[: len(loc)] != loc}
         raw.places[loc] = f"environment, {variable}"
 

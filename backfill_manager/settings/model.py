@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -172,7 +173,8 @@ Age = Annotated[Seconds, _at_least(3600, "1 hour or more, such as `90 days`")]
 Name = Annotated[str, AfterValidator(check_name)]
 Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
-GitUrl = Annotated[NonEmpty, AfterValidator(_git_url)]
+Place = Annotated[NonEmpty, AfterValidator(os.path.expanduser)]  # `~` is the home of who reads it
+GitUrl = Annotated[Place, AfterValidator(_git_url)]
 
 
 def _doc(text: str) -> Any:
@@ -212,7 +214,7 @@ class DirectorySettings(_Section):
 
 class _Origin(_Section):
     name: Name
-    path: Annotated[NonEmpty, _doc("A folder, .zip or .whl; with `git` the folder within the repository.")] = "."
+    path: Annotated[Place, _doc("A folder, .zip or .whl; with `git` the folder within the repository.")] = "."
     git: Annotated[GitUrl | None, _doc("The address of a git repository.")] = None
     ref: Annotated[NonEmpty, AfterValidator(_git_ref), _doc("A branch, tag or commit of it.")] = "HEAD"
 
@@ -221,7 +223,7 @@ class _Environment(_Section):
     """Not for the bundle's own manifest: what is installed and executed on the manager's machine is the operator's decision."""
 
     python: Annotated[
-        NonEmpty | None,
+        Place | None,
         _doc("An interpreter with the same PySpark and this package: its files are parsed and its tasks run there."),
     ] = None
     requirements: Annotated[
@@ -510,7 +512,7 @@ class SecretSettings(_Section):
         ),
     ] = SECRET_PREFIX
     files: Annotated[
-        NonEmpty | None,
+        Place | None,
         _doc(
             "A folder with a file for each secret, as Kubernetes, Docker and systemd mount them, such as `/run/secrets`."
         ),
@@ -542,9 +544,9 @@ class Settings(_Section):
     model_config = ConfigDict(validate_default=True)
 
     state: Annotated[NonEmpty, _doc("A folder, s3://, abfss://, gs://, or catalog.schema.")] = "./state"
-    warehouse: Annotated[NonEmpty, _doc("Where tables of the DAGs lie that are named without a path.")] = "./warehouse"
+    warehouse: Annotated[Place, _doc("Where tables of the DAGs lie that are named without a path.")] = "./warehouse"
     snapshots: Annotated[
-        NonEmpty | None,
+        Place | None,
         _doc("Files of DAG versions; null: with the state if that is a folder, else in this user's cache."),
     ] = None
     bundles: Annotated[list[BundleSettings], _unique("name")] = []

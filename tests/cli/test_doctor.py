@@ -77,6 +77,18 @@ def test_a_wrong_configuration_is_an_error_and_the_machine_is_checked_all_the_sa
         ({"bundles": []}, "bundles", "warning", "none"),
         ({"bundles": [{"name": "shop", "path": "nowhere"}]}, "bundles", "error", "nowhere does not exist"),
         (
+            {"bundles": [{"name": "shop", "git": "https://me:pw@example.org/x.git"}]},
+            "bundles",
+            "ok",
+            "shop: https://example.org",
+        ),
+        (
+            {"bundles": [{"name": "shop", "git": "https://token@example.org/x.git"}]},
+            "bundles",
+            "ok",
+            "shop: https://example.org",
+        ),
+        (
             {"notifications": [{"name": "ops", "url": "slakc://x"}]},
             "notifications",
             "error",

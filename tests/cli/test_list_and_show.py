@@ -563,6 +563,9 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
     result = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ={"BFM_STATE": "x"})
 
     assert result.document == {"ok": True, "sources": ["defaults", "m.yaml", "environment (BFM_STATE)"]}
+    others = {"BFM_STAET": "x", "BFM_CACHE": "x", "BFM_LEASE__SECONDS": "20"}  # the first two set nothing here
+    sources = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ=others).document["sources"]
+    assert sources == ["defaults", "m.yaml", "environment (BFM_LEASE__SECONDS)"]
     (tmp_path / "m.yaml").write_text("lease: {secconds: 20}\n")
     wrong = bfm("--conf", "m.yaml", "config", "check")
     assert wrong.code == 2

@@ -13,7 +13,7 @@ from typing import Any
 import pendulum
 import pytest
 
-from backfill_manager import Check, Dag, dag, sql, task
+from backfill_manager import Check, Dag, bash_task, dag, sql, task
 from backfill_manager.dags.authoring import collecting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import InvalidDag
@@ -148,6 +148,17 @@ def test_order_is_set_with_arrows_and_lists_on_either_side() -> None:
     }  # fmt: skip
 
 
+def test_tasks_in_a_set_are_put_in_order_by_their_ids() -> None:
+    """The order of a set differs from process to process; the definition must not, or each start makes a version."""
+
+    @dag
+    def fan() -> None:
+        names = "hbdafceg"
+        {task(task_id=name)(_work)() for name in names} >> task(task_id="last")(_work)()
+
+    assert fan.spec.task("last").upstream == tuple("abcdefgh")
+
+
 def test_a_task_function_outside_of_a_dag_is_the_function_it_was() -> None:
     @task(retries=3)
     def double(ctx: int) -> int:
@@ -196,6 +207,20 @@ def test_a_sql_file_is_read_from_beside_the_dags_file(tmp_path: Path) -> None:
             sql("delays", "queries/delays.sql")
 
     assert flights.spec.task("delays").sql == "SELECT 1\n"
+
+
+def test_a_byte_order_mark_is_no_part_of_a_statement_or_a_command(tmp_path: Path) -> None:
+    """Editors of Windows write one; bash would take it for the first letter of a command's name."""
+    (tmp_path / "delays.sql").write_bytes(b"\xef\xbb\xbfSELECT 1")
+    (tmp_path / "copy.sh").write_bytes(b"\xef\xbb\xbfcp a b")
+    with collecting(tmp_path, tmp_path / "flights.py"):
+
+        @dag
+        def flights() -> None:
+            sql("delays", "delays.sql")
+            bash_task("copy", "copy.sh")
+
+    assert (flights.spec.task("delays").sql, flights.spec.task("copy").bash) == ("SELECT 1", "cp a b")
 
 
 @pytest.mark.parametrize(

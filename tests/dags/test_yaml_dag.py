@@ -410,6 +410,9 @@ def test_a_mistake_of_a_task_is_reported_at_its_line(bundle: BundleFolder, name:
         ("[" * 5000, 1, "nested too deeply"),
         ("dag_id: d\nstart_date: 12:30", 2, "12:30 without quotes is the number 750 in YAML; write 750, or '12:30'"),
         ("dag_id: d\nlookback: 010", 2, "010 without quotes is the number 8 in YAML; write 8, or '010'"),
+        ("dag_id: d\nparams: {n: 1e3}", 2, "1e3 without quotes is text here and a number in YAML 1.2; write '1e3'"),
+        ("dag_id: d\nparams: {n: -1.5e3}", 2, "-1.5e3 without quotes is text here"),
+        ("dag_id: d\nparams: {mode: 0o17}", 2, "0o17 without quotes is text here"),
         ("dag_id: d\ncatchup: yes", 2, "yes without quotes is true in YAML; write true, or 'yes' if it is a text"),
         ("dag_id: d\ntags: [de, no]", 2, "no without quotes is false in YAML; write false, or 'no' if it is a text"),
         ("dag_id: d\non: 1", 2, "on without quotes is true in YAML"),
@@ -421,6 +424,11 @@ def test_what_yaml_misunderstands_is_reported_at_its_line(
     failed = parser_failure(bundle, text)
     assert (failed.line, message in failed.message) == (line, True), failed
     assert "\n" not in failed.message
+
+
+def test_text_that_looks_like_a_number_elsewhere_needs_quotes_or_a_tag(bundle: BundleFolder) -> None:
+    (dag,) = dags_of(bundle, f"dag_id: d\nparams: {{a: '1e3', b: !!str 1e3, c: 1e3x, d: 1.5e+3, e: '0o17'}}\n{TASKS}")
+    assert dag.spec.params == {"a": "1e3", "b": "1e3", "c": "1e3x", "d": 1500.0, "e": "0o17"}
 
 
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import subprocess
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,7 +14,9 @@ from support.drafted import Drafted
 
 from backfill_manager.execution.messages import Skipped, Succeeded
 from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.importers.airflow.templates import as_sql
 from backfill_manager.importers.airflow.translate import translate
+from backfill_manager.importers.files import convert
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import InMemoryManager, days, load_file
 
@@ -113,6 +116,34 @@ def test_schedules(drafted: Draft, schedule: str, expected: object, remark: str 
     assert made.remarks == ([remark] if remark else [])
 
 
+def test_a_setting_of_a_dag_that_is_lost_is_said(drafted: Draft) -> None:
+    """What the file changes after it has assigned it, zones of other files, and settings without an equal."""
+    made = drafted(
+        f"""{IMPORTS}
+from datetime import timezone
+
+ARGS = {{"retries": 1}}
+ARGS["retries"] = 5
+MORE = {{"retries": 1}}
+MORE.update(pool="etl")
+JST = timezone(timedelta(hours=9))
+with DAG("one", schedule=None, start_date=datetime(2024, 5, 1, tzinfo=JST), default_args=ARGS, max_consecutive_failed_dag_runs=3):
+    EmptyOperator(task_id="a")
+with DAG("two", schedule=None, start_date=pendulum.parse("2024-05-01", tz="Europe/Berlin"), default_args=MORE):
+    EmptyOperator(task_id="a")
+"""
+    )
+    assert made.remarks == ["`ARGS`", "the time zone JST", "max_consecutive_failed_dag_runs of the DAG", "`MORE`"]
+    one, two = (dag.spec for dag in made.dags)
+    assert (one.task("a").retries, two.task("a").retries) == (0, 0)
+    assert two.start_date == datetime(2024, 4, 30, 22, tzinfo=timezone.utc)
+
+
+def test_params_of_default_args_are_the_dags(drafted: Draft) -> None:
+    settings = 'schedule=None, params={"a": 1, "b": 1}, default_args={"params": {"b": 2, "c": 2}}'
+    assert drafted(file_of('EmptyOperator(task_id="a")', settings)).dag.spec.params == {"a": 1, "b": 2, "c": 2}
+
+
 def test_orders(drafted: Draft) -> None:
     tasks = "\n".join(f'{name} = EmptyOperator(task_id="{name}")' for name in "abcdefghijkl")
     made = drafted(
@@ -157,6 +188,79 @@ with DAG("example", schedule="@daily", catchup=False, params={{"skip": False}}):
     with pytest.raises(TaskSkipped, match="nothing to do"):
         made.run("load", params={"skip": True})
     assert "# a comment that stays" in made.text and made.remarks == []
+
+
+def test_what_ctx_has_otherwise_is_said(drafted: Draft) -> None:
+    """A result of another DAG or run, and what only pendulum's instants can."""
+    made = drafted(
+        f"""{IMPORTS}
+def load(logical_date, ti, prev_ds_nodash=None, **kwargs):
+    ti.xcom_pull("a", "other_dag")
+    ti.xcom_pull(task_ids="a", include_prior_dates=True)
+    kwargs["data_interval_end"].in_timezone("Europe/Berlin")
+    ti.execution_date.isoformat()
+    return logical_date.add(days=1), logical_date.year
+
+with DAG("example", schedule="@daily", catchup=False):
+    PythonOperator(task_id="load", python_callable=load)
+    BashOperator(task_id="show", bash_command="echo {{{{ ti.xcom_pull(task_ids='a', dag_id='other_dag') }}}}")
+"""
+    )
+    assert set(made.remarks) == {
+        "xcom_pull with dag_id", "xcom_pull with include_prior_dates", "`.in_timezone` of pendulum", "`.add` of pendulum",
+        "`prev_ds_nodash` of the context", "`{{ ti.xcom_pull(task_ids='a', dag_id='other_dag') }}` in a template",
+    }  # fmt: skip
+
+
+def test_a_template_that_an_f_string_makes_is_filled_in(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+def report(**given):
+    return given["text"], given["path"]
+
+for name in ("a", "b"):
+    PythonOperator(
+        task_id=f"tell_{name}",
+        python_callable=report,
+        op_kwargs={"text": f"{name} of {{{{ ds }}}}: {{{{ params.x }}}}", "path": f"/{name}/{{{{ ds_nodash }}}}"},
+    )
+    BashOperator(task_id=f"show_{name}", bash_command=f"test {name}-{{{{ ds }}}} = {name}-2024-05-01")
+    BashOperator(task_id=f"safe_{name}", bash_command=f"test {name}{{{{ params.x }}}} = '{name};exit 1'")
+BashOperator(task_id="odd", bash_command=f"echo {{{{ ti.xcom_pull('{name}') }}}}")
+
+@task_group(default_args={"retries": 2})
+def group():
+    EmptyOperator(task_id="in_group")
+
+group()
+"""
+        )
+    )
+    assert made.run("tell_b", params={"x": 5}) == ("b of 2024-05-01: 5", "/b/20240501")
+    made.run("show_a")
+    made.run("safe_a", params={"x": ";exit 1"})
+    assert set(made.remarks) >= {"a template that an f-string completes", "default_args of a task group"}
+
+
+def test_a_function_without_a_name_takes_its_context_from_ctx(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+PythonOperator(task_id="named", python_callable=lambda ds, n: (ds, n), op_kwargs={"n": 2})
+PythonOperator(task_id="all", python_callable=lambda **context: context["logical_date"].day)
+PythonOperator(task_id="pull", python_callable=lambda ti: ti.xcom_pull("a"))
+"""
+        )
+    )
+    assert (made.run("named"), made.run("all")) == (("2024-05-01", 2), 1)
+    assert made.remarks == ["`context`, the whole context", "`ti` of the context"]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"\xef\xbb\xbf" + file_of('EmptyOperator(task_id="a")').encode())
+    [converted] = convert(tmp_path, translate)
+    assert converted.error is None and converted.has_dags
 
 
 def test_taskflow_passes_results(drafted: Draft) -> None:
@@ -269,6 +373,47 @@ with DAG("example", schedule="@daily", catchup=False, params={{"small": True}}):
     }  # fmt: skip
 
 
+def test_a_branch_may_choose_a_task_group(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+branch = BranchPythonOperator(task_id="branch", python_callable=lambda: "group")
+with TaskGroup("group") as group:
+    inner = EmptyOperator(task_id="inner")
+other = EmptyOperator(task_id="other")
+branch >> [group, other]
+"""
+        )
+    )
+    made.run("group.inner", results={"branch": made.run("branch")})
+    made.run("group.inner", results={"branch": ["group.inner"]})
+    with pytest.raises(TaskSkipped, match="not chosen"):
+        made.run("other", results={"branch": ["group"]})
+    with pytest.raises(TaskSkipped, match="not chosen"):
+        made.run("group.inner", results={"branch": ["other"]})
+
+
+def test_a_command_skips_with_the_exit_codes_that_it_names(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+one = BashOperator(task_id="one", bash_command="exit 3", skip_on_exit_code=3)
+some = BashOperator(task_id="some", bash_command="exit 4", skip_on_exit_code=[3, 4])
+usual = BashOperator(task_id="usual", bash_command="echo 7; exit 99")
+none = BashOperator(task_id="none", bash_command="exit 99", skip_on_exit_code=None)
+other = BashOperator(task_id="other", bash_command="exit 5", skip_on_exit_code=[3, 4])
+take = PythonOperator(task_id="take", python_callable=print, op_args=[some.output, usual.output])
+"""
+        )
+    )
+    for task_id, code in (("one", 3), ("some", 4), ("usual", 99)):
+        with pytest.raises(TaskSkipped, match=f"exit code {code}"):
+            made.run(task_id)
+    for task_id in ("none", "other"):
+        with pytest.raises(subprocess.CalledProcessError):
+            made.run(task_id)
+
+
 def test_short_circuit_and_latest_only(drafted: Draft) -> None:
     made = drafted(
         file_of(
@@ -293,6 +438,42 @@ check >> latest
         made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc))
     made.run("latest", logical_date=datetime.now(timezone.utc) - timedelta(days=1))
     made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc), run_type="manual")
+
+
+def test_a_task_group_may_be_given_a_part_of_a_result(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task
+def extract():
+    return {"a": {"b": 5}}
+
+@task_group
+def outer(part, whole):
+    @task
+    def double(part, whole):
+        return 2 * part, whole
+
+    @task_group
+    def inner(same):
+        @task
+        def triple(same):
+            return 3 * same
+
+        triple(same)
+
+    double(part, whole)
+    inner(part)
+
+data = extract()
+outer(data["a"]["b"], data)
+"""
+        )
+    )
+    assert made.order == {"extract": (), "outer.double": ("extract",), "outer.inner.triple": ("extract",)}
+    results = {"extract": {"a": {"b": 5}}}
+    assert made.run("outer.double", results=results) == (10, {"a": {"b": 5}})
+    assert made.run("outer.inner.triple", results=results) == 15
 
 
 def test_task_groups(drafted: Draft) -> None:
@@ -400,6 +581,14 @@ SparkSqlOperator(task_id="odd", sql="SELECT * FROM t_{{ ds_nodash }}")
     assert made.remarks == [
         "SQLExecuteQueryOperator becomes Spark SQL", "PostgresOperator becomes Spark SQL", "`{{ ds_nodash }}` in a template"
     ]  # fmt: skip
+
+
+def test_a_template_in_a_typed_literal_of_sql_is_a_cast() -> None:
+    """Spark takes nothing but a literal after DATE."""
+    assert as_sql("WHERE d >= DATE '{{ ds }}' AND at < timestamp '{{ params.until }}' AND e > DATE '2024-05-01'") == (
+        "WHERE d >= DATE(date_format(:logical_date, 'yyyy-MM-dd')) AND at < timestamp(:until) "
+        "AND e > DATE '2024-05-01'", [],
+    )  # fmt: skip
 
 
 def test_sensors_wait_or_are_named(drafted: Draft) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 from support.drafted import Drafted
@@ -130,3 +131,79 @@ def test_the_window_of_a_partition_is_the_interval(tmp_path: Path) -> None:
     )
     text = write(translate(file.read_text(), "windows.py"))
     assert "start, end = ctx.interval" in text and "TODO" not in text
+
+
+def test_partitions_are_the_same_intervals_by_the_same_names(tmp_path: Path) -> None:
+    """Dagster's `end_date` is the first that has no partition, and a partition is named by its local time."""
+    file = tmp_path / "parts.py"
+    file.write_text(
+        """
+from dagster import DailyPartitionsDefinition, HourlyPartitionsDefinition, asset
+
+daily = DailyPartitionsDefinition(start_date="2024-05-01", end_date="2024-06-01", timezone="Europe/Berlin")
+hourly = HourlyPartitionsDefinition(start_date="2024-05-01-06:00", end_date="2024-05-02-06:00")
+
+
+@asset(partitions_def=daily)
+def days(context):
+    return context.partition_key, f"{context.partition_key}.csv"
+
+
+@asset(partitions_def=hourly)
+def hours(context):
+    return context.partition_key
+"""
+    )
+    draft = translate(file.read_text(), "parts.py")
+    file.write_text(text := write(draft))
+    days, hours = load_file(file)
+    begin = datetime(2024, 4, 30, 22, tzinfo=timezone.utc)
+    assert (days.spec.start_date, days.spec.end_date) == (begin, datetime(2024, 5, 30, 22, tzinfo=timezone.utc))
+    assert (hours.spec.start_date, hours.spec.end_date) == (
+        datetime(2024, 5, 1, 6, tzinfo=timezone.utc), datetime(2024, 5, 2, 5, 59, tzinfo=timezone.utc)
+    )  # fmt: skip
+    assert Drafted(draft, text, [days]).run("days", logical_date=begin) == ("2024-05-01", "2024-05-01.csv")
+    assert Drafted(draft, text, [hours]).run("hours", logical_date=begin) == "2024-04-30-22:00"
+    assert draft.remarks == []
+
+
+def test_retries_renamed_inputs_and_settings_of_jobs(tmp_path: Path) -> None:
+    file = tmp_path / "more.py"
+    file.write_text(
+        """
+from dagster import AssetIn, Backoff, RetryPolicy, ScheduleDefinition, asset, define_asset_job, job, op
+
+
+@asset(retry_policy=RetryPolicy(3))
+def first():
+    return 1
+
+
+@asset(ins={"given": AssetIn(key="first")}, retry_policy=RetryPolicy(delay=5, backoff=Backoff.EXPONENTIAL))
+def second(given):
+    return given + 1
+
+
+one = ScheduleDefinition(job=define_asset_job("a", selection="first"), cron_schedule="0 1 * * *")
+two = ScheduleDefinition(job=define_asset_job("b", selection="second"), cron_schedule="0 2 * * 1")
+
+
+@op
+def work():
+    return 1
+
+
+@job(name="nightly", op_retry_policy=RetryPolicy(max_retries=3))
+def made_here():
+    work()
+"""
+    )
+    draft = translate(file.read_text(), "more.py")
+    file.write_text(text := write(draft))
+    assets, nightly = load_file(file)
+    made = Drafted(draft, text, [assets])
+    first, second = (assets.spec.task(name) for name in ("first", "second"))
+    assert (first.retries, second.retries, second.retry_delay, second.retry_backoff) == (3, 1, 5, 2)
+    assert made.order["second"] == ("first",) and made.run("second", results={"first": 1}) == 2
+    assert nightly.dag_id == "nightly"
+    assert {"the schedule 0 2 * * 1", "op_retry_policy= of nightly"} <= set(made.remarks)

@@ -111,6 +111,41 @@ def test_the_batches_of_a_microbatch_are_the_intervals_of_the_dag(project: Path,
     assert "no schedule is known" not in [remark.what for remark in draft.remarks]
 
 
+def test_what_dbt_would_not_run_or_only_warn_of_is_no_task_and_no_failure(project: Path, tmp_path: Path) -> None:
+    (project / "models" / "off.sql").write_text("{{ config(enabled=false) }} SELECT 1")
+    (project / "models" / "old").mkdir()
+    (project / "models" / "old" / "off_too.sql").write_text("SELECT 1")
+    with (project / "dbt_project.yml").open("a") as file:
+        file.write("\n    old: {enabled: false}\n    on: {+enabled: false}")
+    (project / "models" / "more.yml").write_text(
+        """
+models:
+  - name: latest
+    columns:
+      - name: id
+        tests:
+          - unique: {config: {severity: warn}}
+          - not_null: {where: at > '2025-01-01'}
+"""
+    )
+    for place in ("tests/no_loss.sql", "tests/generic/even.sql", "seeds/cities.csv", "snapshots/history.sql"):
+        (project / place).parent.mkdir(parents=True, exist_ok=True)
+        (project / place).write_text("SELECT 1")
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    assert not {"off", "off_too"} & {task.task_id for task in dag.spec.tasks}
+    checks = dag.spec.task("latest").checks
+    assert [(check.condition, check.on_failure) for check in checks] == [("unique(id)", "warn")]
+    what = [remark.what for remark in draft.remarks]
+    assert "models/latest.sql: the test not_null of id with where" in what
+    assert [one for one in what if one.startswith("the ")] == [
+        "the seed cities",
+        "the snapshot history",
+        "the test no_loss",
+    ]
+
+
 def test_a_dag_for_each_tag(project: Path) -> None:
     assert [name for name, _ in drafts(read_project(project), by_tag=True)] == ["shop.py", "mart.py"]
 
@@ -126,6 +161,7 @@ def test_a_manifest_is_taken_first(project: Path, tmp_path: Path) -> None:
         "test.shop.t": {
             "resource_type": "test", "name": "t", "attached_node": "model.shop.b", "column_name": "id",
             "test_metadata": {"name": "unique", "kwargs": {"column_name": "id"}},
+            "config": {"severity": "WARN", "where": None, "error_if": "!= 0", "warn_if": "!= 0"},
         },
         "seed.shop.s": {"resource_type": "seed", "name": "s", "schema": "mart"},
     }  # fmt: skip
@@ -137,7 +173,7 @@ def test_a_manifest_is_taken_first(project: Path, tmp_path: Path) -> None:
     [dag] = load_file(tmp_path / name)
     a, b = dag.spec.tasks
     assert (a.sql, a.into, b.sql, b.upstream) == ("SELECT * FROM bronze.x", "mart.a", "SELECT 1 FROM mart.a", ("a",))
-    assert [check.condition for check in b.checks] == ["unique(id)"]
+    assert [(check.condition, check.on_failure) for check in b.checks] == [("unique(id)", "warn")]
     assert "the seed s" in [remark.what for remark in draft.remarks]
 
 

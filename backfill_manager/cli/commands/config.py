@@ -33,7 +33,8 @@ def check(context: CliContext) -> None:
     check_environments(settings, places)
     named = context.conf or context.environ.get("BFM_CONF")
     file = named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
-    variables = sorted(name for name in context.environ if name.startswith("BFM_") and name != "BFM_CONF")
+    found = (place.partition("environment, ")[2] for place in places.places.values())
+    variables = sorted({name for name in found if name})  # those that set something: a misspelt one does not
     sources = ["defaults", *([file] if file else ()), *(f"environment ({name})" for name in variables)]
     sources += ["--state"] if context.state else []
     text = f"The configuration is right. It comes from: {', '.join(sources)}."

@@ -170,18 +170,6 @@ class Body(TaskFlow):
             return  # a group's names stand for it
         self.sink.append(Code(f"{written} {'+' if isinstance(node, ast.AugAssign) else ''}= {text}"))
 
-    def _is_part_of_result(self, node: ast.expr) -> bool:
-        """Of a task that stands alone: a list of tasks has parts of its own."""
-        if not isinstance(node, ast.Subscript):
-            return isinstance(node, ast.Call) and self._last(node) in ("XComArg", "PlainXComArg")
-        root: ast.expr = node
-        while isinstance(root, ast.Subscript):
-            root = root.value
-        if isinstance(root, ast.Attribute) and root.attr == "output":
-            return self._concerns_tasks(root.value)
-        known = self.known.get(root.id) if isinstance(root, ast.Name) else None
-        return isinstance(known, Tasks) and not known.is_list and len(known.symbols) == 1 and known.first is None
-
     def _expression(self, node: ast.expr) -> None:
         match node:
             case ast.Call(args=arguments) if self._last(node) in STATEMENT_NAMES:

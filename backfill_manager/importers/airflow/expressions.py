@@ -100,7 +100,12 @@ class Expressions(Walk):
                 value, tasks = self.value(node)
                 return self._result(value, tasks or Tasks([]))
         if isinstance(node, ast.JoinedStr):
-            return unparse(node)
+            if not _is_template(node):
+                return unparse(node)
+            written, problems = templates.with_values(node)
+            for problem in problems:
+                self.remark(node, problem, "Write it with ctx")
+            return written
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -281,7 +286,7 @@ class _Hold(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.JoinedStr):
-            return node
+            return self.walk._hold(self.walk.at_runtime(node)) if self.at_runtime and _is_template(node) else node
         if isinstance(node, ast.expr) and self._is_one(node):
             self.found = True
             return self.walk._hold(self.walk.at_runtime(node) if self.at_runtime else self.walk.value(node)[0])
@@ -300,6 +305,10 @@ class _Hold(ast.NodeTransformer):
         ):
             return True
         return self.walk._makes(node)
+
+
+def _is_template(node: ast.JoinedStr) -> bool:
+    return any(isinstance(one, ast.Constant) and templates.has_template(str(one.value)) for one in node.values)
 
 
 def _ends(tasks: Tasks | None) -> list[Symbol]:

@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from backfill_manager.importers.airflow import templates
@@ -17,11 +18,13 @@ from backfill_manager.importers.writer import quoted, unparse
 _TI: Final = ("ti", "task_instance")
 CONTEXT: Final = frozenset({
     *templates.PLAIN, *_TI, "dag_run", "dag", "task", "conf", "macros", "var", "conn", "templates_dict", "test_mode", "prev_ds",
-    "prev_execution_date", "prev_logical_date", "prev_start_date_success", "prev_data_interval_start_success",
+    "prev_ds_nodash", "prev_execution_date", "prev_logical_date", "prev_start_date_success", "prev_data_interval_start_success",
     "prev_data_interval_end_success", "task_instance_key_str", "outlet_events", "inlet_events", "triggering_asset_events",
     "triggering_dataset_events", "inlets", "outlets", "exception", "start_date", "end_date",
 })  # fmt: skip
 _ERRORS: Final = {"AirflowException", "AirflowFailException", "AirflowNotFoundException", "AirflowConfigException"}
+_PULL_ARGUMENTS: Final = ("task_ids", "dag_id", "key", "include_prior_dates")  # in their order
+ONLY_THESE: Final = "These are the keys that have an equal"
 NO_XCOM_KEY: Final = "Return one value, a dict for several, and read it with ctx.result(task_id)[key]"
 
 
@@ -46,6 +49,12 @@ def of_context(name: str) -> str | None:
     return value.python if value else None
 
 
+def whole_context() -> dict[str, str]:
+    """The entries of a dict, by their keys."""
+    known = ("ds", "logical_date", "data_interval_start", "data_interval_end", "params", "run_id")
+    return {key: f'"{key}": {of_context(key)}' for key in known}
+
+
 def rewrite(
     source: Source,
     node: ast.FunctionDef,
@@ -59,6 +68,7 @@ def rewrite(
     from_context = [one.arg for one in named[positional:] if one.arg in CONTEXT and one.arg not in given]
     function = ContextFunction(node, [one.arg for one in named if one.arg not in from_context])
     editor = _Editor(source, function, from_context, arguments.kwarg.arg if arguments.kwarg else None, is_airflow)
+    editor.takes_more = bool(set(given) - {one.arg for one in named})
     function.body = source.body(node, editor.replace)
     editor.finish()
     text = "\n".join([*function.preamble, function.body])
@@ -73,6 +83,7 @@ class _Editor:
     ) -> None:  # fmt: skip
         self.source, self.function, self.is_airflow = source, function, is_airflow
         self.from_context = from_context
+        self.kwargs, self.takes_more = kwargs, False  # whether the caller has values for it
         self.contexts = {kwargs} if kwargs else set()
         self.instances = {name for name in from_context if name in _TI}
         self.runs = {name for name in from_context if name == "dag_run"}
@@ -117,7 +128,18 @@ class _Editor:
     def _is_run(self, node: ast.AST) -> bool:
         return (isinstance(node, ast.Name) and node.id in self.runs) or self._context_key(node) == "dag_run"
 
+    def _is_instant(self, node: ast.AST) -> bool:
+        key = node.id if isinstance(node, ast.Name) and node.id in self.from_context else self._context_key(node)
+        if isinstance(node, ast.Attribute) and (self._is_instance(node.value) or self._is_run(node.value)):
+            key = node.attr
+        value = templates.PLAIN.get(key or "")
+        return isinstance(value, templates.Moment) and value.form is None
+
     def replace(self, node: ast.AST) -> str | None:
+        if isinstance(node, ast.Attribute) and not hasattr(datetime, node.attr) and self._is_instant(node.value):
+            self.remark(
+                node, f"`.{node.attr}` of pendulum", "Instants of ctx are Python's: timedelta, strftime, astimezone"
+            )
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if name in self.contexts | self.instances | self.runs:
                 return f"# {name} of Airflow is ctx here"
@@ -173,7 +195,15 @@ class _Editor:
         return None
 
     def _pull(self, node: ast.Call) -> str:
-        given = {one.arg: one.value for one in node.keywords} | dict(zip(("task_ids",), node.args, strict=False))
+        given = {one.arg: one.value for one in node.keywords} | dict(zip(_PULL_ARGUMENTS, node.args, strict=False))
+        others = [one for one in ("dag_id", "include_prior_dates", "run_id", "map_indexes", "default") if one in given]
+        if others:
+            self.remark(
+                node,
+                f"xcom_pull with {others[0]}",
+                "A result is of a task of the same run; other runs are read from tables",
+            )
+            return 'ctx.result("TODO")'
         tasks, key = given.get("task_ids"), given.get("key")
         plain_key = key.value if isinstance(key, ast.Constant) else None
         if tasks is None or (key is not None and plain_key is None):
@@ -200,10 +230,9 @@ class _Editor:
                 self.remark(self.function.node, f"`{name}` of the context", "ctx has no equal; see docs/authoring.md")
                 self.function.preamble.append(f"{name} = None")
         for name in sorted(self.whole):
-            known = ("ds", "logical_date", "data_interval_start", "data_interval_end", "params", "run_id")
-            values = ", ".join(f'"{key}": {of_context(key)}' for key in known)
-            self.remark(self.function.node, f"`{name}`, the whole context", "These are the keys that have an equal")
-            self.function.preamble.append(f"{name} = {{{values}}}")
+            self.remark(self.function.node, f"`{name}`, the whole context", ONLY_THESE)
+            more = f", **{name}" if name == self.kwargs and self.takes_more else ""
+            self.function.preamble.append(f"{name} = {{{', '.join(whole_context().values())}{more}}}")
         for name, line in self.airflow_names.items():
             origin = self.source.origins[name]
             self.function.remarks.append(Remark(line, f"{origin} is used", instead_of_class(origin)))

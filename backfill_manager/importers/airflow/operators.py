@@ -77,17 +77,38 @@ def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     return Made(f"return {called}", known=known)
 
 
-def shell(command: str, options: Mapping[str, str], text: str = "", *, keeps_output: bool = False) -> str:
-    arguments = [f'["bash", "-c", {command}]', *keywords(options)]
+def shell(command: str, options: Mapping[str, str], skips: str = "", *, keeps_output: bool = False) -> str:
+    """`skips`: text of Python, the exit code or codes with which the command skips its task."""
+    arguments = [f'["bash", "-c", {command}]', *keywords(options), *([] if skips else ["check=True"])]
     if keeps_output:
-        done = call("subprocess.run", [*arguments, "check=True", "stdout=subprocess.PIPE", "text=True"])
-        return f'done = {done}\nprint(done.stdout)\nreturn (done.stdout.splitlines() or [""])[-1]'
-    if f"exit {EXIT_CODE_OF_A_SKIP}" not in text:
-        return call("subprocess.run", [*arguments, "check=True"])
-    return (
-        f"done = {call('subprocess.run', arguments)}\nif done.returncode == {EXIT_CODE_OF_A_SKIP}:\n"
-        f'    ctx.skip("exit code {EXIT_CODE_OF_A_SKIP}")\ndone.check_returncode()'
-    )
+        arguments += ["stdout=subprocess.PIPE", "text=True"]
+    run = call("subprocess.run", arguments)
+    lines = [f"done = {run}" if skips or keeps_output else run]
+    if keeps_output:
+        lines.append("print(done.stdout)")
+    if skips:
+        is_one = skips.isdecimal()
+        reason = f'"exit code {skips}"' if is_one else 'f"exit code {done.returncode}"'
+        lines.append(f"if done.returncode {'==' if is_one else 'in'} {skips}:\n    ctx.skip({reason})")
+        lines.append("done.check_returncode()")
+    if keeps_output:
+        lines.append('return (done.stdout.splitlines() or [""])[-1]')
+    return "\n".join(lines)
+
+
+def _skip_codes(walk: Operators, given: Arguments, text: str) -> str:
+    match given.get("skip_on_exit_code", ast.Constant(EXIT_CODE_OF_A_SKIP)):
+        case ast.Constant(value=None):
+            return ""
+        case ast.Constant(value=int() as code) if code != EXIT_CODE_OF_A_SKIP:
+            return str(code)
+        case ast.Constant(value=int()):  # Airflow's default: only where the command has it
+            return str(EXIT_CODE_OF_A_SKIP) if f"exit {EXIT_CODE_OF_A_SKIP}" in text else ""
+        case ast.List() | ast.Tuple() | ast.Set() as codes:
+            return unparse(codes)
+        case other:
+            walk.remark(other, f"skip_on_exit_code={unparse(other)[:60]}", "Call ctx.skip(...) for that exit code")
+            return ""
 
 
 def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
@@ -106,6 +127,9 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
                 f"the script {text.strip()}",
                 "Airflow renders it as a template; here it is run as it is, from the manager's folder",
             )
+    elif isinstance(given["bash_command"], ast.JoinedStr):
+        command, problems = templates.with_values(given["bash_command"], shell=True)
+        _report(walk, node, problems)
     else:
         command = walk.at_runtime(given["bash_command"])
     options = {}
@@ -116,8 +140,9 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
             walk.remark(node, "env= replaces the environment in Airflow", "Here it is added to the manager's")
     if "cwd" in given:
         options["cwd"] = walk.at_runtime(given["cwd"])
+    skips = _skip_codes(walk, given, text or "")
     return Made(
-        shell(command, options, text or ""), known=known, with_result=shell(command, options, keeps_output=True)
+        shell(command, options, skips), known=known, with_result=shell(command, options, skips, keeps_output=True)
     )
 
 

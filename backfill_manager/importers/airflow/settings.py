@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from backfill_manager.importers.source import Source, names_in
@@ -214,12 +214,13 @@ class SettingsReader:
                     report(value, f"{name}={unparse(value)[:60]}", "Set it to a plain value")
             elif name in _CALLBACKS:
                 report(value, f"{name} of the DAG", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
-            elif name in _NO_EQUAL and not (isinstance(value, ast.Constant) and not value.value):
-                report(value, f"{name} of the DAG", _NO_EQUAL[name])
+            elif name not in _SILENT and not (isinstance(value, ast.Constant) and not value.value):
+                report(value, f"{name} of the DAG", _NO_EQUAL.get(name, "It has no equal here"))
         if owner := self.text_of(default_args.get("owner")):
             settings["owner"] = quoted(owner)
-        if "params" in given and (params := self._params(given["params"], report)):
-            settings["params"] = params
+        params = [one["params"] for one in (given, default_args) if "params" in one]  # the latter win in Airflow
+        if params and (written := self._params(params, report)):
+            settings["params"] = written
         args = {name: value for name, value in default_args.items() if name not in ("params", "start_date", "end_date")}
         if of_tasks := self.of_task(args, report):
             settings["default_args"] = "{" + ", ".join(f'"{name}": {text}' for name, text in of_tasks.items()) + "}"
@@ -245,8 +246,8 @@ class SettingsReader:
             case ast.Call(func=called, args=args, keywords=given):
                 kind = self.source.dotted(called).rpartition(".")[2]
                 for one in given:
-                    if one.arg == "timezone" and (name := self._zone(one.value)):
-                        zone.append(name)
+                    if one.arg == "timezone":
+                        self._add_zone(one.value, zone, report)
                 first = args[0] if args else next((one.value for one in given if one.arg in ("cron", "delta")), None)
                 if first is not None and kind in (
                     "CronDataIntervalTimetable",
@@ -260,8 +261,8 @@ class SettingsReader:
                             kind,
                             "A run's logical date is the start of its interval here, not the instant at which it starts",
                         )
-                    if len(args) > 1 and (name := self._zone(args[1])):
-                        zone.append(name)
+                    if len(args) > 1:
+                        self._add_zone(args[1], zone, report)
                     return self._schedule(first, zone, report)
             case ast.Name() if self.is_plain(node) and node.id not in self.source.origins:
                 return unparse(node)
@@ -272,6 +273,12 @@ class SettingsReader:
             "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]",
         )
         return None
+
+    def _add_zone(self, node: ast.expr, zone: list[str], report: Report) -> None:
+        if name := self._zone(node):
+            zone.append(name)
+        elif not (isinstance(node, ast.Constant) and node.value is None):
+            report(node, f"the time zone {unparse(node)[:60]}", "Set timezone= of the DAG, such as 'Europe/Berlin'")
 
     def _zone(self, node: ast.expr | None) -> str | None:
         match node:
@@ -306,13 +313,15 @@ class SettingsReader:
                     and {"year", "month", "day"} <= parts.keys()
                     and len(numbers) == len(args)
                 ):
-                    if zones and (found := self._zone(zones[0])):
-                        zone.append(found)
+                    if zones:
+                        self._add_zone(zones[0], zone, report)
                     day = "{year:04d}-{month:02d}-{day:02d}".format(**parts)
                     hour, minute, second = (parts.get(unit, 0) for unit in units[3:])
                     clock = f"T{hour:02d}:{minute:02d}" + (f":{second:02d}" if second else "")
                     return quoted(day + (clock if hour or minute or second or name == "end_date" else ""))
                 if kind == "parse" and (text_ := self.text_of(args[0] if args else None)):
+                    if zones:
+                        self._add_zone(zones[0], zone, report)
                     return quoted(text_)
         if (
             self.is_plain(node)
@@ -323,8 +332,8 @@ class SettingsReader:
         report(node, f"{name}={unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals")
         return None
 
-    def _params(self, node: ast.expr, report: Report) -> str | None:
-        given = self.of_mapping(node, report)
+    def _params(self, nodes: Sequence[ast.expr], report: Report) -> str | None:
+        given = {name: value for node in nodes for name, value in self.of_mapping(node, report).items()}
         written = {name: self.param(value, name, report) for name, value in given.items()}
         kept = [f"{quoted(name)}: {text}" for name, text in written.items() if text is not None]
         if not kept:

@@ -8,7 +8,7 @@ from typing import Final
 
 from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell
 from backfill_manager.importers.airflow.tasks import TaskMaker
-from backfill_manager.importers.airflow.walk import Function, Group, Symbol, Tasks, defaults_of
+from backfill_manager.importers.airflow.walk import Function, Group, Result, Symbol, Tasks, defaults_of
 from backfill_manager.importers.draft import Code, Item, Remark
 from backfill_manager.importers.writer import call, quoted, unparse
 
@@ -301,6 +301,8 @@ class TaskFlow(TaskMaker):
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
         """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
         base = self.text_of(function.settings.get("group_id")) or function.node.name
+        if "default_args" in function.settings:
+            self.remark(node, "default_args of a task group", "Give its tasks the settings")
         self.target = None
         key = f"group {base} {id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1
@@ -319,8 +321,14 @@ class TaskFlow(TaskMaker):
         }
         defaults = defaults_of(function.node, parameters)
         for parameter in parameters:
-            if parameter in given:
-                text, tasks = self.value(given[parameter])
+            argument = given.get(parameter)
+            if argument is not None and (self._is_part_of_result(argument) or self._names_result(argument)):
+                self.deps, deps = [], self.deps
+                self.known[parameter] = Result(self.at_runtime(argument), self.deps)
+                self.deps = deps
+                continue
+            if argument is not None:
+                text, tasks = self.value(argument)
             else:
                 text, tasks = defaults.get(parameter, "None"), None
             self.known[parameter] = tasks

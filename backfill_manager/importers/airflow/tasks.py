@@ -8,7 +8,14 @@ import textwrap
 from collections.abc import Mapping
 
 from backfill_manager.importers.airflow.expressions import Expressions
-from backfill_manager.importers.airflow.functions import ContextFunction, rewrite
+from backfill_manager.importers.airflow.functions import (
+    CONTEXT,
+    ONLY_THESE,
+    ContextFunction,
+    of_context,
+    rewrite,
+    whole_context,
+)
 from backfill_manager.importers.airflow.operators import READERS, Made, missing
 from backfill_manager.importers.airflow.walk import Function, Symbol, Tasks, is_airflow
 from backfill_manager.importers.draft import Code, DraftTask, Remark
@@ -165,6 +172,7 @@ class TaskMaker(Expressions):
         if "templates_dict" in arguments:
             given.append(f"templates_dict={self.at_runtime(arguments['templates_dict'])}")
         if isinstance(node, ast.Lambda):
+            given += self._context_of(node, [one.partition("=")[0] for one in given if not one.startswith("*")])
             return unparse(node.body) if not given and not node.args.args else call(f"({unparse(node)})", given)
         if isinstance(node, ast.Name) and node.id in self.functions:
             function = self._context_function(self.functions[node.id])
@@ -176,6 +184,19 @@ class TaskMaker(Expressions):
                 "It gets no context of Airflow: pass it what it needs of ctx",
             )
         return call(self._kept_text(node), given)
+
+    def _context_of(self, node: ast.Lambda, given: list[str]) -> list[str]:
+        """What a function without a name takes of the context; `given`: the names of its other arguments, or their values."""
+        named = [one.arg for one in node.args.args if one.arg in CONTEXT and one.arg not in given]
+        taken = [f"{name}={of_context(name) or 'None'}" for name in named]
+        for name in named:
+            if of_context(name) is None:
+                self.remark(node, f"`{name}` of the context", "ctx has no equal; see docs/authoring.md")
+        if node.args.kwarg is not None:
+            self.remark(node, f"`{node.args.kwarg.arg}`, the whole context", ONLY_THESE)
+            entries = [text for key, text in whole_context().items() if key not in (*named, *given)]
+            taken.append(f"**{{{', '.join(entries)}}}")
+        return taken
 
     def _context_function(
         self, node: ast.FunctionDef, given: set[str] | None = None, positional: int = 0

@@ -35,6 +35,7 @@ _COMMENT: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
 _SQL_PARTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)
 _MARK: Final = re.compile("\ue000(\\d+)\ue001")
 _BEFORE_TABLE: Final = re.compile(r"\b(?:from|join|into|table|update|exists|overwrite)\s*$", re.IGNORECASE)
+_BEFORE_LITERAL: Final = re.compile(r"\b(?:date|timestamp)\s*$", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -180,8 +181,10 @@ def _called(node: Any) -> Moment | Value:
                 return replace(moment, form=arguments[2])
         case nodes.Getattr(node=nodes.Name(name="ti" | "task_instance"), attr="xcom_pull"):
             given = {one.key: _constant(one.value) for one in node.kwargs} | dict(
-                zip(("task_ids",), arguments, strict=False)
+                zip(("task_ids", "dag_id", "key"), arguments, strict=False)
             )
+            if given.keys() - {"task_ids", "key"}:  # of another DAG, or another run
+                raise _NoEqual
             key = given.get("key", "return_value")
             if isinstance(task := given.get("task_ids"), str) and isinstance(key, str):
                 return Value(f"ctx.result({quoted(task)})" + (f"[{quoted(key)}]" if key != "return_value" else ""))
@@ -227,10 +230,36 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
             form = piece.form if isinstance(piece, Moment) else None
             spec = ast.JoinedStr([ast.Constant(form)]) if form else None
             parts.append(ast.FormattedValue(ast.parse(piece.python, mode="eval").body, -1, spec))
+    return f_string(parts), problems
+
+
+def with_values(node: ast.JoinedStr, *, shell: bool = False) -> Translated:
+    """An f-string that makes a template, as in f"echo {name} {{{{ ds }}}}"."""
+    parts: list[ast.expr] = []
+    problems: list[str] = []
+    for part in node.values:
+        text = part.value if isinstance(part, ast.Constant) else ""
+        if not isinstance(text, str) or not has_template(text):
+            parts.append(part)
+            continue
+        written, more = as_python(text, shell=shell)
+        problems += more if _EXPRESSION.sub("", text).count("{{") == 0 else ["a template that an f-string completes"]
+        found = ast.parse(written, mode="eval").body
+        is_text = isinstance(found, ast.Constant) and isinstance(found.value, str)
+        whole = found if is_text else ast.FormattedValue(found, -1, None)
+        parts += found.values if isinstance(found, ast.JoinedStr) else [whole]
+    return f_string(parts), problems
+
+
+def has_template(text: str) -> bool:
+    return "{{" in text or "{%" in text
+
+
+def f_string(parts: Sequence[ast.expr]) -> str:
     try:
-        written = unparse(ast.JoinedStr(parts))
+        written = unparse(ast.JoinedStr(list(parts)))
         ast.parse(written)
-        return written, problems
+        return written
     except (ValueError, SyntaxError):  # quotes or a backslash that an f-string of Python 3.10 can't hold
         texts = [
             quoted(str(part.value))
@@ -239,7 +268,7 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
             for part in parts
             if isinstance(part, ast.Constant | ast.FormattedValue)
         ]
-        return f'"".join([{", ".join(texts)}])', problems
+        return f'"".join([{", ".join(texts)}])'
 
 
 def _form(part: ast.FormattedValue) -> str:
@@ -273,7 +302,13 @@ def as_sql(text: str) -> Translated:
     written: list[str] = []
     at = 0
     for found in _SQL_PARTS.finditer(marked):
-        written += [_sql_outside(marked[at : found.start()], pieces, problems), _sql_inside(found[0], pieces, problems)]
+        outside = _sql_outside(marked[at : found.start()], pieces, problems)
+        inside = _sql_inside(found[0], pieces, problems)
+        if inside[0] not in "'\"`-/" and _BEFORE_LITERAL.search(
+            outside
+        ):  # `DATE '{{ ds }}'`: no literal follows any more
+            outside, inside = outside.rstrip(), f"({inside})"
+        written += [outside, inside]
         at = found.end()
     written.append(_sql_outside(marked[at:], pieces, problems))
     return "".join(written), problems

@@ -404,8 +404,11 @@ class _File(Body):
                     if branch.is_static
                     else f"(ctx.result({branch.variable}.task_id) or [])"
                 )
+                test = f"if {after.id_text} not in {choice}:"
+                if after.is_static and "." in (id_ := str(ast.literal_eval(after.id_text))):  # its group may be chosen
+                    groups = [id_[: found.start()] for found in re.finditer(r"\.", id_)]
+                    test = f"if not {{{', '.join(map(quoted, [*groups, id_]))}}} & set{choice}:"
                 if after.task is not None:
-                    test = f"if {after.id_text} not in {choice}:"
                     after.task.guards.append(f'{test}\n    ctx.skip("not chosen by the branch before")')
                     names = names_in(ast.parse(f"{after.id_text}, {choice}")) & (after.loop_names | branch.loop_names)
                     bound = [one for one in after.task.parameters.split(", ") if one]
@@ -419,7 +422,7 @@ class _File(Body):
                     and after.variable
                     and not after.loop_names
                 ):
-                    body = f'if {after.id_text} not in {choice}:\n    ctx.skip("not chosen by the branch before")'
+                    body = f'{test}\n    ctx.skip("not chosen by the branch before")'
                     name = self._free_name(f"{self._identifier(after.variable)}_chosen")
                     id_text = quoted(f"{ast.literal_eval(after.id_text)}.chosen")
                     after.dag.items += [

@@ -163,7 +163,9 @@ class Walk(ABC):
         return last_name(self.source, node)
 
     def _constants(self) -> dict[str, ast.expr]:
+        """The values of names that are assigned once and changed nowhere."""
         found: dict[str, list[ast.expr]] = {}
+        changed: set[str] = set()
         for node in ast.walk(self.source.tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.setdefault(node.id, [])
@@ -173,10 +175,18 @@ class Walk(ABC):
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
                 ):
                     found.setdefault(name, []).append(value)
+                case (
+                    ast.AugAssign(target=ast.Name(id=name))
+                    | ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del())
+                    | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update" | "setdefault" | "pop"))
+                ):
+                    changed.add(name)
         return {
             name: values[0]
             for name, values in found.items()
-            if len(values) == 1 and isinstance(values[0], ast.Constant | ast.Dict | ast.Call | ast.List | ast.JoinedStr)
+            if len(values) == 1
+            and name not in changed
+            and isinstance(values[0], ast.Constant | ast.Dict | ast.Call | ast.List | ast.JoinedStr)
         }
 
     def _callables(self) -> dict[str, tuple[set[str], int]]:
@@ -272,6 +282,18 @@ class Walk(ABC):
             ):
                 return isinstance(self.known.get(name), Function)
         return False
+
+    def _is_part_of_result(self, node: ast.expr) -> bool:
+        """Of a task that stands alone: a list of tasks has parts of its own."""
+        if not isinstance(node, ast.Subscript):
+            return isinstance(node, ast.Call) and self._last(node) in ("XComArg", "PlainXComArg")
+        root: ast.expr = node
+        while isinstance(root, ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Attribute) and root.attr == "output":
+            return self._concerns_tasks(root.value)
+        known = self.known.get(root.id) if isinstance(root, ast.Name) else None
+        return isinstance(known, Tasks) and not known.is_list and len(known.symbols) == 1 and known.first is None
 
     def _take_remarks(self, context: ContextFunction) -> None:
         for one in context.remarks:
