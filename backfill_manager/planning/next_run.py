@@ -76,7 +76,7 @@ def _start(spec: DagSpec, timetable: Timetable, begin: datetime | None, now: dat
 def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tuple[datetime, datetime]:
     """The interval of a manual run: from its logical date to the schedule's next firing; without a date, the last interval that
     is complete. A DAG without a schedule has no intervals: the run's ends at its start."""
-    timetable = timetable_of(spec, logical_date)
+    timetable = timetable_of(spec, logical_date or EPOCH)
     complete = timetable.last_complete(now)
     if logical_date is None and complete is not None:
         return complete
