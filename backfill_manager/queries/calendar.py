@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from backfill_manager.clock import UTC, micros
+from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.planning.timeline import timeline_of
@@ -79,9 +80,9 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
 
 def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: int = 2000) -> list[dict[str, Any]]:
     """The runs in the timeline on the day of `at`, in the DAG's zone; also batches that have intervals of it."""
-    local = at.astimezone(ZoneInfo(timezone))
-    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-    begin, end = (one.astimezone(UTC) for one in (midnight, midnight + timedelta(days=1)))  # +1 day by the wall clock
+    zone = ZoneInfo(timezone)
+    day = at.astimezone(zone).date()
+    begin, end = start_of_day(day, zone), start_of_day(day + timedelta(days=1), zone)
     where = [*timeline_of(dag_id), Condition("logical_date", "<", end)]
     batches = store.read(DagRun, [*where, *_batches_into(begin)], order_by=("logical_date",), without=NOT_LISTED)
     of_day = [*where, Condition("logical_date", ">=", begin)]
