@@ -100,7 +100,8 @@ def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now:
     tables = [_Files.of(files, plan.dag.timezone) for files in found.values() if files is not None]
     durations = durations_of(past)
     pending, runs = plan.summary["pending"], plan.summary["runs"]
-    total_s = None if durations is None else durations.total(pending, runs, plan.max_active_runs)
+    at_once = 1 if plan.dag.is_serial else plan.max_active_runs
+    total_s = None if durations is None else durations.total(pending, runs, at_once)
     if plan.limits is not None:  # of batches that size themselves: by what past tries cost, without their waiting
         durations, total_s = None, plan.simulated.total_s
     finishes_at = None if total_s is None else _after(now, total_s)

@@ -239,6 +239,11 @@ def test_no_more_runs_go_on_at_once_than_there_are() -> None:
     assert own.total_s == 60
 
 
+def test_runs_that_all_wait_for_the_one_before_go_on_one_by_one() -> None:
+    spec = DagSpec("flights", (TaskSpec("clean", depends_on_past=True),), schedule="@daily", max_active_runs=8)
+    assert estimate(plan(spec, items(days(*range(20)))), [run(10)], file_statistics, NOW).total_s == 200
+
+
 def test_nothing_is_told_of_a_dag_that_has_never_run() -> None:
     document = estimate(plan(dag(), items(days(1))), (), file_statistics, NOW).to_json_document()
     assert (document["run_s"], document["total_s"], document["finishes_at"]) == (None, None, None)
