@@ -69,12 +69,17 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
 
 
 def years(store: Store, dag_id: str, timezone: str) -> list[int]:
-    """The years from the first run of the timeline to the last, newest first; empty when there is none."""
+    """The years from the first run of the timeline to the last, or the last day of a batch, newest first; empty when there is
+    none."""
+    where = timeline_of(dag_id)
     ends = [
         found.logical_date.astimezone(ZoneInfo(timezone)).year
         for order in ("logical_date", "-logical_date")
-        if (found := store.first(DagRun, timeline_of(dag_id), (order,), NOT_LISTED)) and found.logical_date
+        if (found := store.first(DagRun, where, (order,), NOT_LISTED)) and found.logical_date
     ]
+    batch = store.first(DagRun, [*where, Condition("items", ">", 1)], ("-interval_end",), NOT_LISTED) if ends else None
+    if batch is not None and batch.interval_end is not None:
+        ends.append((batch.interval_end - timedelta(microseconds=1)).astimezone(ZoneInfo(timezone)).year)
     return list(range(max(ends), min(ends) - 1, -1)) if ends else []
 
 

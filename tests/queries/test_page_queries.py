@@ -208,6 +208,18 @@ def test_the_years_that_have_runs_newest_first() -> None:
     assert calendar(manager.store, "flights", "UTC", 1999) == {}
 
 
+def test_a_batch_that_reaches_into_another_year_has_days_in_both() -> None:
+    manager = InMemoryManager(dag_spec("flights", "clean", batchable=True))
+    manager.backfill("flights", days("2023-12-20", 20), batch=20)
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2024, 2023]
+    assert len(calendar(manager.store, "flights", "UTC", 2024)) == 8
+    manager.backfill("flights", days("2024-01-09", 2), batch=2)
+    manager.backfill("flights", days("2024-12-31", 1))
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2024, 2023]
+
+
 def test_the_weeks_of_a_year_begin_on_monday() -> None:
     weeks = weeks_of(2024)  # 1 January 2024 was a Monday
     assert (len(weeks), str(weeks[0][0]), weeks[-1][2:]) == (53, "2024-01-01", [None] * 5)
