@@ -96,6 +96,11 @@ def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
 
 def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now: datetime) -> Estimate:
     """`past`: as `past_runs` gives them."""
+    if plan.command.mark_success:  # no task runs
+        none = pa.repeat(0, plan.items.num_rows)
+        return Estimate(
+            pa.table(dict.fromkeys(FIGURES, none)), dict.fromkeys(FIGURES, 0), None, 0.0, _after(now, 0.0), ()
+        )
     found = {read: files_of(read.table, read.time_column) for read in plan.dag.reads}
     tables = [_Files.of(files, plan.dag.timezone) for files in found.values() if files is not None]
     durations = durations_of(past)
