@@ -87,7 +87,7 @@ def find_late_runs(tick: Tick) -> None:
         while deadline <= tick.now:
             if not has_succeeded(tick.state.recent[dag.dag_id], start):
                 _tell_late(tick, spec, start, deadline)
-            following = following_deadline(spec, start)
+            following = following_deadline(spec, start, tick.state.recent[dag.dag_id].last_scheduled)
             if following is None:
                 tick.state.expected.pop(dag.dag_id)
                 break
@@ -113,7 +113,8 @@ def _deadlines(state: ManagerState, now: datetime) -> Iterator[tuple[DagRow, Dag
             continue
         known = state.expected.get(dag.dag_id)
         if known is None or known[0] != dag.current_version:
-            found = first_deadline(spec, (state.not_led_since or now) if known is None else now)
+            after = (state.not_led_since or now) if known is None else now
+            found = first_deadline(spec, after, state.recent[dag.dag_id].last_scheduled)
             if found is None:
                 continue
             known = state.expected[dag.dag_id] = (dag.current_version, *found)

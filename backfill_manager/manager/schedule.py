@@ -106,7 +106,7 @@ def _upcoming(state: ManagerState, dag: DagRow, now: datetime) -> Upcoming | Non
 
 
 def _lookback_runs(spec: DagSpec, recent: TimelineWindow, due: Upcoming) -> list[DagRun]:
-    timetable, runs, at = timetable_of(spec), list[DagRun](), due.start
+    timetable, runs, at = timetable_of(spec, due.start), list[DagRun](), due.start
     for _ in range(spec.lookback if timetable.repeats else 0):
         before = timetable.last_before(at)
         if before is None or (recent.floor is not None and before <= recent.floor):  # its predecessor is not in memory

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.model import states as s
@@ -22,11 +22,13 @@ class UpstreamItems:
 
     def __init__(self, items: Iterable[BackfillItem]) -> None:
         self._items: dict[tuple[str, int], BackfillItem] = {}
-        self._starts: dict[str, list[tuple[datetime, int]]] = {}  # of each parent, in order: its intervals don't meet
+        self._starts: dict[str, list[tuple[datetime, int]]] = {}  # of each parent, in order
+        self._longest = timedelta()  # intervals of listed dates may overlap
         for item in items:
             if item.interval_start is not None:
                 self._items[item.backfill_id, item.ordinal] = item
                 self._starts.setdefault(item.backfill_id, []).append((item.interval_start, item.ordinal))
+                self._longest = max(self._longest, (item.interval_end or item.interval_start) - item.interval_start)
         for starts in self._starts.values():
             starts.sort()
 
@@ -50,7 +52,7 @@ class UpstreamItems:
         if start is None or end is None:
             return
         for parent, starts in self._starts.items():
-            first = max(0, bisect_right(starts, (start, 2**62)) - 1)
+            first = bisect_left(starts, (start - self._longest, 0))
             beyond = bisect_left(starts, (end, 0)) if start < end else bisect_right(starts, (start, 2**62))
             for began, ordinal in starts[first:beyond]:
                 before = self._items[parent, ordinal]

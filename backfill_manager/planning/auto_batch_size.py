@@ -169,13 +169,15 @@ class Simulated:
 
 
 def simulate(past: Sequence[PastRun], stretches: Iterable[int], limits: BatchLimits, max_active_runs: int) -> Simulated:
-    """The runs of a backfill whose pending items are so many without a gap between them (`stretches`), if all succeed."""
+    """The runs of a backfill whose pending items are so many without a gap between them (`stretches`), if all succeed. A run
+    that finds no slot free begins when the next one is."""
     cost, limit = cost_of(past), growth_limit(past)
     left = [items for items in stretches if items]
     assumed, pending, now, ends = cost or Cost(1.0, _LEAST_S), sum(left), 0.0, 0.0
     sizes: list[int] = []
     largest = Size(0, "slots")
     active: list[tuple[float, int]] = []
+    free_at = [0.0] * limits.slots
     for stretch in left:
         while stretch:
             if len(active) >= max_active_runs:
@@ -185,8 +187,10 @@ def simulate(past: Sequence[PastRun], stretches: Iterable[int], limits: BatchLim
                 size = size_of_next(cost, limit, limits, pending, [end - now for end, _ in active])
                 largest = max(largest, size, key=lambda one: one.items)
             items = min(size.items, stretch)
-            heapq.heappush(active, (now + assumed.seconds(items), items))
-            ends = max(ends, now + assumed.seconds(items))
+            end = max(now, free_at[0]) + assumed.seconds(items)
+            heapq.heapreplace(free_at, end)
+            heapq.heappush(active, (end, items))
+            ends = max(ends, end)
             sizes.append(items)
             stretch, pending = stretch - items, pending - items
     return Simulated(tuple(sizes), largest.bound, ends if cost else None)

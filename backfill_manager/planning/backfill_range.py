@@ -80,5 +80,5 @@ def _end_of_single(dag: DagSpec) -> datetime | None:
         return None
     day = dag.end_date.astimezone(check_timezone(dag.timezone)).date()
     return (
-        tt.end_of_day(day, dag.timezone) if dag.end_date == tt.parse_date(day, dag.timezone, name="") else dag.end_date
+        tt.end_of_day(day, dag.timezone) if dag.end_date == tt.parse_start(day, dag.timezone, name="") else dag.end_date
     )

@@ -124,7 +124,8 @@ def _command_for(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> Creat
         has = "it has no schedule" if dag.schedule is None else f"it has the schedule {ONCE!r}"
         return f"{has}, so nothing tells which of its runs read what changes"
     if not len(changed.first):
-        return "nothing that it reads would be written"
+        by_key = " by interval, only by partition" if root.kind == "partitions" else ""
+        return f"nothing that it reads would be written{by_key}"
     timetable = timetable_of(dag, changed.start)
     first = timetable.last_at_or_before(changed.start) or changed.start
     last = timetable.last_before(changed.end)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from backfill_manager.clock import EPOCH
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs
 from backfill_manager.planning.clear_plan import HAS_FAILED
-from backfill_manager.planning.timeline import TimelineWindow, timeline_key
+from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.store.base import Condition
 
 if TYPE_CHECKING:
@@ -39,23 +39,35 @@ def with_reruns(plan: BackfillPlan, store: Store) -> BackfillPlan:
     }
     if not failed:
         return plan
-    holds_a_date = (one["run_id"] in failed or one["items"] > 1 or one["is_partial"] for one in found)
-    timeline = TimelineWindow.of(
-        DagRun(dag_id=plan.dag.dag_id, run_seq=0, created_at=EPOCH, **one)
-        for one, holds in zip(found, holds_a_date, strict=True)
-        if holds
-    )
+    own = {timeline_key(one["logical_date"], one["partition_key"]): one["run_id"] for one in found}
     items = plan.items.select(["ordinal", "logical_date", "partition_key", "state"]).to_pylist()
-    current = {
-        item["ordinal"]: timeline.current_at(timeline_key(item["logical_date"], item["partition_key"]))
-        or timeline.covering(item["logical_date"])
+    pending = {
+        item["ordinal"]: timeline_key(item["logical_date"], item["partition_key"])
         for item in items
         if item["state"] == states.PENDING
     }
-    runs = {ordinal: run.run_id for ordinal, run in current.items() if run is not None and run.run_id in failed}
+    covering = _covering(sorted(date for date, _ in pending.values() if date is not None), found)
+    current = {ordinal: own.get(key) or covering.get(key[0]) for ordinal, key in pending.items()}
+    runs = {ordinal: run_id for ordinal, run_id in current.items() if run_id is not None and run_id in failed}
     failures = _failures(plan, store, set(runs.values()))
     reruns = {ordinal: Rerun(run_id, failures[run_id]) for ordinal, run_id in runs.items() if failures[run_id]}
     return dataclasses.replace(plan, reruns=reruns)
+
+
+def _covering(dates: Iterable[datetime], runs: Iterable[Mapping[str, Any]]) -> dict[datetime | None, str]:
+    """For each of the dates, which rise, the batch of an earlier one that stands for it too, as in `TimelineWindow.covering`: in
+    one walk, as there may be many of both."""
+    batches = sorted((one for one in runs if one["items"] > 1), key=lambda one: one["logical_date"], reverse=True)
+    over: list[Mapping[str, Any]] = []
+    found: dict[datetime | None, str] = {}
+    for date in dates:
+        while batches and batches[-1]["logical_date"] < date:
+            over.append(batches.pop())
+        over = [one for one in over if one["interval_end"] > date]
+        if over:
+            last = max(over, key=lambda one: (one["state"] in states.RUN_LIVE, one["logical_date"]))
+            found[date] = last["run_id"]
+    return found
 
 
 def _failures(plan: BackfillPlan, store: Store, run_ids: set[str]) -> Counter[str]:

@@ -96,11 +96,17 @@ def past_runs(store: Store, plan: BackfillPlan) -> list[DagRun]:
 
 def estimate(plan: BackfillPlan, past: Sequence[DagRun], files_of: FilesOf, now: datetime) -> Estimate:
     """`past`: as `past_runs` gives them."""
+    if plan.command.mark_success:  # no task runs
+        none = pa.repeat(0, plan.items.num_rows)
+        return Estimate(
+            pa.table(dict.fromkeys(FIGURES, none)), dict.fromkeys(FIGURES, 0), None, 0.0, _after(now, 0.0), ()
+        )
     found = {read: files_of(read.table, read.time_column) for read in plan.dag.reads}
     tables = [_Files.of(files, plan.dag.timezone) for files in found.values() if files is not None]
     durations = durations_of(past)
     pending, runs = plan.summary["pending"], plan.summary["runs"]
-    total_s = None if durations is None else durations.total(pending, runs, plan.max_active_runs)
+    at_once = 1 if plan.dag.is_serial else plan.max_active_runs
+    total_s = None if durations is None else durations.total(pending, runs, at_once)
     if plan.limits is not None:  # of batches that size themselves: by what past tries cost, without their waiting
         durations, total_s = None, plan.simulated.total_s
     finishes_at = None if total_s is None else _after(now, total_s)

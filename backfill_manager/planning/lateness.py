@@ -1,7 +1,7 @@
 """When a scheduled run is late: `expected_by` of a DAG is how long after its interval's end it must have succeeded. Pure.
 
 The manager looks at each deadline once, when it passes, and sends messages; pages show which of those that passed of late are
-still without success.
+still without success. `latest`: the run that carries the schedule, from which a duration without a `start_date` counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
+from backfill_manager.planning.next_run import anchor_of
 from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 
 
@@ -23,9 +24,9 @@ class Deadline(NamedTuple):
     at: datetime
 
 
-def first_deadline(spec: DagSpec, after: datetime) -> Deadline | None:
+def first_deadline(spec: DagSpec, after: datetime, latest: DagRun | None = None) -> Deadline | None:
     """The first one after this instant; None for a DAG that has no more of them."""
-    timetable, allowed = timetable_of(spec), timedelta(seconds=spec.expected_by or 0)
+    timetable, allowed = timetable_of(spec, anchor_of(latest)), timedelta(seconds=spec.expected_by or 0)
     if not timetable.repeats:
         return None
     end = timetable.next_after(after - allowed)
@@ -38,9 +39,9 @@ def first_deadline(spec: DagSpec, after: datetime) -> Deadline | None:
     return Deadline(start, end + allowed)
 
 
-def following_deadline(spec: DagSpec, start: datetime) -> Deadline | None:
+def following_deadline(spec: DagSpec, start: datetime, latest: DagRun | None = None) -> Deadline | None:
     """That of the interval after the one that begins at `start`."""
-    timetable = timetable_of(spec)
+    timetable = timetable_of(spec, anchor_of(latest))
     following = timetable.next_after(start)
     end = following and timetable.next_after(following)
     if following is None or end is None or (spec.end_date is not None and following > spec.end_date):
@@ -48,9 +49,11 @@ def following_deadline(spec: DagSpec, start: datetime) -> Deadline | None:
     return Deadline(following, end + timedelta(seconds=spec.expected_by or 0))
 
 
-def passed_deadlines(spec: DagSpec, since: datetime, until: datetime, most: int) -> list[Deadline]:
+def passed_deadlines(
+    spec: DagSpec, since: datetime, until: datetime, most: int, latest: DagRun | None = None
+) -> list[Deadline]:
     """Those after `since` and up to `until`, the newest first, of which no more than `most`."""
-    timetable, allowed = timetable_of(spec), timedelta(seconds=spec.expected_by or 0)
+    timetable, allowed = timetable_of(spec, anchor_of(latest)), timedelta(seconds=spec.expected_by or 0)
     found: list[Deadline] = []
     if spec.expected_by is None or not timetable.repeats:
         return found

@@ -39,7 +39,7 @@ def upcoming(
     if spec.schedule == ONCE:
         at = spec.start_date or now
         return None if latest is not None or taken(at) else Upcoming(at, at, at)
-    timetable = timetable_of(spec, _anchor(latest))
+    timetable = timetable_of(spec, anchor_of(latest))
     if not timetable.repeats:
         return None
     start = _start(spec, timetable, _begin(spec, latest), now)
@@ -51,7 +51,7 @@ def upcoming(
     return None if end is None else Upcoming(start, end, end)
 
 
-def _anchor(latest: DagRun | None) -> datetime:
+def anchor_of(latest: DagRun | None) -> datetime:
     """Of a duration without a `start_date`: it goes on from where the timeline ends, else by whole multiples of itself."""
     if latest is None or latest.logical_date is None:
         return EPOCH
@@ -76,7 +76,7 @@ def _start(spec: DagSpec, timetable: Timetable, begin: datetime | None, now: dat
 def manual_interval(spec: DagSpec, logical_date: datetime | None, now: datetime) -> tuple[datetime, datetime]:
     """The interval of a manual run: from its logical date to the schedule's next firing; without a date, the last interval that
     is complete. A DAG without a schedule has no intervals: the run's ends at its start."""
-    timetable = timetable_of(spec, logical_date)
+    timetable = timetable_of(spec, logical_date or EPOCH)
     complete = timetable.last_complete(now)
     if logical_date is None and complete is not None:
         return complete

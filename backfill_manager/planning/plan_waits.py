@@ -70,7 +70,8 @@ class _Waiting:
 
     def __init__(self, plan: BackfillPlan) -> None:
         self.plan = plan
-        self.waits = tuple(dict.fromkeys(wait for task_id in plan.tasks for wait in plan.dag.task(task_id).waits_for))
+        tasks = () if plan.command.mark_success else plan.tasks
+        self.waits = tuple(dict.fromkeys(wait for task_id in tasks for wait in plan.dag.task(task_id).waits_for))
         self.items = _pending(plan) if self.waits else []
         self.looks: dict[tuple[int, ExternalWait], tuple[WaitCheck, ...]] = {
             (item["ordinal"], wait): wait_checks_of(

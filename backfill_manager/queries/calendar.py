@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from backfill_manager.clock import UTC, micros
+from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.planning.timeline import timeline_of
@@ -68,20 +69,25 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
 
 
 def years(store: Store, dag_id: str, timezone: str) -> list[int]:
-    """The years from the first run of the timeline to the last, newest first; empty when there is none."""
+    """The years from the first run of the timeline to the last, or the last day of a batch, newest first; empty when there is
+    none."""
+    where = timeline_of(dag_id)
     ends = [
         found.logical_date.astimezone(ZoneInfo(timezone)).year
         for order in ("logical_date", "-logical_date")
-        if (found := store.first(DagRun, timeline_of(dag_id), (order,), NOT_LISTED)) and found.logical_date
+        if (found := store.first(DagRun, where, (order,), NOT_LISTED)) and found.logical_date
     ]
+    batch = store.first(DagRun, [*where, Condition("items", ">", 1)], ("-interval_end",), NOT_LISTED) if ends else None
+    if batch is not None and batch.interval_end is not None:
+        ends.append((batch.interval_end - timedelta(microseconds=1)).astimezone(ZoneInfo(timezone)).year)
     return list(range(max(ends), min(ends) - 1, -1)) if ends else []
 
 
 def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: int = 2000) -> list[dict[str, Any]]:
     """The runs in the timeline on the day of `at`, in the DAG's zone; also batches that have intervals of it."""
-    local = at.astimezone(ZoneInfo(timezone))
-    midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-    begin, end = (one.astimezone(UTC) for one in (midnight, midnight + timedelta(days=1)))  # +1 day by the wall clock
+    zone = ZoneInfo(timezone)
+    day = at.astimezone(zone).date()
+    begin, end = start_of_day(day, zone), start_of_day(day + timedelta(days=1), zone)
     where = [*timeline_of(dag_id), Condition("logical_date", "<", end)]
     batches = store.read(DagRun, [*where, *_batches_into(begin)], order_by=("logical_date",), without=NOT_LISTED)
     of_day = [*where, Condition("logical_date", ">=", begin)]

@@ -188,13 +188,13 @@ class _Grid:
     def runs(self, store: Store, dag_id: str) -> Runs:
         where = [Condition("dag_id", "=", dag_id), *CURRENT_RUNS, *self._in_range()]
         columns = ("state", "is_partial", "interval_start", "interval_end", "reverted_at", "restored_run_id")
-        found = store.read_arrow("dag_run", columns, where)
-        state = found["state"].cast(pa.string())
-        is_whole = pc.invert(pc.fill_null(found["is_partial"].cast(pa.bool_()), False))
-        is_done = pc.and_(pc.and_(pc.equal(state, states.SUCCESS), is_whole), pc.is_null(found["reverted_at"]))
-        done = found.filter(pc.or_(is_done, pc.is_valid(found["restored_run_id"])))
+        found = store.read_arrow("dag_run", columns, where).sort_by("interval_start")
+        state, is_restored = found["state"].cast(pa.string()), pc.is_valid(found["restored_run_id"])
         live = found.filter(pc.is_in(state, pa.array(sorted(states.RUN_LIVE))))
-        return Runs(self._covered(done), self._covered(live))
+        is_whole = pc.invert(pc.fill_null(found["is_partial"].cast(pa.bool_()), False))
+        counts = pc.or_(pc.and_(is_whole, pc.is_null(found["reverted_at"])), is_restored)
+        is_done = pc.or_(pc.equal(state, states.SUCCESS), is_restored)
+        return Runs(self._painted(found.filter(counts), is_done.filter(counts)), self._covered(live))
 
     def accesses(self, store: Store, where: Sequence[Condition]) -> pa.Table:
         """What successful tries have recorded, in the order of time; not of runs that were reverted."""
@@ -226,6 +226,13 @@ class _Grid:
             painted(accesses["at"].cast(pa.timestamp("us", tz="UTC")), NONE), ids.dictionary.to_pylist(),
             painted(ids.indices, -1), run_ids.dictionary.to_pylist(), painted(run_ids.indices, -1),
         )  # fmt: skip
+
+    def _painted(self, rows: pa.Table, values: pa.ChunkedArray) -> Flags:
+        """The value of the last of the rows of each interval."""
+        flags = np.zeros(len(self.starts), np.bool_)
+        interval, row = self._cells(rows)
+        flags[interval] = np.asarray(values, np.bool_)[row]
+        return flags
 
     def _covered(self, rows: pa.Table) -> Flags:
         flags = np.zeros(len(self.starts), np.bool_)

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant, parse_instant
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states
-from backfill_manager.model.records import DagRun
+from backfill_manager.model.records import DagRun, DagVersion
 from backfill_manager.queries.documents import seconds_between
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.store.base import Store, matching
@@ -33,6 +34,7 @@ class Pace:
     per_item_s: float | None
     run_s: float | None = None
     of_item_s: float | None = None  # the same for each item of those runs
+    is_serial: bool = False  # its runs come one after another
 
     def seconds_left(self, backfill: Backfill) -> float | None:
         left = items_left(backfill)
@@ -40,7 +42,7 @@ class Pace:
             return left * self.per_item_s
         if self.run_s is None:
             return None
-        concurrency = int(backfill["max_active_runs"] or 1)
+        concurrency = 1 if self.is_serial else int(backfill["max_active_runs"] or 1)
         if not isinstance(backfill["batch"], int):
             return None if self.of_item_s is None else left * self.of_item_s / concurrency
         return self.run_s * math.ceil(math.ceil(left / backfill["batch"]) / concurrency)
@@ -120,4 +122,6 @@ def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
     took = [(s, s / run.items) for run in past if (s := seconds_between(run.started_at, run.ended_at)) is not None]
     if not took:
         return Pace(None)
-    return Pace(None, statistics.median(s for s, _ in took), statistics.median(each for _, each in took))
+    version = store.first(DagVersion, matching(dag_id=backfill["dag_id"], version=backfill["dag_version"]))
+    is_serial = version is not None and DagSpec.from_json(version.definition_json).is_serial
+    return Pace(None, statistics.median(s for s, _ in took), statistics.median(each for _, each in took), is_serial)

@@ -97,10 +97,15 @@ def late_dags(
 
     An interval without a run counts only if its deadline has passed since the DAG was last changed or unpaused: before that,
     nobody may have expected it."""
+    by_latest = [
+        dag_id for dag_id, (_, spec) in expected.items() if spec.start_date is None and isinstance(spec.schedule, dict)
+    ]
+    reached = recent_timelines(dict.fromkeys(by_latest, 1), store, now)
+    latest = {dag_id: timeline.last_scheduled for dag_id, timeline in reached.items()}
     deadlines = {
         dag_id: found
         for dag_id, (_, spec) in expected.items()
-        if (found := passed_deadlines(spec, since, now, MAX_DEADLINES))
+        if (found := passed_deadlines(spec, since, now, MAX_DEADLINES, latest.get(dag_id)))
     }
     recent = recent_timelines({dag_id: len(found) + 1 for dag_id, found in deadlines.items()}, store, now)
     late = []

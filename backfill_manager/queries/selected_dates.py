@@ -1,5 +1,6 @@
-"""The dates or partitions of selected items or runs: a range where their intervals adjoin, else a list; and which items are in
-some states, as ranges of their numbers. Read as Arrow's columns: there may be a hundred thousand."""
+"""The dates or partitions of selected items or runs: a range where their intervals are adjoining ones of the schedule, one
+interval that is none of it, else a list; and which items are in some states, as ranges of their numbers. Read as Arrow's
+columns: there may be a hundred thousand."""
 
 from __future__ import annotations
 
@@ -7,39 +8,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backfill_manager.clock import format_instant, from_micros, micros
+from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.schedule.timetable import Timetable, timetable_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.number_ranges import Ranges, merged
 from backfill_manager.store.base import Condition, Store, matching
-
-if TYPE_CHECKING:
-    from backfill_manager.dags.schedule.timetable import Timetable
 
 _Interval = tuple[int, int]  # microseconds
 
 
 @dataclass(frozen=True)
 class SelectedDates:
-    """One of the three: `range` from the first logical date to the last, `dates`, or `partitions`."""
+    """One of the four: `range` from the first logical date to the last, `single` interval, `dates`, or `partitions`."""
 
     range: tuple[datetime, datetime] | None = None
+    single: tuple[datetime, datetime] | None = None
     dates: tuple[datetime, ...] = ()
     partitions: tuple[str, ...] = ()
 
     def options(self) -> dict[str, Any]:
         """As options of a backfill."""
-        if self.range is not None:
-            start, end = map(format_instant, self.range)
-            return {"kind": "schedule", "start_date": start, "end_date": end}
+        if (ends := self.range or self.single) is not None:
+            start, end = map(format_instant, ends)
+            return {"kind": "single" if self.range is None else "schedule", "start_date": start, "end_date": end}
         if self.partitions:
             return {"kind": "partitions", "partitions": list(self.partitions)}
         return {"kind": "dates", "dates": [format_instant(at) for at in self.dates]}
 
 
-def dates_of_items(store: Store, backfill_id: str, ordinals: Ranges) -> SelectedDates:
+def dates_of_items(store: Store, backfill_id: str, ordinals: Ranges, dag: DagSpec) -> SelectedDates:
     import pyarrow as pa
 
     where = [*matching(backfill_id=backfill_id), Condition("ordinal", "in_ranges", ordinals)]
@@ -47,7 +48,9 @@ def dates_of_items(store: Store, backfill_id: str, ordinals: Ranges) -> Selected
     read = store.read_arrow(BackfillItem.TABLE, names, where)
     keys = [key for key in read["partition_key"].to_pylist() if key is not None]
     at, start, end = (read[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist() for name in names[:3])
-    return _selected(sorted({date for date in at if date is not None}), list(zip(start, end, strict=True)), keys)
+    dates = sorted({date for date in at if date is not None})
+    timetable = timetable_of(dag, from_micros(dates[0]) if dates else None)
+    return _selected(dates, list(zip(start, end, strict=True)), keys, timetable)
 
 
 def dates_of_runs(runs: Sequence[DagRun], timetable: Timetable) -> SelectedDates:
@@ -64,10 +67,12 @@ def dates_of_runs(runs: Sequence[DagRun], timetable: Timetable) -> SelectedDates
         elif run.logical_date is not None:
             dates.add(micros(run.logical_date))
         intervals += [(micros(start), micros(end)) for start, end in of_run]
-    return _selected(sorted(dates), intervals, [run.partition_key for run in runs if run.partition_key is not None])
+    return _selected(
+        sorted(dates), intervals, [run.partition_key for run in runs if run.partition_key is not None], timetable
+    )
 
 
-def _selected(dates: list[int], intervals: Sequence[Any], keys: list[str]) -> SelectedDates:
+def _selected(dates: list[int], intervals: Sequence[Any], keys: list[str], timetable: Timetable) -> SelectedDates:
     if dates and keys:
         raise InvalidInput(
             "Dates and partitions are selected; a backfill is of the one or the other, so select one kind."
@@ -80,7 +85,11 @@ def _selected(dates: list[int], intervals: Sequence[Any], keys: list[str]) -> Se
     in_order = sorted(known)
     adjoin = all(one[1] == after[0] for one, after in pairwise(in_order))
     if in_order and adjoin and all(start < end for start, end in in_order):
-        return SelectedDates(range=(from_micros(dates[0]), from_micros(dates[-1])))
+        start, end = map(from_micros, in_order[0])
+        if len(in_order) == 1 and timetable.next_after(start) != end:
+            return SelectedDates(single=(start, end))
+        if timetable.first_at_or_after(start) == start:  # else it is a part of an interval
+            return SelectedDates(range=(from_micros(dates[0]), from_micros(dates[-1])))
     return SelectedDates(dates=tuple(map(from_micros, dates)))
 
 

@@ -331,6 +331,21 @@ def test_an_item_without_length_is_waited_for_and_waits(hour: int) -> None:
     assert made(manager, "clean") == []
 
 
+def test_of_listed_dates_that_overlap_all_are_waited_for() -> None:
+    """Midnight and noon of a daily DAG: the interval of both ends at the next midnight."""
+    ((start, end),) = days("2024-01-01", 1)
+    manager = ground_of("raw", "clean", script=only("raw"))
+    parent = manager.backfill("raw", [(start, end), (start + timedelta(hours=12), end)], max_active_runs=2)
+    child(manager, "clean", hours("2024-01-01", 24), parent)
+    manager.drain()
+    manager.finish(key_of(manager, "01-01T12"), Succeeded())
+    manager.drain()
+    assert made(manager, "clean") == []
+    manager.finish(key_of(manager, "01-01T00"), Succeeded())
+    nothing_hangs(manager)
+    assert made(manager, "clean") == ["01"] * 24
+
+
 def test_a_manager_has_nothing_to_do_while_a_reader_waits_for_a_parent_that_is_paused() -> None:
     manager = InMemoryManager(dag_spec("raw", "a"), dag_spec("clean", "a"))
     parent = manager.backfill("raw", days("2024-01-01", 2), is_paused=True, state="paused")

@@ -226,6 +226,19 @@ def test_a_run_in_time_is_not_late_and_neither_is_a_paused_dag() -> None:
     assert "late" not in {row.event for row in paused.messages()}
 
 
+def test_a_deadline_of_a_duration_without_start_date_is_that_of_its_run() -> None:
+    clock = FakeClock(datetime(2024, 1, 2, 0, 7, tzinfo=UTC))
+    spec = flights(schedule={"seconds": 6 * 3600}, expected_by=1800.0)
+    manager = Manager(
+        spec, scheduled=True, clock=clock, script=lambda it: None if "T12" in it.run.run_id else m.Succeeded()
+    )
+    for _ in range(2 * 24):
+        manager.drain()
+        clock.advance(seconds=1800)
+    late = [row.title for row in manager.messages() if row.event == "late"]
+    assert late == ["flights: the interval of 2024-01-02T12:00:00Z is late"]
+
+
 def test_a_deadline_that_passed_while_nobody_led_is_announced_by_the_next_manager() -> None:
     clock = FakeClock(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0))
     manager = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)

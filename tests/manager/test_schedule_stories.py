@@ -445,6 +445,16 @@ def test_lookback_does_the_last_intervals_again_older_first_and_keeps_the_old_ru
     assert kept == [s.SUCCESS]
 
 
+def test_lookback_does_the_last_intervals_of_a_duration_without_start_date_again() -> None:
+    spec = dag_spec("d", "a", schedule={"seconds": 6 * 3600}, lookback=1)
+    manager = InMemoryManager(spec, scheduled=True, clock=FakeClock(at("2024-01-01")))
+    play(manager, "2024-01-01T12:00")
+    assert [run.run_id for run in manager.runs("d")] == [
+        "scheduled__2023-12-31T18:00:00Z", "scheduled__2023-12-31T18:00:00Z__2", "scheduled__2024-01-01T00:00:00Z",
+        "scheduled__2024-01-01T00:00:00Z__2", "scheduled__2024-01-01T06:00:00Z",
+    ]  # fmt: skip
+
+
 def test_lookback_fills_no_gap() -> None:
     manager = InMemoryManager(dag_spec("d", "a", lookback=3, start_date=at("2024-01-01")), scheduled=True)
     manager.backfill("d", days("2024-01-01", 1))

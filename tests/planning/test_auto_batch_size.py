@@ -213,6 +213,13 @@ def test_a_dry_run_of_a_million_items_is_quick_and_whole() -> None:
     assert made.total_s == pytest.approx(700.0 * 125_000)
 
 
+def test_a_dry_run_foresees_no_more_runs_at_work_than_slots() -> None:
+    past = runs((1, 10.0))
+    for slots, took in ((1, 1000.0), (2, 500.0), (8, 130.0)):
+        made = simulate(past, [100], BatchLimits(slots, 600.0), 8)
+        assert made.total_s == pytest.approx(took, rel=0.2) and made.total_s >= 1000.0 / slots
+
+
 def test_a_dry_run_says_what_it_will_do_and_why() -> None:
     past = runs((1, 10.5), (4, 12.0), (16, 18.0))
     made = simulate(past, [365], LIMITS, 8)

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
@@ -15,7 +17,8 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.dry_run import with_dry_run
-from backfill_manager.planning.dry_run_reruns import Rerun, with_reruns
+from backfill_manager.planning.dry_run_reruns import Rerun, _covering, with_reruns
+from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
@@ -161,6 +164,34 @@ def test_more_failed_runs_than_one_condition_names(monkeypatch: pytest.MonkeyPat
     manager = world("b 02", "a 04", "c 06")
     done(manager, 1, 7)
     assert planned(manager, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
+
+
+def batch_of(first: int, n: int, state: str) -> DagRun:
+    start = WEEK[0][0] + timedelta(days=first)
+    return DagRun(
+        "d", f"r{first}", s.BACKFILL_RUN, state, 1, first, start, logical_date=start, interval_start=start,
+        interval_end=start + timedelta(days=n), items=max(n, 2),
+    )  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from((s.FAILED, s.SUCCESS, s.RUNNING))),
+        max_size=8, unique_by=lambda one: one[0],
+    ),
+)  # fmt: skip
+def test_the_batch_of_each_date_is_that_of_the_timeline(drawn: list[tuple[int, int, str]]) -> None:
+    batches = [batch_of(*one) for one in drawn]
+    timeline, dates = TimelineWindow.of(batches), [WEEK[0][0] + timedelta(days=n) for n in range(32)]
+    expected = {date: run.run_id for date in dates if (run := timeline.covering(date)) is not None}
+    assert _covering(dates, map(vars, batches)) == expected
+
+
+@pytest.mark.usefixtures("must_end")
+def test_a_long_history_of_batches_is_walked_once() -> None:
+    batches = [batch_of(10 * n, 10, s.FAILED) for n in range(20_000)]
+    dates = [WEEK[0][0] + timedelta(days=n) for n in range(200_000)]
+    assert len(_covering(dates, map(vars, batches))) == 9 * 20_000
 
 
 def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:

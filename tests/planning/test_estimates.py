@@ -239,6 +239,18 @@ def test_no_more_runs_go_on_at_once_than_there_are() -> None:
     assert own.total_s == 60
 
 
+def test_runs_that_all_wait_for_the_one_before_go_on_one_by_one() -> None:
+    spec = DagSpec("flights", (TaskSpec("clean", depends_on_past=True),), schedule="@daily", max_active_runs=8)
+    assert estimate(plan(spec, items(days(*range(20)))), [run(10)], file_statistics, NOW).total_s == 200
+
+
+def test_runs_that_are_only_marked_read_nothing_and_take_no_time(table: str) -> None:
+    made = plan(dag(TableRead(table, "at")), items(days(1, 2)), mark_success=True)
+    found = estimate(made, [run(3600)], file_statistics, NOW)
+    assert (found.total_s, found.finishes_at, found.durations) == (0, NOW, None)
+    assert found.read == {"rows": 0, "files": 0, "bytes": 0} and found.items["rows"].to_pylist() == [0, 0]
+
+
 def test_nothing_is_told_of_a_dag_that_has_never_run() -> None:
     document = estimate(plan(dag(), items(days(1))), (), file_statistics, NOW).to_json_document()
     assert (document["run_s"], document["total_s"], document["finishes_at"]) == (None, None, None)

@@ -181,6 +181,14 @@ def test_a_duration_without_start_date_goes_on_from_where_the_timeline_ends() ->
         assert found == (at(first), at(first) + timedelta(hours=1))
 
 
+def test_a_run_by_hand_of_a_duration_without_start_date_is_of_a_whole_interval() -> None:
+    spec, now = dag({"seconds": 21_600.0}), at("2024-01-01T14:17:03")
+    whole = (at("2024-01-01T06:00"), at("2024-01-01T12:00"))
+    assert manual_interval(spec, None, now) == whole == interval(upcoming(spec, None, now))
+    given = at("2024-01-01T03:07")
+    assert manual_interval(spec, given, now) == (given, given + timedelta(hours=6))
+
+
 def test_once_is_made_once_at_start_date_or_at_once() -> None:
     later = dag("@once", start_date=at("2024-03-01"))
     assert upcoming(later, None, at("2024-01-01")) == Upcoming(at("2024-03-01"), at("2024-03-01"), at("2024-03-01"))

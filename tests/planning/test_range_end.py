@@ -23,6 +23,7 @@ HOURLY = dataclasses.replace(DAILY, schedule="@hourly")
 WEEKLY = dataclasses.replace(DAILY, schedule="@weekly")
 SIX_HOURS = dataclasses.replace(DAILY, schedule={"seconds": 6 * 3600})
 BY_HAND = dataclasses.replace(DAILY, schedule=None)
+HAVANA = dataclasses.replace(BY_HAND, timezone="America/Havana")
 NOW = parse_instant("2013-06-15T16:20:00Z")  # Saturday 12:20 in New York
 
 
@@ -155,10 +156,15 @@ def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_
         (dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z")), "2013-06-15T04:00:00Z"),
         (dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
         (dataclasses.replace(BY_HAND, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
+        (dataclasses.replace(HAVANA, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
+        (
+            dataclasses.replace(HAVANA, end_date=at("2012-11-04T04:00:00Z")),
+            "2012-11-05T05:00:00Z",
+        ),  # with two midnights
     ],
 )
 def test_a_single_run_without_an_end_ends_with_the_last_complete_interval(dag: DagSpec, end: str) -> None:
-    ask = CreateBackfill(dag_id="flights", kind="single", start_date=at("2013-01-01T05:00:00Z"))
+    ask = CreateBackfill(dag_id="flights", kind="single", start_date=at("2012-01-01T05:00:00Z"))
     assert format_instant(with_defaults(ask, dag, NOW).end_date) == end
     check_backfill(ask, dag, NOW)
 

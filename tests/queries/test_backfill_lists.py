@@ -8,13 +8,15 @@ import pytest
 from support.sample_state import FilledState
 
 from backfill_manager.errors import NotFound
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import Backfill
 from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of, settings_now
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dry_run import plan_shown
-from backfill_manager.queries.eta import items_per_minute
+from backfill_manager.queries.eta import items_per_minute, with_time_left
 from backfill_manager.requests import submit
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 
 def ordinals(page: ItemPage) -> list[int]:
@@ -101,6 +103,23 @@ def test_the_rate_is_that_of_the_time_left_and_of_the_whole_when_it_has_ended() 
     assert items_per_minute(ended) == 3.0
     assert items_per_minute({**ended, "completed_at": "2024-01-01T00:00:00Z"}) is None
     assert items_per_minute({**ended, "started_at": None}) is None
+
+
+@pytest.mark.parametrize(("depends_on_past", "left_s"), [(True, 200.0), (False, 30.0)])
+def test_before_its_first_run_has_ended_the_time_left_is_that_of_past_runs(
+    depends_on_past: bool, left_s: float
+) -> None:
+    spec = dag_spec("d", "a", each={"a": {"depends_on_past": depends_on_past}})
+    manager = InMemoryManager(spec, script=lambda _: None)
+    for first, n in (("2024-01-01", 1), ("2024-01-02", 20)):
+        backfill = manager.backfill("d", days(first, n), max_active_runs=8)
+        manager.drain()
+        if n == 1:
+            manager.clock.advance(seconds=10)
+            manager.finish(next(iter(manager.running)), Succeeded())
+            manager.drain()
+    found = with_time_left(manager.store, find_backfill(manager.store, backfill), manager.clock.now())
+    assert found["time_left_s"] == left_s
 
 
 def plan_of(n: int, skipped: dict[int, str]) -> dict[str, Any]:

@@ -155,6 +155,18 @@ def test_days_are_those_of_the_dags_zone() -> None:
     assert runs_of_day(manager.store, "flights", "UTC", the_day) == []
 
 
+def test_a_day_with_two_midnights_has_the_runs_after_both() -> None:
+    first = datetime(2024, 11, 3, 4, tzinfo=UTC)  # at 05:00Z the clocks of Havana go back from 01:00 to 00:00
+    hours = [(first + timedelta(hours=n), first + timedelta(hours=n + 1)) for n in range(26)]
+    manager = InMemoryManager(dag_spec("flights", "clean", schedule="@hourly", timezone="America/Havana"), slots=100)
+    manager.backfill("flights", hours, max_active_runs=100)
+    manager.drain()
+    of_days = {day: found["runs"] for day, found in calendar(manager.store, "flights", "America/Havana", 2024).items()}
+    assert of_days == {"2024-11-03": 25, "2024-11-04": 1}
+    second_midnight = first + timedelta(hours=1)
+    assert len(runs_of_day(manager.store, "flights", "America/Havana", second_midnight)) == 25
+
+
 def test_a_batch_is_a_run_of_each_of_its_days() -> None:
     manager = InMemoryManager(dag_spec("flights", "one", batchable=True))
     manager.backfill("flights", days("2023-12-28", 14), batch=7)
@@ -194,6 +206,18 @@ def test_the_years_that_have_runs_newest_first() -> None:
     assert years(manager.store, "flights", "Asia/Tokyo") == [2023, 2022, 2021]
     assert years(InMemoryManager(FLIGHTS).store, "flights", "UTC") == []
     assert calendar(manager.store, "flights", "UTC", 1999) == {}
+
+
+def test_a_batch_that_reaches_into_another_year_has_days_in_both() -> None:
+    manager = InMemoryManager(dag_spec("flights", "clean", batchable=True))
+    manager.backfill("flights", days("2023-12-20", 20), batch=20)
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2024, 2023]
+    assert len(calendar(manager.store, "flights", "UTC", 2024)) == 8
+    manager.backfill("flights", days("2024-01-09", 2), batch=2)
+    manager.backfill("flights", days("2024-12-31", 1))
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2024, 2023]
 
 
 def test_the_weeks_of_a_year_begin_on_monday() -> None:

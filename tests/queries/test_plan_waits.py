@@ -83,7 +83,7 @@ def test_what_others_deliver_by_looks_and_what_nobody_has_looked_for(state: Fill
 
 
 def test_only_tasks_that_run_wait_and_without_waits_nothing_is_said(state: FilledState) -> None:
-    for made in (plan(), plan(SUCCESS, tasks="report", with_upstream=False)):
+    for made in (plan(), plan(SUCCESS, tasks="report", with_upstream=False), plan(SUCCESS, mark_success=True)):
         with_none = with_waits(made, state.store, nothing)
         assert with_none is made and "waits" not in with_none.summary
     found = with_waits(plan(SUCCESS), state.store, lambda looks: dict.fromkeys(looks, True))

@@ -109,6 +109,15 @@ def test_a_selection_becomes_the_form_of_a_backfill(
     assert form.status_code == 200 and all(text in form.text for text in expected.get("dates", [""])[0].split())
 
 
+def test_the_form_has_the_selected_days_of_the_dag_in_whatever_zone_it_is_shown(browser: TestClient) -> None:
+    browser.cookies.set("bfm-zone", "mine:America/New_York")
+    answer = browser.get("/gaps/selected?cell=flights/2024-05-02", follow_redirects=False)
+    page = Page(browser.get(answer.headers["location"]).text)
+    fields = {one.attributes.get("name"): one.attributes.get("value") for one in page.root.find("input")}
+    start, end = (f"{fields[f'{name}_date']}T{fields[f'{name}_time']}" for name in ("start", "end"))
+    assert (start, end) == ("2024-05-01T20:00", "2024-05-02T19:59:59.999999")
+
+
 def test_what_can_not_be_selected_is_said(browser: TestClient) -> None:
     assert "is not a DAG and a day" in browser.get("/gaps/selected?cell=nonsense").text
     assert "is not a DAG and a day" in browser.get("/gaps/selected?cell=flights/2024-13-01").text

@@ -134,6 +134,18 @@ def test_an_interval_without_a_run_is_late_unless_nobody_expected_it() -> None:
     assert late(manager) == [] and expected_dags(manager.store) == {}
 
 
+def test_a_duration_without_start_date_counts_from_its_last_run() -> None:
+    spec = dag_spec("flights", "clean", schedule={"seconds": 6 * 3600}, expected_by=1800.0)
+    manager = InMemoryManager(spec, clock=FakeClock(at(2, 8)))
+    manager.backfill("flights", [(at(2, 1), at(2, 7))])
+    manager.drain()
+    put(manager, manager.state.catalog.dags["flights"].evolve(is_paused=False, updated_at=at(2, 3)))
+    manager.clock.advance(seconds=5 * 3600)
+    assert late(manager) == []
+    manager.clock.advance(seconds=1800)
+    assert [(one["interval_start"], one["intervals"]) for one in late(manager)] == [("2024-01-02T07:00:00Z", 1)]
+
+
 def test_passed_deadlines_are_those_that_follow_one_another() -> None:
     for settings in (
         {"schedule": "@hourly"}, {"schedule": "0 5 * * *", "timezone": "Europe/Berlin"},

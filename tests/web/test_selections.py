@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -135,6 +136,30 @@ def test_selected_items_become_a_range_or_dates(scene: tuple[InMemoryManager, Te
     assert re.search(r'name="kind" value="dates" checked', shown.text)
     assert "2013-01-03\n2013-01-04\n2013-01-09" in shown.text
     assert re.search(r'value="completed" selected', shown.text)
+
+
+def test_a_selected_interval_that_is_none_of_the_schedule_stays_as_it_is() -> None:
+    """A month as one run, a part of a day, and such a part before a whole day."""
+    (day, midnight), following = days("2013-01-01", 2)
+    afternoon = (day + timedelta(hours=13), midnight)
+    manager = InMemoryManager(dag_spec("flights", "clean", schedule="@daily"))
+    browser = browser_of(manager.store, manager.clock)
+
+    def form(*intervals: tuple[datetime, datetime]) -> str:
+        backfill = manager.backfill("flights", intervals)
+        manager.drain()
+        shown = posts(browser, f"/backfills/{backfill}/selected", do="create", selected=f"1-{len(intervals)}")
+        kind = re.search(r'name="kind" value="([a-z]*)" checked', shown.text)
+        assert kind is not None
+        if kind[1] == "dates":
+            listed = re.search(r'<textarea[^>]*name="dates"[^>]*>([^<]*)<', shown.text)
+            return f"dates {listed and listed[1].split()}"
+        return f"{kind[1]} {value_of(shown, 'start_date')} {value_of(shown, 'end_date')} {value_of(shown, 'end_time')}"
+
+    assert form((day, day + timedelta(days=31))) == "single 2013-01-01 2013-02-01 00:00"
+    assert form(afternoon, following) == "dates ['2013-01-01T13:00', '2013-01-02']"
+    assert form((day, midnight)) == "schedule 2013-01-01 2013-01-01 "
+    assert form(afternoon) == "dates ['2013-01-01T13:00']"
 
 
 def test_selected_batches_become_all_of_their_dates() -> None:

@@ -133,7 +133,8 @@ def selected(context: ViewerContext, cell: Annotated[list[str], Query(max_length
     problems: list[str] = []
     for dag_id, days in sorted(chosen.items()):
         try:
-            address = to("backfills", "new", **backfill_of_days(context.store, dag_id, days))
+            typed_in = {"zone": known_dag(context.store, dag_id)[1].timezone} if context.chosen_zone else {}
+            address = to("backfills", "new", **backfill_of_days(context.store, dag_id, days), **typed_in)
         except InvalidInput as error:
             problems.append(str(error))
         else:

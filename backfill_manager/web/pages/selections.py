@@ -77,7 +77,7 @@ def selected_items(context: OperatorContext, backfill_id: PathId, do: Action, se
     chosen = {"backfill": row["backfill_id"], "items": ",".join(range_texts(ordinals))}
     if do == "create":
         _, dag = current_dag(context.store, row["dag_id"])
-        return _create_page(context, dag, dates_of_items(context.store, row["backfill_id"], ordinals))
+        return _create_page(context, dag, dates_of_items(context.store, row["backfill_id"], ordinals, dag))
     return _clear_or_mark(context, row["dag_id"], do, chosen)
 
 
