@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import MAXYEAR, datetime
@@ -64,12 +64,15 @@ class Paging:
         text = json.dumps(plain, separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-    def short_page(self, rows: Sequence[dict[str, Any]], *unique: str) -> dict[str, Any]:
-        """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row."""
+    def short_page(
+        self, rows: Sequence[dict[str, Any]], *unique: str, tie_of: Callable[[Mapping[str, Any]], str] | None = None
+    ) -> dict[str, Any]:
+        """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row. `tie_of`
+        makes the text that does, where rows of one value are not sorted by these."""
         column, descending = self.order_by.removeprefix("-"), self.order_by.startswith("-")
 
         def key(row: Mapping[str, Any]) -> tuple[Any, str]:
-            return row[column], "\n".join(str(row[name]) for name in unique)
+            return row[column], tie_of(row) if tie_of else "\n".join(str(row[name]) for name in unique)
 
         remaining = sorted(rows, key=key, reverse=descending)
         if self.cursor is not None:
