@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_manager.clock import UTC
+from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.model.transitions import Changes
@@ -153,6 +154,22 @@ def test_days_are_those_of_the_dags_zone() -> None:
     the_day = datetime(2023, 11, 30, 15, tzinfo=UTC)
     assert len(runs_of_day(manager.store, "flights", "America/New_York", the_day)) == 1
     assert runs_of_day(manager.store, "flights", "UTC", the_day) == []
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"), [("America/Havana", "2023-11-05", 25), ("America/Asuncion", "2023-10-01", 23)]
+)
+def test_a_day_whose_midnight_is_repeated_or_skipped_has_the_runs_that_the_calendar_counts(
+    zone: str, day: str, hours: int
+) -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", schedule="@hourly", timezone=zone))
+    first = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    each = [first + timedelta(hours=n) for n in range(36)]
+    manager.backfill("flights", [(at, at + timedelta(hours=1)) for at in each])
+    manager.drain()
+    at = parse_date(day, zone, name="day")
+    assert calendar(manager.store, "flights", zone, 2023)[day]["runs"] == hours
+    assert len(runs_of_day(manager.store, "flights", zone, at)) == hours
 
 
 def test_a_batch_is_a_run_of_each_of_its_days() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,7 +14,8 @@ from support.page_client import browser_of
 
 from backfill_manager.api.app import GZIP_MIN_BYTES
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.model.records import DagVersion, ImportProblem
+from backfill_manager.model.records import DagRun, DagVersion, ImportProblem
+from backfill_manager.store.base import matching
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -275,6 +276,27 @@ def test_a_timeline_is_gone_through_page_by_page(manager: InMemoryManager) -> No
         address = step(browser, address, "next")
     assert len(seen) == len(set(seen)) == 130
     assert seen == sorted(seen, reverse=True)
+
+
+def test_each_run_of_a_day_is_on_one_page(manager: InMemoryManager) -> None:
+    manager.add_dag(dag_spec("often", "load", batchable=True))
+    manager.backfill("often", days("2023-12-31", 2), batch=2)
+    manager.drain()
+    (batch,) = manager.store.read(DagRun, matching(dag_id="often"))
+    often = [
+        batch.evolve(run_id=f"manual__{n:04}", items=1, logical_date=AT + timedelta(seconds=n), run_seq=batch.run_seq + n)
+        for n in range(1, 2152)
+    ]
+    put(manager, *often)
+    browser = browser_of(manager.store, manager.clock)
+    address: str | None = "/dags/often/day/2024-01-01"
+    assert "2,152 runs" in browser.get(address).text
+    seen: list[str] = []
+    while address:
+        page = Page(browser.get(address).text)
+        seen += [one.whole_text for one in page.root.find("a") if one.attributes.get("class") == "name"]
+        address = step(browser, address, "next")
+    assert seen == [batch.run_id, *(run.run_id for run in often)]
 
 
 def test_a_page_is_what_gzip_makes_of_it(browser: TestClient) -> None:

@@ -20,7 +20,7 @@ from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.states import REMOVED
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
-from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
+from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tasks import worst_first
@@ -162,9 +162,10 @@ def calendar_tab(
 def day_tab(context: ViewerContext, dag_id: PathId, day: str, page: PageNumber = 1) -> Response:
     _, spec = queries.known_dag(context.store, dag_id)
     begin = parse_date(day, spec.timezone, name="The day")
-    runs = runs_of_day(context.store, dag_id, spec.timezone, begin)
-    paged = paginate(runs, page, DAY_RUNS_PER_PAGE, "dags", dag_id, "day", day)
-    return dag_page(context, dag_id, "day", day=day, runs=paged.rows, paged=paged)
+    of_day = (context.store, dag_id, spec.timezone, begin)
+    paged = paginate(range(count_runs_of_day(*of_day)), page, DAY_RUNS_PER_PAGE, "dags", dag_id, "day", day)
+    runs = runs_of_day(*of_day, first=max(paged.first - 1, 0), limit=DAY_RUNS_PER_PAGE)
+    return dag_page(context, dag_id, "day", day=day, runs=runs, paged=paged)
 
 
 @router.get("/dags/{dag_id}/versions")
