@@ -284,7 +284,9 @@ def test_each_run_of_a_day_is_on_one_page(manager: InMemoryManager) -> None:
     manager.drain()
     (batch,) = manager.store.read(DagRun, matching(dag_id="often"))
     often = [
-        batch.evolve(run_id=f"manual__{n:04}", items=1, logical_date=AT + timedelta(seconds=n), run_seq=batch.run_seq + n)
+        batch.evolve(
+            run_id=f"manual__{n:04}", items=1, logical_date=AT + timedelta(seconds=n), run_seq=batch.run_seq + n
+        )
         for n in range(1, 2152)
     ]
     put(manager, *often)
