@@ -70,12 +70,15 @@ def rows_by_day(store: Store, dag_id: str, timezone: str, year: int) -> dict[str
 
 def years(store: Store, dag_id: str, timezone: str) -> list[int]:
     """The years from the first run of the timeline to the last, newest first; empty when there is none."""
-    ends = [
-        found.logical_date.astimezone(ZoneInfo(timezone)).year
-        for order in ("logical_date", "-logical_date")
-        if (found := store.first(DagRun, timeline_of(dag_id), (order,), NOT_LISTED)) and found.logical_date
-    ]
-    return list(range(max(ends), min(ends) - 1, -1)) if ends else []
+    zone, where = ZoneInfo(timezone), timeline_of(dag_id)
+    first = store.first(DagRun, where, ("logical_date",), NOT_LISTED)
+    last = store.first(DagRun, where, ("-logical_date",), NOT_LISTED)
+    if first is None or last is None or first.logical_date is None or last.logical_date is None:
+        return []
+    end = last.logical_date
+    if last.items > 1 and last.interval_end is not None:  # a batch, which has all days of its interval
+        end = last.interval_end - timedelta(microseconds=1)
+    return list(range(end.astimezone(zone).year, first.logical_date.astimezone(zone).year - 1, -1))
 
 
 def runs_of_day(

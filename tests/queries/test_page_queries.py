@@ -172,6 +172,18 @@ def test_a_day_whose_midnight_is_repeated_or_skipped_has_the_runs_that_the_calen
     assert len(runs_of_day(manager.store, "flights", zone, at)) == hours
 
 
+def test_the_years_to_choose_from_have_that_in_which_the_last_batch_ends() -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", batchable=True))
+    manager.backfill("flights", days("2022-12-30", 1))
+    manager.backfill("flights", days("2023-12-28", 7), batch=7)
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2024, 2023, 2022]
+    whole = InMemoryManager(dag_spec("flights", "one", batchable=True))
+    whole.backfill("flights", days("2023-12-28", 4), batch=4)
+    whole.drain()
+    assert years(whole.store, "flights", "UTC") == [2023], "it ends with the first instant of the next"
+
+
 def test_a_batch_is_a_run_of_each_of_its_days() -> None:
     manager = InMemoryManager(dag_spec("flights", "one", batchable=True))
     manager.backfill("flights", days("2023-12-28", 14), batch=7)
