@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import ClassVar, Final, Protocol
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import InvalidConfig, shorten
+from backfill_manager.errors import InvalidConfig, StateError, shorten
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.notification_settings import Target
@@ -152,8 +152,13 @@ class NotificationSender(Service):
             if waiting.due_at is None or (waiting.due_at > self._clock.monotonic() and not self._is_flushing):
                 return
             rows, waiting.rows, waiting.due_at = list(waiting.rows.values()), {}, None
-        title, body = compose(rows, self._details, self._public_url)
-        error = self._channels[name].send(title, body, is_bad=any(row.event in _BAD for row in rows))
+        error: str | None
+        try:
+            title, body = compose(rows, self._details, self._public_url)
+        except StateError as unread:  # storage is unavailable for a moment: repeated, as what can't be sent
+            error = shorten(str(unread), MAX_ERROR_CHARS)
+        else:
+            error = self._channels[name].send(title, body, is_bad=any(row.event in _BAD for row in rows))
         now = self._clock.now()
         if error is None:
             waiting.failures = 0
