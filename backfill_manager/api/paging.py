@@ -20,9 +20,11 @@ from backfill_manager.model.records import Record, columns
 from backfill_manager.queries.paging import Order, Place
 
 MAX_LIMIT: Final = 1000
+MAX_CURSOR_LENGTH: Final = 20_000  # one may hold the id of a run, and that a partition key
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of rows.")]
 Cursor = Annotated[
-    str | None, Query(max_length=4000, description="`next_cursor` of the page before; left out: the first page.")
+    str | None,
+    Query(max_length=MAX_CURSOR_LENGTH, description="`next_cursor` of the page before; left out: the first page."),
 ]
 Bound = Annotated[str | None, Query(max_length=40, description="An instant: only what begins then or later.")]
 
