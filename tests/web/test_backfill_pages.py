@@ -777,6 +777,13 @@ def unled(manager: InMemoryManager) -> TestClient:
     return browser_of(manager.store, FakeClock(row.heartbeat_at + timedelta(hours=1)))
 
 
+def test_a_large_plan_is_described_as_everywhere(led: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_forms, "MAX_LIVE_ITEMS", 1)
+    led.cookies.set("bfm-zone", "utc")
+    shown = Page(led.post("/backfills/new/dry-run", data={**FORM, "zone": "America/New_York"}).text).root.whole_text
+    assert "Every interval from 2013-01-01 05:00 UTC to " in shown and "Large plan" in shown
+
+
 def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient) -> None:
     page = page_of(browser, "/backfills/new?dag=flights&start_date=2013-02-01&kind=missing")
     form = fields_of(page, "create-form")
