@@ -123,7 +123,7 @@ class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # t
     model_config = _example(dry_run=True, start_date="2013-01-05", only_failed=True)
 
     run_ids: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...],
+        tuple[Annotated[str, Field(min_length=1, max_length=4000)], ...],
         Field(max_length=1000, strict=False, description="Only these runs, of any kind."),
     ] = ()
     dry_run: bool = Field(default=False, description="Only return what would be cleared.")

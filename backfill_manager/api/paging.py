@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import MAXYEAR, datetime
@@ -20,9 +20,11 @@ from backfill_manager.model.records import Record, columns
 from backfill_manager.queries.paging import Order, Place
 
 MAX_LIMIT: Final = 1000
+MAX_CURSOR_LENGTH: Final = 20_000  # one may hold the id of a run, and that a partition key
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of rows.")]
 Cursor = Annotated[
-    str | None, Query(max_length=4000, description="`next_cursor` of the page before; left out: the first page.")
+    str | None,
+    Query(max_length=MAX_CURSOR_LENGTH, description="`next_cursor` of the page before; left out: the first page."),
 ]
 Bound = Annotated[str | None, Query(max_length=40, description="An instant: only what begins then or later.")]
 
@@ -64,12 +66,15 @@ class Paging:
         text = json.dumps(plain, separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-    def short_page(self, rows: Sequence[dict[str, Any]], *unique: str) -> dict[str, Any]:
-        """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row."""
+    def short_page(
+        self, rows: Sequence[dict[str, Any]], *unique: str, tie_of: Callable[[Mapping[str, Any]], str] | None = None
+    ) -> dict[str, Any]:
+        """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row. `tie_of`
+        makes the text that does, where rows of one value are not sorted by these."""
         column, descending = self.order_by.removeprefix("-"), self.order_by.startswith("-")
 
         def key(row: Mapping[str, Any]) -> tuple[Any, str]:
-            return row[column], "\n".join(str(row[name]) for name in unique)
+            return row[column], tie_of(row) if tie_of else "\n".join(str(row[name]) for name in unique)
 
         remaining = sorted(rows, key=key, reverse=descending)
         if self.cursor is not None:

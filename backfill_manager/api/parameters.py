@@ -38,6 +38,9 @@ else:  # filters of lists; a literal of a tuple is beyond type checkers
 IN_STATES: Final = Query(max_length=10, description="Only in this state; may be given several times.")
 OfDag = Annotated[str | None, Query(max_length=200, description="Only of this DAG.")]
 OfType = Annotated[RunType | None, Query(description="Only of this type.")]
+MAX_RUN_ID_LENGTH: Final = (
+    6000  # a partition key of percent signs: each is `%25` in the id, and `%2525` as `KeepSlashes` has it
+)
 MAX_REPORTED: Final = 5
 MAX_REPORTED_LENGTH: Final = 100  # characters of a name
 
@@ -59,8 +62,8 @@ _ID = "Its id; of a backfill or request also a beginning of it, or `latest`."
 Id = Annotated[str, Path(min_length=1, max_length=200, description=_ID), _DECODED]
 _RUN_ID = "Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run."
 _RUN_ID_OF_DAG = "Its id, a beginning of it, its logical date in the DAG's zone, or `latest`."
-RunId = Annotated[str, Path(min_length=1, max_length=4000, description=_RUN_ID), _DECODED]
-RunIdOfDag = Annotated[str, Path(min_length=1, max_length=4000, description=_RUN_ID_OF_DAG), _DECODED]
+RunId = Annotated[str, Path(min_length=1, max_length=MAX_RUN_ID_LENGTH, description=_RUN_ID), _DECODED]
+RunIdOfDag = Annotated[str, Path(min_length=1, max_length=MAX_RUN_ID_LENGTH, description=_RUN_ID_OF_DAG), _DECODED]
 
 
 def reject_unknown_parameters(request: Request) -> None:

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar, Final, Protocol
-from urllib.parse import quote
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import InvalidConfig, shorten
+from backfill_manager.errors import InvalidConfig, StateError, shorten
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.notification_settings import Target
 from backfill_manager.masking import mask_text
 from backfill_manager.model.records import Notification
+from backfill_manager.schemas.page_paths import path_of
 from backfill_manager.service import Service
 
 RETRY_S: Final = (5.0, 600.0)  # after the first failure, doubled by each further one up to the last
@@ -152,8 +152,13 @@ class NotificationSender(Service):
             if waiting.due_at is None or (waiting.due_at > self._clock.monotonic() and not self._is_flushing):
                 return
             rows, waiting.rows, waiting.due_at = list(waiting.rows.values()), {}, None
-        title, body = compose(rows, self._details, self._public_url)
-        error = self._channels[name].send(title, body, is_bad=any(row.event in _BAD for row in rows))
+        error: str | None
+        try:
+            title, body = compose(rows, self._details, self._public_url)
+        except StateError as unread:  # storage is unavailable for a moment: repeated, as what can't be sent
+            error = shorten(str(unread), MAX_ERROR_CHARS)
+        else:
+            error = self._channels[name].send(title, body, is_bad=any(row.event in _BAD for row in rows))
         now = self._clock.now()
         if error is None:
             waiting.failures = 0
@@ -211,9 +216,9 @@ def _link(row: Notification, public_url: str | None) -> str:
     if public_url is None:
         return ""
     if row.backfill_id is not None:
-        path = f"backfills/{quote(row.backfill_id, safe='')}"
+        path = path_of("backfills", row.backfill_id)
     elif row.run_id is not None:
-        path = f"dags/{quote(row.dag_id, safe='')}/runs/{quote(row.run_id, safe='')}"
+        path = path_of("dags", row.dag_id, "runs", row.run_id)
     else:
-        path = f"dags/{quote(row.dag_id, safe='')}"
-    return f"{public_url.rstrip('/')}/{path}"
+        path = path_of("dags", row.dag_id)
+    return f"{public_url.rstrip('/')}{path}"

@@ -83,16 +83,31 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
     return list(range(max(ends), min(ends) - 1, -1)) if ends else []
 
 
-def runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime, limit: int = 2000) -> list[dict[str, Any]]:
-    """The runs in the timeline on the day of `at`, in the DAG's zone; also batches that have intervals of it."""
+def runs_of_day(
+    store: Store, dag_id: str, timezone: str, at: datetime, *, first: int = 0, limit: int | None = None
+) -> list[dict[str, Any]]:
+    """The runs in the timeline on the day of `at`, in the DAG's zone, from the place `first` on; also batches that have
+    intervals of it, which come first."""
+    end = None if limit is None else first + limit
+    rows = [
+        run
+        for where in _of_day(dag_id, timezone, at)
+        for run in store.read(DagRun, where, order_by=("logical_date",), limit=end, without=NOT_LISTED)
+    ]
+    return [run_view(row) for row in rows[first:end]]
+
+
+def count_runs_of_day(store: Store, dag_id: str, timezone: str, at: datetime) -> int:
+    return sum(store.count(DagRun.TABLE, (), where).get((), 0) for where in _of_day(dag_id, timezone, at))
+
+
+def _of_day(dag_id: str, timezone: str, at: datetime) -> list[list[Condition]]:
+    """Of the batches that reach into the day, and of the runs whose date lies in it."""
     zone = ZoneInfo(timezone)
     day = at.astimezone(zone).date()
     begin, end = start_of_day(day, zone), start_of_day(day + timedelta(days=1), zone)
     where = [*timeline_of(dag_id), Condition("logical_date", "<", end)]
-    batches = store.read(DagRun, [*where, *_batches_into(begin)], order_by=("logical_date",), without=NOT_LISTED)
-    of_day = [*where, Condition("logical_date", ">=", begin)]
-    rows = store.read(DagRun, of_day, order_by=("logical_date",), limit=limit, without=NOT_LISTED)
-    return [run_view(row) for row in [*batches, *rows][:limit]]
+    return [[*where, *_batches_into(begin)], [*where, Condition("logical_date", ">=", begin)]]
 
 
 def _batches_into(at: datetime) -> list[Condition]:

@@ -47,10 +47,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Failures:
-    """`runs` is how many have failed, of which the newest `MAX_FAILED` are in `groups`; the newest first."""
+    """`runs` is how many have failed, of which the newest `read` are in `groups`; the newest first."""
 
     runs: int
     groups: Sequence[Failure]
+    read: int = 0
 
 
 def failed_since(store: Store, since: datetime) -> Failures:
@@ -76,7 +77,7 @@ def failed_since(store: Store, since: datetime) -> Failures:
             seen.add(key)
             newest = groups.get(key) or Failure(run.dag_id, task_id, line, 0, run.run_id, format_instant(run.ended_at))
             groups[key] = Failure(**{**vars(newest), "runs": newest.runs + 1})
-    return Failures(total, tuple(groups.values()))
+    return Failures(total, tuple(groups.values()), len(runs))
 
 
 def expected_dags(store: Store) -> dict[str, tuple[DagRow, DagSpec]]:

@@ -18,6 +18,7 @@ from backfill_manager.planning.backfill_range import with_defaults
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.data_gaps import CountRows, GapReport, find_gaps
 from backfill_manager.requests.backfill_checks import check_range, read_backfill
+from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas.backfill_options import BackfillInput
 from backfill_manager.schemas.findings import FINDINGS, Finding
 from backfill_manager.store.base import Store
@@ -32,7 +33,8 @@ def gap_report(
     _, dag = known_dag(store, dag_id)
     typed = BackfillInput.parse({"dag_id": dag_id, "kind": "missing", "start_date": start_date, "end_date": end_date})
     command = read_backfill(typed, dag)
-    check_range(command, dag, now)
+    with repeat_typed(start=(command.start_date, start_date), end=(command.end_date, end_date)):
+        check_range(command, dag, now)
     command = with_defaults(command, dag, now)
     assert command.start_date is not None and command.end_date is not None, "else the range was refused"
     return find_gaps(store, dag, command.start_date, command.end_date, count)

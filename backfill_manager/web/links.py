@@ -1,43 +1,25 @@
-"""Addresses of pages, and links to the pages of a long list.
-
-An id may hold any character (a partition key is part of its run's id), a server decodes `%2F` before routing, and a proxy may
-decode `%25` once more. So characters that would break a path are written as `~` and two hex digits.
-"""
+"""Addresses of pages, and links to the pages of a long list."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
-from urllib.parse import quote, urlencode
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlencode
 
 from fastapi import Query
 from pydantic import AfterValidator
 
 from backfill_manager.schemas import request_kinds
+from backfill_manager.schemas.page_paths import from_segment, path_of
 
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
-_UNSAFE: Final = re.compile(r"[~%/\\]|^\.{1,2}$|[\x00-\x1f]")
-_ESCAPED: Final = re.compile(r"~([0-9A-F]{2})")
-
-
-def segment(text: str) -> str:
-    """Escapes one segment of a path."""
-    escaped = _UNSAFE.sub(lambda match: "".join(f"~{ord(c):02X}" for c in match[0]), text)
-    return quote(escaped, safe=":@=,+~")
-
-
-def from_segment(text: str) -> str:
-    """Unescapes a segment that the server has URL-decoded already."""
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
-
-
 PathId = Annotated[str, AfterValidator(from_segment)]  # an id in the path of a page
 
 
 def to(*segments: str, **query: Any) -> str:
     """`to("dags", dag_id, "graph", run="latest")`; parameters that are None, empty or False are left out."""
-    path = "/" + "/".join(map(segment, segments))
+    path = path_of(*segments)
     given = {name: value for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 from support.api_server import bearer, system_app, with_tokens
 from support.sample_state import FilledState, StandingClock
 
@@ -74,6 +75,14 @@ def test_topics_that_are_none_are_named(state: FilledState) -> None:
     with served(state) as client:
         response = client.get("/events?topics=backfil")
         assert (response.status_code, "did you mean 'backfill'" in response.json()["detail"]) == (422, True)
+
+
+def test_a_listener_that_comes_while_the_server_ends_gets_an_ended_stream(state: FilledState) -> None:
+    app = system_app(Settings(), DeltaRsStore(str(state.root)))
+    app.state.context.tables.close()
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 50_000)) as client:
+        answer = client.get("/api/v1/events")
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
 
 
 def test_streams_end_when_the_server_does(state: FilledState) -> None:

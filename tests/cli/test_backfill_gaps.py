@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 from support.bfm import Bfm
@@ -53,6 +56,42 @@ def test_findings_as_json_are_the_same_over_a_server(bfm: Bfm, lake: Lake, clock
         assert "--count starts Spark" in bfm(*command, "--server", url, "--count").error
     one = bfm(*command, "--finding", "empty").document
     assert [row["finding"] for row in one] == ["empty"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_findings_over_a_server_have_the_order_of_local_ones_from_page_to_page(
+    bfm: Bfm, lake: Lake, clock: StandingClock, is_gone: bool
+) -> None:
+    lake.rows("silver", 4, ours=False)
+    if is_gone:
+        shutil.rmtree(lake.folder / "silver")
+    command = ("backfill", "gaps", "flights", *RANGE, "--output", "json")
+    local = bfm(*command).document
+    found = [(row["interval_start"], row["finding"]) for row in local]
+    if is_gone:
+        assert found[0] == (None, "unknown"), "what holds of the whole table comes first"
+    else:
+        assert found[-2:] == [("2024-05-04T00:00:00Z", "rewritten"), ("2024-05-04T00:00:00Z", "outdated")]
+    app = create_app(Settings(state=str(lake.state.root)), lake.state.store, clock=clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as url:
+        assert bfm(*command, "--server", url).document == local
+        address = f"{url}/api/v1/dags/flights/gaps?start_date=2024-05-01&end_date=2024-05-04&limit=1"
+        read, cursor = [], ""
+        while cursor is not None:
+            with urlopen(address + (f"&cursor={cursor}" if cursor else "")) as answer:
+                page = json.load(answer)
+            read, cursor = read + page["items"], page["next_cursor"]
+        assert read == local
+
+
+def test_a_reversed_range_is_refused_with_the_dates_as_they_were_typed(
+    bfm: Bfm, lake: Lake, clock: StandingClock
+) -> None:
+    command = ("backfill", "gaps", "flights", "--from", "2024-05-09", "--to", "2024-05-04")
+    assert "--from 2024-05-09 is after --to 2024-05-04;" in bfm(*command).error
+    app = create_app(Settings(state=str(lake.state.root)), lake.state.store, clock=clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as url:
+        assert "--from 2024-05-09 is after --to 2024-05-04;" in bfm(*command, "--server", url).error
 
 
 def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:

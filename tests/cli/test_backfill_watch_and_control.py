@@ -53,6 +53,20 @@ def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: Fi
     assert result.out.splitlines()[-1].endswith("1 item failed")
 
 
+def test_failures_are_told_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 3})
+    state.clock.meanwhile = [
+        lambda: state.goes_on("b1", fail=[1, 2]),
+        lambda: state.goes_on("b1", start=[1, 2]),
+        lambda: state.goes_on("b1", succeed=[1], fail=[3]),
+        lambda: state.goes_on("b1", "failed", fail=[2]),
+    ]
+    lines = bfm("backfill", "watch", "b1").out.splitlines()
+    failures = [line.split()[1][:10] for line in lines if line.startswith("failed 2013")]
+    assert failures == ["2013-01-01", "2013-01-02", "2013-01-03", "2013-01-02"]
+
+
 def test_items_that_were_left_to_runs_of_others_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
     state.backfill("b1", {"success": 1, "skipped": 3}, state="success")
     items = [row for row in state.store.read(BackfillItem) if row.state == "skipped"]

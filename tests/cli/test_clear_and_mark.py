@@ -334,4 +334,7 @@ def test_a_mark_of_runs_that_have_the_state_asks_nobody(bfm: Bfm, filled: Filled
     has_it = [run.run_id for run in filled.store.read(DagRun) if run.state == "success"][:1]
     result = bfm("dags", "mark", "flights", "success", "--run", *has_it, "-y")
     assert (result.code, "Nothing is to be marked." in result.err) == (0, True)
+    document = bfm("dags", "mark", "flights", "success", "--run", *has_it, "-y", "--output", "json").document
+    assert (document["request_id"], document["outcome"], document["summary"]["unchanged"]) == (None, None, 1)
+    assert document["message"] == "Nothing is to be marked."
     assert filled.store.read(Request) == []

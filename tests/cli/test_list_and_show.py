@@ -379,6 +379,18 @@ def test_names_of_pools_stay_whole_on_a_narrow_terminal(
     assert ["scheduled"] in lines and ["backfill"] in lines
 
 
+def test_no_column_of_what_matters_vanishes_on_a_narrow_terminal(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "50"}.items():
+        monkeypatch.setenv(name, value)
+    state.dag()
+    run_id = state.run("2013-01-01", {"clean": "failed"}, state="cancelled", reason="too late")
+    shown = bfm("runs", "list").out
+    assert any(run_id in line and "cancelled" in line for line in shown.splitlines()), "whole"
+    assert {"flig", "hts", "too", "late"} <= set(shown.split()), "broken over lines, and all there"
+
+
 def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.run("2013-01-01", {"clean": "success"}, is_partial=True)

@@ -12,7 +12,7 @@ from support.http_sink import Sink, http_sink
 from support.scenarios import accepted, never, refused
 
 from backfill_manager.clock import UTC
-from backfill_manager.errors import InvalidConfig
+from backfill_manager.errors import InvalidConfig, StateError
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
@@ -333,6 +333,25 @@ def test_a_server_that_is_away_gets_them_later(sink: Sink) -> None:
     assert post.sender.run_once() is None
     post.manager.drain()
     assert post.states() == [("sent", 2)]
+    assert len(sink.events) == 1
+
+
+def test_a_state_that_can_not_be_read_for_its_errors_ends_no_sender(sink: Sink) -> None:
+    post = Post(sink, group_s=0.0)
+    post.fail("2013-01-01")
+    reads = iter([StateError("The bucket did not answer."), []])
+
+    def details(_: Notification) -> list[str]:
+        if isinstance(found := next(reads), StateError):
+            raise found
+        return found
+
+    post.sender._details = details
+    assert post.sender.run_once() == 5.0
+    post.manager.drain()
+    assert (post.states(), post.manager.messages()[0].error) == ([("waiting", 1)], "The bucket did not answer.")
+    post.manager.clock.advance(seconds=5)
+    assert post.sender.run_once() is None
     assert len(sink.events) == 1
 
 

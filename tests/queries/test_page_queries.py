@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_manager.clock import UTC
+from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.model.transitions import Changes
@@ -155,16 +156,32 @@ def test_days_are_those_of_the_dags_zone() -> None:
     assert runs_of_day(manager.store, "flights", "UTC", the_day) == []
 
 
-def test_a_day_with_two_midnights_has_the_runs_after_both() -> None:
-    first = datetime(2024, 11, 3, 4, tzinfo=UTC)  # at 05:00Z the clocks of Havana go back from 01:00 to 00:00
-    hours = [(first + timedelta(hours=n), first + timedelta(hours=n + 1)) for n in range(26)]
-    manager = InMemoryManager(dag_spec("flights", "clean", schedule="@hourly", timezone="America/Havana"), slots=100)
-    manager.backfill("flights", hours, max_active_runs=100)
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"), [("America/Havana", "2023-11-05", 25), ("America/Asuncion", "2023-10-01", 23)]
+)
+def test_a_day_whose_midnight_is_repeated_or_skipped_has_the_runs_that_the_calendar_counts(
+    zone: str, day: str, hours: int
+) -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", schedule="@hourly", timezone=zone))
+    first = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    each = [first + timedelta(hours=n) for n in range(36)]
+    manager.backfill("flights", [(at, at + timedelta(hours=1)) for at in each])
     manager.drain()
-    of_days = {day: found["runs"] for day, found in calendar(manager.store, "flights", "America/Havana", 2024).items()}
-    assert of_days == {"2024-11-03": 25, "2024-11-04": 1}
-    second_midnight = first + timedelta(hours=1)
-    assert len(runs_of_day(manager.store, "flights", "America/Havana", second_midnight)) == 25
+    at = parse_date(day, zone, name="day")
+    assert calendar(manager.store, "flights", zone, 2023)[day]["runs"] == hours
+    assert len(runs_of_day(manager.store, "flights", zone, at)) == hours
+
+
+def test_the_years_to_choose_from_have_that_in_which_the_last_batch_ends() -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", batchable=True))
+    manager.backfill("flights", days("2022-12-30", 1))
+    manager.backfill("flights", days("2023-12-28", 7), batch=7)
+    manager.drain()
+    assert years(manager.store, "flights", "UTC") == [2024, 2023, 2022]
+    whole = InMemoryManager(dag_spec("flights", "one", batchable=True))
+    whole.backfill("flights", days("2023-12-28", 4), batch=4)
+    whole.drain()
+    assert years(whole.store, "flights", "UTC") == [2023], "it ends with the first instant of the next"
 
 
 def test_a_batch_is_a_run_of_each_of_its_days() -> None:

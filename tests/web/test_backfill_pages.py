@@ -321,6 +321,17 @@ def test_the_beginning_of_an_id_and_latest_lead_to_the_whole_address(
         assert browser.get(f"/backfills/{expected}").headers["location"] == f"/backfills/{one}"
 
 
+@pytest.mark.parametrize("kind", ["missing", "stale", "outdated"])
+def test_a_kind_that_chooses_among_runs_says_which_it_does_again(
+    manager: InMemoryManager, browser: TestClient, kind: str
+) -> None:
+    form = {"dag": "flights", "kind": kind, "start_date": "2013-01-01", "end_date": "2013-01-03", "do": "create"}
+    address, _ = followed(browser, "/backfills/new", **form)
+    manager.drain()
+    facts = [one.whole_text for one in page_of(browser, address.partition("?")[0]).root.find("div")]
+    assert f"Reprocess reprocessed if {kind}" in facts
+
+
 def test_a_cascade_links_both_ways(manager: InMemoryManager, browser: TestClient) -> None:
     parent = manager.backfill("flights", days("2013-01-01", 2))
     child = manager.backfill("regions", keys=["north"], parents_json=json.dumps([parent]))
@@ -764,6 +775,13 @@ def unled(manager: InMemoryManager) -> TestClient:
     row = manager.store.lease()
     assert row is not None
     return browser_of(manager.store, FakeClock(row.heartbeat_at + timedelta(hours=1)))
+
+
+def test_a_large_plan_is_described_as_everywhere(led: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_forms, "MAX_LIVE_ITEMS", 1)
+    led.cookies.set("bfm-zone", "utc")
+    shown = Page(led.post("/backfills/new/dry-run", data={**FORM, "zone": "America/New_York"}).text).root.whole_text
+    assert "Every interval from 2013-01-01 05:00 UTC to " in shown and "Large plan" in shown
 
 
 def test_the_form_begins_with_what_the_dag_and_the_link_say(browser: TestClient) -> None:

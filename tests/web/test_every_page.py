@@ -9,7 +9,9 @@ from fastapi.testclient import TestClient
 from support.busy_state import put
 from support.page_checks import Page, wrongs
 
-from backfill_manager.testing import InMemoryManager
+from backfill_manager.manager.notification_sender import compose
+from backfill_manager.model.records import Notification
+from backfill_manager.testing import FakeClock, InMemoryManager
 
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
 # Address -> what a person must find there, on the busy system.
@@ -108,6 +110,17 @@ def test_a_page_of_an_empty_system_says_what_to_do_first(empty: TestClient, addr
     assert (answer.status_code, wrongs(page)) == (200, [])
     assert EMPTY[address] in page.root.whole_text
     assert "No manager running." in page.root.whole_text
+
+
+def test_the_link_of_a_message_leads_to_its_run_whatever_its_partition_is_called(busy: TestClient) -> None:
+    runs = busy.get("/api/v1/dags/regions/runs").json()["items"]
+    assert {run["partition_key"] for run in runs} == {"north", "south/west", "50% off"}
+    for run in runs:
+        row = Notification(
+            "failed/1", "ops", "failed", "waiting", "regions", "t", "", 1, FakeClock().now(), run_id=run["run_id"]
+        )
+        link = compose([row], lambda _: [], "http://localhost")[1]
+        assert busy.get(link).status_code == 200, link
 
 
 def test_every_link_leads_somewhere(busy: TestClient) -> None:

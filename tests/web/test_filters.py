@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backfill_manager import humanise
 from backfill_manager.clock import UTC
+from backfill_manager.schemas import page_paths
 from backfill_manager.web import filters, links
 
 NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
@@ -98,9 +99,9 @@ def test_commands_in_a_message_are_shown_as_such_and_nothing_else_is_markup() ->
 def test_an_id_survives_its_way_through_an_address(text: str) -> None:
     from urllib.parse import unquote
 
-    part = links.segment(text.encode("utf-8", "replace").decode())
+    part = page_paths.segment(text.encode("utf-8", "replace").decode())
     assert "/" not in part and "\\" not in part and part not in (".", "..") and "?" not in part and "#" not in part
-    assert links.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
+    assert page_paths.from_segment(unquote(part)) == text.encode("utf-8", "replace").decode()
 
 
 def test_addresses() -> None:

@@ -149,6 +149,29 @@ def test_a_run_of_a_date_in_the_future_is_refused_on_the_form_and_taken_with_its
     assert record_tick(Page(kept.text), "allow_future"), "a form that comes back is as it was filled in"
 
 
+def test_a_run_that_the_manager_refuses_leaves_the_form_as_it_was_filled_in(
+    manager: InMemoryManager, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plainly = manager.store.append_request
+
+    def answered_at_once(request: Request) -> None:
+        plainly(request)
+        manager.tick()
+
+    monkeypatch.setattr(manager.store, "append_request", answered_at_once)
+    live = next(run for run in manager.runs("shop") if run.state == "running" and run.logical_date is not None)
+    form = {"logical_date": live.logical_date.isoformat(), "conf": '{"full": true}'}
+    answer = browser.post("/dags/shop/trigger", data=form)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (409, [])
+    (wrong,) = (one.whole_text for one in page.root.find("p") if one.attributes.get("role") == "alert")
+    assert live.run_id in wrong
+    (conf,) = (one.whole_text for one in page.root.find("textarea") if one.attributes.get("name") == "conf")
+    assert conf == form["conf"]
+    (date,) = (one for one in page.root.find("input") if one.attributes.get("name") == "logical_date")
+    assert date.attributes["value"] == form["logical_date"]
+
+
 @pytest.mark.parametrize("page", ["/dags/shop/clear", FAILED_RUN, f"{FAILED_RUN}/tasks/aggregate"])
 def test_a_clear_begins_with_what_comes_after_the_tasks(browser: TestClient, page: str) -> None:
     """The DAG's form, and the links to it on the pages of a run and of a task."""

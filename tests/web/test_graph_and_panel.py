@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from urllib.parse import quote
 
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from support.busy_state import put
 from support.page_checks import Element, Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.execution.messages import Failed, Succeeded
+from backfill_manager.model.records import TableAccess
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.svg.graph import layered
 from backfill_manager.web.svg.groups import Group, collapsed, groups_of
@@ -154,6 +157,38 @@ def test_the_panel_of_a_run_and_what_is_not_there(busy: TestClient) -> None:
     for address, status in (("?run=nope", 404), ("?run=backfill__2024-01-13T00:00:00Z&task=nope", 404)):
         assert busy.get(f"/dags/shop{address}").status_code == status
         assert busy.get(f"/dags/shop/panel{address}").status_code == status
+
+
+def test_a_run_of_the_longest_partition_is_shown_and_named_everywhere() -> None:
+    manager = InMemoryManager(dag_spec("regions", "load", schedule=None))
+    manager.backfill("regions", keys=["x" * 1000, "%" * 1000])
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
+    for run in manager.runs("regions"):
+        named = {"run": run.run_id, "task": "load"}
+        for page in ("/dags/regions", "/dags/regions/panel"):
+            assert browser.get(page, params=named).status_code == 200, (page, run.run_id[:20])
+        assert browser.get(f"/api/v1/dags/regions/runs/{quote(run.run_id, safe='')}").status_code == 200
+        plan = browser.post("/api/v1/dags/regions/clear", json={"run_ids": [run.run_id], "dry_run": True})
+        assert (plan.status_code, len(plan.json()["runs"])) == (200, 1)
+
+
+def test_a_cursor_that_holds_the_longest_run_id_is_taken() -> None:
+    manager = InMemoryManager(dag_spec("regions", "load", schedule=None))
+    manager.backfill("regions", keys=["ü" * 1000, "%" * 1000, "\U0001f600" * 1000])
+    manager.drain()
+    written = [
+        TableAccess("regions", run.run_id, "load", 1, 1, "write", run.run_seq, manager.clock.now(), True, 1,
+                    table_name="gold.regions", partition_key=run.partition_key)
+        for run in manager.runs("regions")
+    ]  # fmt: skip
+    put(manager, *written)
+    browser, seen, cursor = browser_of(manager.store, manager.clock), set(), {}
+    while cursor is not None:
+        page = browser.get("/api/v1/tables/intervals", params={"table": "gold.regions", "limit": 1, **cursor}).json()
+        seen |= {one["run_id"] for one in page["items"]}
+        cursor = page["next_cursor"] and {"cursor": page["next_cursor"]}
+    assert seen == {run.run_id for run in written}
 
 
 def test_every_cell_names_its_run_and_task_and_leads_to_the_full_page(busy: TestClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
 from support.busy_state import put
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
@@ -13,6 +14,7 @@ from support.scenarios import accepted
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning.lateness import first_deadline, following_deadline, passed_deadlines
+from backfill_manager.queries import home
 from backfill_manager.queries.home import expected_dags, failed_since, late_dags
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -68,6 +70,13 @@ def test_failures_are_grouped_by_dag_and_error_and_lead_to_a_log() -> None:
     (group,) = [one for one in found.groups if one.runs == 4]
     page = browser_of(manager.store, manager.clock).get("/").text
     assert f"/dags/bad/runs/{group.run_id}/tasks/clean" in page
+
+
+def test_it_says_of_how_many_of_the_failed_runs_the_errors_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = failing()
+    assert "errors of the newest" not in shown(manager, "home-failed")
+    monkeypatch.setattr(home, "MAX_FAILED", 3)
+    assert "5 runs, by DAG and error, newest first; errors of the newest 3" in shown(manager, "home-failed")
 
 
 def test_what_failed_earlier_and_what_was_run_again_since_is_left_out() -> None:

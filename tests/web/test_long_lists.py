@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,8 +14,12 @@ from support.page_client import browser_of
 
 from backfill_manager.api.app import GZIP_MIN_BYTES
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.model.records import DagVersion, ImportProblem
+from backfill_manager.model.records import DagRun, DagVersion, ImportProblem
+from backfill_manager.queries import failures
+from backfill_manager.store.base import matching
 from backfill_manager.testing import InMemoryManager, dag_spec, days
+from backfill_manager.web.pages import backfills
+from backfill_manager.web.pages import run as run_page
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 NAMES = [f"team_{n:03d}" for n in range(120)]
@@ -275,6 +279,54 @@ def test_a_timeline_is_gone_through_page_by_page(manager: InMemoryManager) -> No
         address = step(browser, address, "next")
     assert len(seen) == len(set(seen)) == 130
     assert seen == sorted(seen, reverse=True)
+
+
+def test_the_errors_of_a_backfill_say_of_how_many_items_they_are(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = browser.get("/api/v1/backfills?dag_id=team_007").json()["items"]
+    address = f"/backfills/{found['backfill_id']}"
+    assert "failed items" not in browser.get(address).text.partition("<h3>Errors")[2].partition("</h3>")[0]
+    for module in (failures, backfills):
+        monkeypatch.setattr(module, "MAX_ITEMS", 1)
+    assert "of the first 1 failed items" in browser.get(address).text
+
+
+def test_leaders_and_checks_say_when_there_are_more(
+    manager: InMemoryManager, busy: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = browser_of(manager.store, manager.clock)
+    assert "Past and current leaders, newest first." in browser.get("/manager").text
+    for _ in range(21):
+        manager.crash()
+    assert "The last 20 leaders, newest first." in browser.get("/manager").text
+    address = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
+    assert "those that passed come last" not in busy.get(address).text
+    monkeypatch.setattr(run_page, "MAX_CHECKS", 2)
+    assert "The first 2 of 4 checks; those that passed come last." in busy.get(address).text
+
+
+def test_each_run_of_a_day_is_on_one_page(manager: InMemoryManager) -> None:
+    manager.add_dag(dag_spec("often", "load", batchable=True))
+    manager.backfill("often", days("2023-12-31", 2), batch=2)
+    manager.drain()
+    (batch,) = manager.store.read(DagRun, matching(dag_id="often"))
+    often = [
+        batch.evolve(
+            run_id=f"manual__{n:04}", items=1, logical_date=AT + timedelta(seconds=n), run_seq=batch.run_seq + n
+        )
+        for n in range(1, 2152)
+    ]
+    put(manager, *often)
+    browser = browser_of(manager.store, manager.clock)
+    address: str | None = "/dags/often/day/2024-01-01"
+    assert "2,152 runs" in browser.get(address).text
+    seen: list[str] = []
+    while address:
+        page = Page(browser.get(address).text)
+        seen += [one.whole_text for one in page.root.find("a") if one.attributes.get("class") == "name"]
+        address = step(browser, address, "next")
+    assert seen == [batch.run_id, *(run.run_id for run in often)]
 
 
 def test_a_page_is_what_gzip_makes_of_it(browser: TestClient) -> None:

@@ -80,6 +80,23 @@ def test_runs_are_filtered_by_state_type_and_day(links: Links) -> None:
     assert before == everything and links("/runs?dag=shop&from=2024-01-31") == links("/runs?type=scheduled")
 
 
+@pytest.mark.parametrize("page", ["runs", "tasks"])
+def test_another_filter_keeps_several_states(busy: TestClient, links: Links, page: str) -> None:
+    address = f"/{page}?state=failed&state=running"
+    assert 0 < len(links(address)) < len(links(f"/{page}"))
+    (form,) = [one for one in Page(busy.get(address).text).forms if one.attributes.get("role") == "search"]
+    [chosen] = [
+        option.attributes
+        for select in form.find("select")
+        if select.attributes["name"] == "state"
+        for option in select.find("option")
+        if "selected" in option.attributes
+    ]
+    assert "disabled" not in chosen, "a browser would leave it out"
+    assert links(f"/{page}?state={chosen['value']}") == links(address)
+    assert links(f"/{page}?state={chosen['value']}&dag=shop") == links(f"{address}&dag=shop")
+
+
 def test_runs_are_filtered_by_who_triggered_them(
     links: Links, busy: TestClient, busy_ground_of_module: InMemoryManager
 ) -> None:

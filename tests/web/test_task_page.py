@@ -100,3 +100,13 @@ def test_the_sql_of_a_run_has_its_values_and_no_secrets() -> None:
     assert (":api_token", "***") in values
     assert "hidden-" not in text and wrongs(page) == []
     assert "task-sql" not in browser.get("/dags/d/runs/latest/tasks/after", follow_redirects=True).text
+
+
+def test_clear_takes_the_task_of_this_name_alone() -> None:
+    manager = InMemoryManager(dag_spec("shops", "load.a", "load_a"), clock=FakeClock())
+    manager.backfill("shops", days("2024-01-05", 1))
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
+    page = Page(browser.get("/dags/shops/runs/backfill__2024-01-05T00:00:00Z/tasks/load.a").text)
+    (clear,) = [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Clear…"]
+    assert "1 task of 1 run" in Page(browser.get(str(clear)).text).root.whole_text

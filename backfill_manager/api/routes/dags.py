@@ -107,7 +107,7 @@ def get_gaps(
     """Where the tables that it writes do not hold what its runs say, interval by interval, by the tables' logs. No data are
     read: what statistics do not tell is `unknown`. Tables change without the state: what is shown may be a minute old."""
     rows = gap_report(reader.store, dag_id, start_date, end_date, reader.now()).to_json_document()
-    return paging.short_page(rows, *r.GAP_KEY)
+    return paging.short_page(rows, tie_of=r.gap_place)
 
 
 @router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))

@@ -56,7 +56,7 @@ async def events(
     tables = frozenset(names or TABLES)
     await run_in_threadpool(context.versions, sorted(tables))  # 503 at once for a state that can't be read
     changes = context.tables.listen(tables)
-    first = await anext(changes)
+    first: dict[str, int] = await anext(changes, {})  # none when the server is about to end
 
     async def stream() -> AsyncIterator[str]:
         yield f"retry: 2000\n{_event(first)}"

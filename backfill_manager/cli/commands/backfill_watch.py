@@ -85,7 +85,7 @@ def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw:
         at = clock.monotonic()
         if backfill["planned"]:
             pace.observe(at, items_ended(backfill))
-        if backfill["failed"] > len(printed_failures):
+        if backfill["failed"] != len(printed_failures):  # fewer: some run again
             for line in _new_failures(context, backfill, printed_failures):
                 print_line(line)
         shown = context.out.in_zone(backfill)
@@ -113,7 +113,8 @@ def _new_failures(context: CliContext, backfill: Document, printed: set[int]) ->
         yield failure_line(context.out.in_zone(item, dag_id), task)
     if len(new) > MAX_FAILURES_PRINTED:
         yield Text(f"and {len(new) - MAX_FAILURES_PRINTED} more failed", style="red")
-    printed.update(item["ordinal"] for item in new)
+    printed.clear()
+    printed.update(item["ordinal"] for item in items)
 
 
 def _failed_task(context: CliContext, dag_id: str, run_id: str) -> Document | None:

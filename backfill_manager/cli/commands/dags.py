@@ -223,7 +223,11 @@ def mark(
     if dry_run:
         return 0
     if not plan["summary"]["runs"]:
-        context.out.note("Nothing is to be marked.")
+        nothing = "Nothing is to be marked."
+        context.out.note(nothing)
+        if not context.out.is_table:
+            asked = {"request_id": None, "kind": RUNS_MARK, "summary": plan["summary"]}
+            context.out.print_document({**asked, "outcome": None, "message": nothing})
         return 0
     what = f"{plural(plan['summary']['runs'], 'run')} {state}"
     if not yes and not is_confirmed(context, f"Mark {what}?", "marks", "marked"):

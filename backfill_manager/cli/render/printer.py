@@ -38,6 +38,7 @@ COLOURS: Final[Mapping[str, str]] = {
 _STATE_COLUMNS = frozenset({"state", "outcome", "status"})
 _NEVER_WRAPPED = _STATE_COLUMNS | {"backfill_id", "request_id", "run_id", "object_id"}
 _MAX_TEXT_WIDTH = 60
+_MIN_TEXT_WIDTH = 4
 _INSTANT_SUFFIX = "_at"  # of fields that hold when something happened; dates and bounds of intervals have other names
 _FRACTION = re.compile(r"\.\d+(?=(?:Z|[+-]\d\d:\d\d)\Z)")
 _PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
@@ -151,22 +152,30 @@ class Output:
             if spare is None:
                 break
             shown.remove(spare)
+        narrowest = _table(rows, shown, console, text_width=_MIN_TEXT_WIDTH)
+        # Where not even that fits, the terminal breaks the lines: else columns would vanish, and ids be cut off.
+        console.width = max(console.width, console.measure(narrowest, options=wide).maximum)
         console.print(table)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console: Console) -> Table:
+def _table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], console: Console, text_width: int | None = None
+) -> Table:
+    """`text_width`: at most, of columns that may be broken over lines."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
+        # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
+        is_whole = column.right or column.whole or column.field in _NEVER_WRAPPED
+        folded = _MAX_TEXT_WIDTH if column.fold and console.is_terminal else None
         table.add_column(
             column.heading if column.heading is not None else column.field.replace("_", " "),
             justify="right" if column.right else "left",
-            # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
-            no_wrap=column.right or column.whole or column.field in _NEVER_WRAPPED,
+            no_wrap=is_whole,
             overflow="fold",
-            max_width=_MAX_TEXT_WIDTH if column.fold and console.is_terminal else None,
+            max_width=folded if text_width is None or is_whole else text_width,
         )
     for row in rows:
         table.add_row(*(cell(column.field, column.value(row), column.write) for column in columns))

@@ -34,7 +34,7 @@ from backfill_manager.queries.backfills import (
     waiting_backfills,
 )
 from backfill_manager.queries.eta import items_per_minute
-from backfill_manager.queries.failures import group_errors
+from backfill_manager.queries.failures import MAX_ITEMS, group_errors
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.requests.checked_payloads import (
@@ -170,7 +170,8 @@ def backfill(
         parents=parents_of(context.store, row), children=children.get(backfill_id, []),
         map=shown["map"] if shown else None,
         ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)], beside=beside,
-        reasons=shown["reasons"] if shown else [], errors=errors, items=items, cell_label=cell_label, rate=rate,
+        reasons=shown["reasons"] if shown else [], errors=errors, items_read=MAX_ITEMS, items=items, cell_label=cell_label,
+        rate=rate,
         largest_batch=largest.items if largest else None, params=_params(context, row),
     )  # fmt: skip
 

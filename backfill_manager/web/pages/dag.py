@@ -16,11 +16,11 @@ from typing_extensions import Self
 
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.schedule.timetable import parse_date
-from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.model.states import REMOVED
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
-from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, years
+from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tasks import worst_first
@@ -162,9 +162,10 @@ def calendar_tab(
 def day_tab(context: ViewerContext, dag_id: PathId, day: str, page: PageNumber = 1) -> Response:
     _, spec = queries.known_dag(context.store, dag_id)
     begin = parse_date(day, spec.timezone, name="The day")
-    runs = runs_of_day(context.store, dag_id, spec.timezone, begin)
-    paged = paginate(runs, page, DAY_RUNS_PER_PAGE, "dags", dag_id, "day", day)
-    return dag_page(context, dag_id, "day", day=day, runs=paged.rows, paged=paged)
+    of_day = (context.store, dag_id, spec.timezone, begin)
+    paged = paginate(range(count_runs_of_day(*of_day)), page, DAY_RUNS_PER_PAGE, "dags", dag_id, "day", day)
+    runs = runs_of_day(*of_day, first=max(paged.first - 1, 0), limit=DAY_RUNS_PER_PAGE)
+    return dag_page(context, dag_id, "day", day=day, runs=runs, paged=paged)
 
 
 @router.get("/dags/{dag_id}/versions")
@@ -304,18 +305,18 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
             allow_future=form.allow_future,
         )  # fmt: skip
 
+    refused: BackfillManagerError
     try:
-        return await context.submit(DAG_TRIGGER, payload, back=to("dags", dag_id, order="made"))
-    except InvalidInput as error:  # shows the form as it was filled in
-        return await run_in_threadpool(
-            dag_page,
-            context,
-            dag_id,
-            "trigger",
-            status=422,
-            error=message_of(error),
-            form=_shown_again(context, dag_id, form),
-        )
+        submitted = await context.request_change(DAG_TRIGGER, payload)
+        if submitted.refusal is None:
+            return context.show_response(submitted, back=to("dags", dag_id, order="made"))
+        status, refused = 409, submitted.refusal
+    except InvalidInput as error:
+        status, refused = 422, error
+    form = _shown_again(context, dag_id, form)  # as it was filled in
+    return await run_in_threadpool(
+        dag_page, context, dag_id, "trigger", status=status, error=message_of(refused), form=form
+    )
 
 
 def _shown_again(context: PageContext, dag_id: str, form: TriggerForm) -> TriggerForm:

@@ -26,7 +26,7 @@ from backfill_manager.web.page import PageContext, ViewerContext, page_router
 
 router: Final = page_router()
 LOG_LINES: Final = 30
-Id = Annotated[str, Query(max_length=1000)]
+Id = Annotated[str, Query(max_length=4000)]  # a run's holds its partition key, each percent sign as `%25`
 
 
 @router.get("/dags/{dag_id}/panel")

@@ -50,7 +50,7 @@ def runs(
     sort: RunSort = "-created", after: Cursor = None, zone: Day = "",
 ) -> Response:  # fmt: skip
     app, store = context.app, context.store
-    in_states = check_states("run", dict.fromkeys(one for one in state or () if one), RUN_STATES)
+    in_states = check_states("run", _given(state), RUN_STATES)
     first, last = _typed_here(context, first, last, zone)
     since, until = _between(context, first, last)
     paging = Paging(PER_PAGE, after, sort)
@@ -89,7 +89,7 @@ def tasks(
     sort: TaskSort = "-run", after: Cursor = None, zone: Day = "",
 ) -> Response:  # fmt: skip
     app, store = context.app, context.store
-    in_states = check_states("task", dict.fromkeys(one for one in state or () if one), TASK_STATES)
+    in_states = check_states("task", _given(state), TASK_STATES)
     first, last = _typed_here(context, first, last, zone)
     since, until = _between(context, first, last)
     has_pages = sort in ("run", "-run")
@@ -112,6 +112,11 @@ def tasks(
         "tasks.html", **found, **_frame(context, chosen, "-run"), states=TASK_STATES, after=after,
         most=MAX_WITHOUT_PAGES,
     )  # fmt: skip
+
+
+def _given(state: list[str] | None) -> dict[str, None]:
+    """The states of an address: `state=queued&state=running` of a link, or `state=queued,running` of the form."""
+    return dict.fromkeys(name for one in state or () for name in one.split(",") if name)
 
 
 def _typed_here(context: PageContext, first: str, last: str, zone: str) -> tuple[str, str]:
