@@ -99,7 +99,7 @@ class ForkServer:
         if "signal" in request:
             for pid, number in self._children.items():
                 if number == request["to"]:
-                    with suppress(ProcessLookupError):
+                    with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, request["signal"])
             return
         for descriptor in descriptors:
@@ -195,17 +195,23 @@ class ForkServer:
                 self._report(id=self._children.pop(pid), code=os.waitstatus_to_exitcode(status))
 
     def _kill_orphans(self) -> None:
-        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below."""
-        file = self._below
+        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below.
+        Those of another user (`sudo`) may not be ended, and go on."""
+        file, others = self._below, set[int]()
         while file is not None:
             os.lseek(file, 0, os.SEEK_SET)
             below = b"".join(iter(lambda: os.read(file, 1 << 16), b""))
-            orphans = set(map(int, below.split())) - self._children.keys()
+            orphans = set(map(int, below.split())) - self._children.keys() - others
             if not orphans:
                 return
             for orphan in orphans:
-                with suppress(ProcessLookupError):
+                try:
                     os.kill(orphan, signal.SIGKILL)
+                except PermissionError:
+                    others.add(orphan)
+                    continue
+                except ProcessLookupError:
+                    pass
                 with suppress(ChildProcessError):
                     os.waitpid(orphan, 0)
 

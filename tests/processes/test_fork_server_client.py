@@ -8,8 +8,9 @@ import threading
 from collections import Counter
 from functools import partial
 
-from support import collected_process
+from support import collected_process, of_another_user
 from support.manager_process import wait_for
+from support.of_another_user import ONLY_AS_ROOT, without_leave_to_kill
 
 from backfill_manager.processes.fork_server_client import ForkServerProcess, ForkServers, NoProcess
 
@@ -63,3 +64,19 @@ def test_the_collector_of_a_process_leaves_alone_what_the_server_has_made() -> N
         assert int(os.read(read, 100)) < len(collected_process.KEPT)
         os.close(read)
     server.stop()
+
+
+@ONLY_AS_ROOT
+def test_a_process_of_another_user_that_is_left_behind_does_not_end_its_server() -> None:
+    """Nor the processes of the others."""
+    code = f"""
+import os
+from backfill_manager.processes.fork_server_client import ForkServerProcess
+server, (read, _) = ForkServerProcess(), os.pipe()
+for _ in range(2):
+    process = server.fork("{of_another_user.__name__}:run", {{}}, [read], name="test")
+    process.wait({TIMEOUT_S})
+    print(process.code, server.is_alive)
+server.stop()
+"""
+    assert without_leave_to_kill(code) == "0 True\n" * 2
