@@ -26,7 +26,7 @@ from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
-from backfill_manager.masking import mask_text, masked_json
+from backfill_manager.masking import mask_text, masked_json, secrets_in
 from backfill_manager.model.records import DagVersion
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
@@ -53,7 +53,7 @@ def run_sql_task(
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
 
-    return _outcome_of(run, log)
+    return _outcome_of(launch, run, log)
 
 
 def run_python_task(
@@ -87,7 +87,7 @@ def run_python_task(
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
         return Succeeded(result, ctx.rows_written, masked_json(result))  # its environment ends with this process
 
-    return _outcome_of(run, log, launch.memory_mb)
+    return _outcome_of(launch, run, log, launch.memory_mb)
 
 
 def _logger(launch: TaskLaunch, log: Log) -> TaskLogger:
@@ -98,7 +98,8 @@ def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Tur
     return None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
 
 
-def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
+def _outcome_of(launch: TaskLaunch, run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
+    known = secrets_in(launch.params)  # no part of one may be left where an error is cut
     try:
         return run()
     except TaskSkipped as skipped:
@@ -110,14 +111,14 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
         log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
     except (BashFailed, ExecutorTaskFailed) as failed:
-        return Failed(mask_text(str(failed)))
+        return Failed(one_line(failed, known))
     except MemoryError as error:
         lift_memory_limit()
         log("ERROR", traceback_text(error))
-        return Failed(one_line(error) if memory_mb is None else went_over(memory_mb))
+        return Failed(one_line(error, known) if memory_mb is None else went_over(memory_mb))
     except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
         log("ERROR", traceback_text(error))
-        return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
+        return Failed(one_line(error, known), retryable=not isinstance(error, InvalidInput))
 
 
 def _function(launch: TaskLaunch, snapshots: Path | None) -> Callable[..., Any]:

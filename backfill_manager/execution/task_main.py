@@ -45,7 +45,7 @@ from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.task_spark import NoSpark, TaskSpark
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.masking import hide, mask_text
+from backfill_manager.masking import Known, hide, mask_text, secrets_in
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
@@ -132,6 +132,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
         if may_wait:
             before.update(process_state(_own_threads(spark, manager)))
 
+    manager.secrets = secrets_in(order.launch.params)
     manager.send({"begun": True})
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
@@ -179,6 +180,7 @@ class _Manager:
         self._has_begun = False  # from then on a thread receives, if anything is asked
         self._lock = threading.Lock()
         self.threads: list[threading.Thread] = []  # that one, and no other
+        self.secrets: tuple[Known, ...] = ()  # of the try's params: no part of one may be left where a line is cut
         self.turns = RemoteTurns(self)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -206,7 +208,7 @@ class _Manager:
         return {**reply["gateway"], "connection": next(iter(reply["descriptors"]), None)}
 
     def log(self, level: str, message: str) -> None:
-        self.send({"level": level, "line": shorten_middle(mask_text(message))})
+        self.send({"level": level, "line": shorten_middle(mask_text(message, self.secrets))})
 
     def request(self, what: str, **more: Any) -> dict[str, Any]:
         """Waits for the reply."""

@@ -305,6 +305,16 @@ def test_secrets_are_hidden_by_their_names_and_those_of_params_wherever_they_are
     assert returns == Succeeded('{"token": "of-the-conf"}'), "for the tasks after it; it is masked where it is shown"
 
 
+def test_of_a_secret_of_params_nothing_is_left_where_a_line_or_an_error_is_cut(runner: TaskRunner) -> None:
+    def fails(ctx: Any) -> None:
+        ctx.log.info(" ".join([ctx.params["token"]] * 2_000))
+        raise ValueError(" ".join([ctx.params["token"]] * 60))
+
+    launch = a_launch(params={"token": "of-the-conf"})
+    assert runner.run(launch, fails) == Failed(f"ValueError: {' '.join(['***'] * 60)}")
+    assert runner.recorder.lines(launch)[0] == " ".join(["***"] * 2_000)
+
+
 def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(runner: TaskRunner) -> None:
     class Odd(Exception):
         def __str__(self) -> str:

@@ -63,6 +63,14 @@ def test_skipping_and_results_that_are_too_much(runner: TaskRunner) -> None:
     assert isinstance(outcome, Failed) and "set is not JSON serializable" in outcome.error
 
 
+def test_a_long_error_is_cut(runner: TaskRunner) -> None:
+    def fails(ctx: Any) -> None:
+        raise ValueError("no flights " * 1_000)
+
+    _, outcome = run_task(runner, fails)
+    assert isinstance(outcome, Failed) and len(outcome.error) == 500
+
+
 def a_bundle(folder: Path, pipeline: str, **modules: str) -> TaskLaunch:
     """The start of `work` of the DAG in `pipeline.py`, beside these modules."""
     folder.mkdir(exist_ok=True)
