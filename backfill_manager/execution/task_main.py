@@ -117,7 +117,10 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     """Whether the process waits for another try now, and has said so. `may_wait`: it does if nothing speaks against it."""
     own = os.getpid()
 
-    def stop(_number: int, _frame: object) -> NoReturn:
+    def stop(_number: int, _frame: object) -> None:
+        if os.getpid() != own:  # a fork of the task's, which `multiprocessing` ends so
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            return os.kill(os.getpid(), signal.SIGTERM)
         spark.drop_connection()
         raise TaskStopped("this try is stopped")
 
@@ -173,7 +176,7 @@ class _Manager:
     """The manager, as the task process sees it."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+        self._channel, self._process = channel, os.getpid()
         self._numbers = itertools.count(1)
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._orders: queue.SimpleQueue[TaskOrder] = queue.SimpleQueue()
@@ -212,6 +215,8 @@ class _Manager:
 
     def request(self, what: str, **more: Any) -> dict[str, Any]:
         """Waits for the reply."""
+        if os.getpid() != self._process:  # the reply would come to the task
+            raise InvalidInput("A fork of a task's process can't write or read secrets; threads of the task can")
         number, replies = next(self._numbers), queue.SimpleQueue[dict[str, Any]]()
         self._replies[number] = replies
         try:

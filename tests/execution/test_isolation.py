@@ -19,6 +19,7 @@ import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_job_goes_on
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
+from backfill_manager.errors import BackfillManagerError
 from backfill_manager.execution.messages import Failed, Lost, Succeeded
 from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 
@@ -301,6 +302,39 @@ def test_a_fork_that_comes_out_of_the_task_as_well_reports_nothing(runner: TaskR
 
     with nobody_else_notices(runner):
         assert runner.run(a_launch(), forks) == Succeeded('"the task"')
+
+
+def test_a_fork_of_a_task_ends_by_a_signal_like_any_other_process(runner: TaskRunner) -> None:
+    def forks(ctx: Any) -> int:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(write, b"it runs")
+            time.sleep(100_000)
+        os.read(read, 100)
+        os.kill(child, signal.SIGTERM)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    launch = a_launch()
+    assert runner.run(launch, forks) == Succeeded(str(-signal.SIGTERM))
+    assert runner.log_of(launch) == "", "nothing of a stop of this try"
+
+
+def test_a_fork_of_a_task_is_told_that_it_can_not_reach_the_manager(runner: TaskRunner) -> None:
+    def forks(ctx: Any) -> str:
+        with contextlib.suppress(BackfillManagerError):
+            ctx.secret("password")  # there is none
+        read, write = os.pipe()
+        if os.fork() == 0:
+            try:
+                ctx.secret("password")
+            except Exception as error:  # noqa: BLE001 - the task compares it
+                os.write(write, str(error).encode())
+            os._exit(0)
+        return os.read(read, 1000).decode()
+
+    told = "A fork of a task's process can't write or read secrets; threads of the task can"
+    assert runner.run(a_launch(timeout=PATIENCE / 2), forks) == Succeeded(f'"{told}"')
 
 
 # -- what it changes in its process ----------------------------------------------------------------------------------------
