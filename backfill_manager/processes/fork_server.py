@@ -45,6 +45,7 @@ PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions
     "pandas": ("pandas",),
     "pyarrow": ("pyarrow",),
 }  # fmt: skip
+MANAGERS_PYTHONPATH: Final = "BFM_MANAGERS_PYTHONPATH"  # what PYTHONPATH is in the manager's own environment
 HEAVY: Final = ("numpy", "pandas", "pyarrow")  # each fork costs more when the server has imported them
 _WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
@@ -258,6 +259,11 @@ def _prctl(option: int, value: int) -> None:
 def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
+    own_path = os.environ.pop(MANAGERS_PYTHONPATH, None)
+    if (
+        own_path is not None
+    ):  # ours has done its work: another Python that a task starts must not find our packages by it
+        os.environ["PYTHONPATH"] = own_path
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
     for module in sys.argv[2:]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 from collections import Counter
 from functools import partial
 
-from support import collected_process, of_another_user
+import pytest
+from support import collected_process, of_another_user, told_environment
 from support.manager_process import wait_for
 from support.of_another_user import ONLY_AS_ROOT, without_leave_to_kill
 
@@ -63,6 +65,19 @@ def test_the_collector_of_a_process_leaves_alone_what_the_server_has_made() -> N
         assert process.wait(TIMEOUT_S) and process.code == 0
         assert int(os.read(read, 100)) < len(collected_process.KEPT)
         os.close(read)
+    server.stop()
+
+
+@pytest.mark.parametrize("path", ["", "/of/the/manager"])
+def test_its_processes_have_the_environment_of_the_manager(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Python that a task starts must not find the manager's packages in place of its own."""
+    monkeypatch.setenv("PYTHONPATH", path)
+    server, (read, write) = ForkServerProcess(), os.pipe()
+    process = server.fork(f"{told_environment.__name__}:run", {}, [write], name="test")
+    os.close(write)
+    with open(read) as told:
+        assert json.load(told) == dict(os.environ)
+    assert process.wait(TIMEOUT_S)
     server.stop()
 
 
