@@ -164,6 +164,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     }  # fmt: skip
     if waits:
         spark.leave()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a stop of the next try may come before its order is taken
     manager.send({**about, **dataclasses.asdict(outcome)})
     return waits
 
