@@ -333,6 +333,11 @@ def test_a_failing_spark_job_is_one_line_too(runner: TaskRunner) -> None:
     assert outcome.error.startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
 
 
+def test_a_reason_to_skip_may_be_anything(runner: TaskRunner) -> None:
+    nothing: Any = ValueError("no flights")
+    assert runner.run(a_launch(), lambda ctx: ctx.skip(nothing)) == Skipped("no flights")
+
+
 def test_skip_is_not_caught_by_a_tasks_own_except(runner: TaskRunner) -> None:
     def skips(ctx: Any) -> None:
         try:
