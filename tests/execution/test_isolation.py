@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import dataclasses
 import os
 import signal
 import subprocess
@@ -20,8 +21,9 @@ from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_jo
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.messages import Failed, Lost, Succeeded
+from backfill_manager.execution.messages import Failed, Lost, Postponed, Succeeded
 from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
+from backfill_manager.execution.task_process import MAX_STARTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -170,6 +172,19 @@ def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_n
     outcome = runner.run(a_launch(), kills)
     assert isinstance(outcome, Lost) and outcome.alone, outcome
     assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
+
+
+def test_an_interpreter_that_is_broken_is_started_for_tasks_only(runner: TaskRunner) -> None:
+    """As when the packages of a bundle's interpreter were taken away: no process of it can be kept warm."""
+    python, starts = runner.folder / "python", runner.folder / "starts"
+    python.write_text(f"#!/bin/sh\necho >>'{starts}'\nexit 1\n")
+    python.chmod(0o755)
+    launch = a_launch("of_broken")
+    launch = dataclasses.replace(launch, version=dataclasses.replace(launch.version, python=str(python)))
+    assert isinstance(runner.run(launch), Lost | Postponed)
+    for n in range(10):
+        assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
+    assert len(starts.read_text().splitlines()) <= 2 * MAX_STARTS
 
 
 def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and_writes(
