@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.importing.task_code import load_dag, snapshot_folder
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
@@ -33,6 +33,7 @@ from backfill_manager.processes.limits import lift_memory_limit, went_over
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MAX_RESULT_DEPTH: Final = 100
 _to_json = json.dumps  # as it is before the task may put something else in its place
 Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
@@ -72,7 +73,8 @@ def run_python_task(
         function = _function(launch, snapshots)
         on_loaded()
         if launch.task.kind == "executor":
-            return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
+            answer = run_on_executor(session().sparkContext, function, executor_task_context(launch), log)
+            return Succeeded(_not_too_deep(launch.task.task_id, answer))
         this = WriteContext(
             launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
             rows_before, _preview(launch, session, turns), find_secret,
@@ -154,4 +156,18 @@ def to_result_json(task_id: str, value: Any) -> str | None:
             f"task {task_id!r} returned {len(text):,} characters of JSON; a result may have {MAX_RESULT_CHARS:,}. "
             "Data goes into a table (ctx.write)."
         )
+    return _not_too_deep(task_id, text)
+
+
+def _not_too_deep(task_id: str, text: str | None) -> str | None:
+    """The text: the manager could not read what is nested without end."""
+    if text is not None and _is_deeper(json.loads(text), MAX_RESULT_DEPTH):
+        raise InvalidInput(f"task {task_id!r} returned JSON that is nested more than {MAX_RESULT_DEPTH} levels deep")
     return text
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in items)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -358,6 +359,7 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(runner: TaskRunner) -> None
         ({1, 2}, "returned a set that is no JSON value"),
         (float("nan"), "no JSON value"),
         ("x" * 1_000_001, "a result may have"),
+        (functools.reduce(lambda within, _: [within], range(101), []), "nested more than 100 levels deep"),
     ],
 )
 def test_a_result_that_is_no_small_json_value_is_refused(runner: TaskRunner, value: Any, complaint: str) -> None:
