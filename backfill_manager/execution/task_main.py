@@ -25,10 +25,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
@@ -105,6 +106,7 @@ def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     logging.getLogger().addHandler(_LinesOfLogging(manager))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
     apply_in_child(order.launch.memory_mb, order.launch.nice)
+    os.register_at_fork(after_in_child=manager.leave_stop_to_parent)
     tries = 1
     while _serve(order, spark, manager, may_wait=order.may_wait and tries < MAX_TRIES):
         order, tries = manager.receive_order(spark), tries + 1
@@ -117,14 +119,12 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     """Whether the process waits for another try now, and has said so. `may_wait`: it does if nothing speaks against it."""
     own = os.getpid()
 
-    def stop(_number: int, _frame: object) -> None:
-        if os.getpid() != own:  # a fork of the task's, which `multiprocessing` ends so
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            return os.kill(os.getpid(), signal.SIGTERM)
+    def stop(_number: int, _frame: object) -> NoReturn:
         spark.drop_connection()
         raise TaskStopped("this try is stopped")
 
     signal.signal(signal.SIGTERM, stop)
+    manager.stop = stop
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
     if order.traceparent is not None:
@@ -185,7 +185,13 @@ class _Manager:
         self._lock = threading.Lock()
         self.threads: list[threading.Thread] = []  # that one, and no other
         self.secrets: tuple[Known, ...] = ()  # of the try's params: no part of one may be left where a line is cut
+        self.stop: Callable[[int, FrameType | None], NoReturn] | None = None  # the handler of SIGTERM
         self.turns = RemoteTurns(self)
+
+    def leave_stop_to_parent(self) -> None:
+        """In a fork that the task has made, which `multiprocessing` ends by SIGTERM."""
+        if self.stop is not None and signal.getsignal(signal.SIGTERM) is self.stop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def send(self, message: dict[str, Any]) -> None:
         try:

@@ -348,8 +348,8 @@ def test_a_fork_of_a_task_is_told_that_it_can_not_reach_the_manager(runner: Task
             os._exit(0)
         return os.read(read, 1000).decode()
 
-    told = "A fork of a task's process can't write or read secrets; threads of the task can"
-    assert runner.run(a_launch(timeout=PATIENCE / 2), forks) == Succeeded(f'"{told}"')
+    message = "A fork of a task's process can't write or read secrets; threads of the task can"
+    assert runner.run(a_launch(timeout=PATIENCE / 2), forks) == Succeeded(f'"{message}"')
 
 
 # -- what it changes in its process ----------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ def test_its_processes_have_the_environment_of_the_manager(path: str, monkeypatc
     server, (read, write) = ForkServerProcess(), os.pipe()
     process = server.fork(f"{told_environment.__name__}:run", {}, [write], name="test")
     os.close(write)
-    with open(read) as told:
-        assert json.load(told) == dict(os.environ)
+    with open(read) as printed:
+        assert json.load(printed) == dict(os.environ)
     assert process.wait(TIMEOUT_S)
     server.stop()
 
