@@ -114,13 +114,13 @@ def _run(
     except (
         BaseException
     ):  # it is stopped: the command may end well, until the manager kills this process and all below it
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
         _read_until_ended(process, (printed, said))
         raise
     finally:
         if not (printed.is_closed and said.is_closed):  # by what it has left behind
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # of another user: `sudo`
                 os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
         process.stderr.close()

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.errors import BackfillManagerError, error_message
-from backfill_manager.masking import mask_text
+from backfill_manager.masking import Known, mask_text
 
 MAX_ERROR_CHARS: Final = 500
 _HERE: Final = str(Path(__file__).parent)
 
 
-def one_line(error: BaseException) -> str:
-    """`ValueError: no flights on this day`: the type and the first line of the message."""
-    lines = [line.strip() for line in mask_text(error_message(error)).splitlines() if line.strip()]
+def one_line(error: BaseException, known: tuple[Known, ...] = ()) -> str:
+    """`ValueError: no flights on this day`: the type and the first line of the message. `known` is masked before it is cut."""
+    lines = [line.strip() for line in mask_text(error_message(error), known).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
     elif lines and lines[0].startswith("An exception was thrown from the Python worker"):

@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.importing.task_code import load_dag, snapshot_folder
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
@@ -26,13 +26,14 @@ from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
-from backfill_manager.masking import mask_text, masked_json
+from backfill_manager.masking import mask_text, masked_json, secrets_in
 from backfill_manager.model.records import DagVersion
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MAX_RESULT_DEPTH: Final = 100
 _to_json = json.dumps  # as it is before the task may put something else in its place
 Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
@@ -53,7 +54,7 @@ def run_sql_task(
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
 
-    return _outcome_of(run, log)
+    return _outcome_of(launch, run, log)
 
 
 def run_python_task(
@@ -72,7 +73,8 @@ def run_python_task(
         function = _function(launch, snapshots)
         on_loaded()
         if launch.task.kind == "executor":
-            return Succeeded(run_on_executor(session().sparkContext, function, executor_task_context(launch), log))
+            answer = run_on_executor(session().sparkContext, function, executor_task_context(launch), log)
+            return Succeeded(_not_too_deep(launch.task.task_id, answer))
         this = WriteContext(
             launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
             rows_before, _preview(launch, session, turns), find_secret,
@@ -87,7 +89,7 @@ def run_python_task(
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
         return Succeeded(result, ctx.rows_written, masked_json(result))  # its environment ends with this process
 
-    return _outcome_of(run, log, launch.memory_mb)
+    return _outcome_of(launch, run, log, launch.memory_mb)
 
 
 def _logger(launch: TaskLaunch, log: Log) -> TaskLogger:
@@ -98,7 +100,8 @@ def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Tur
     return None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
 
 
-def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
+def _outcome_of(launch: TaskLaunch, run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
+    known = secrets_in(launch.params)  # no part of one may be left where an error is cut
     try:
         return run()
     except TaskSkipped as skipped:
@@ -110,14 +113,14 @@ def _outcome_of(run: Callable[[], Succeeded], log: Log, memory_mb: int | None = 
         log("WARNING", str(unsure))
         return Postponed(one_line(unsure))
     except (BashFailed, ExecutorTaskFailed) as failed:
-        return Failed(mask_text(str(failed)))
+        return Failed(one_line(failed, known))
     except MemoryError as error:
         lift_memory_limit()
         log("ERROR", traceback_text(error))
-        return Failed(one_line(error) if memory_mb is None else went_over(memory_mb))
+        return Failed(one_line(error, known) if memory_mb is None else went_over(memory_mb))
     except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
         log("ERROR", traceback_text(error))
-        return Failed(one_line(error), retryable=not isinstance(error, InvalidInput))
+        return Failed(one_line(error, known), retryable=not isinstance(error, InvalidInput))
 
 
 def _function(launch: TaskLaunch, snapshots: Path | None) -> Callable[..., Any]:
@@ -153,4 +156,18 @@ def to_result_json(task_id: str, value: Any) -> str | None:
             f"task {task_id!r} returned {len(text):,} characters of JSON; a result may have {MAX_RESULT_CHARS:,}. "
             "Data goes into a table (ctx.write)."
         )
+    return _not_too_deep(task_id, text)
+
+
+def _not_too_deep(task_id: str, text: str | None) -> str | None:
+    """The text: the manager could not read what is nested without end."""
+    if text is not None and _is_deeper(json.loads(text), MAX_RESULT_DEPTH):
+        raise InvalidInput(f"task {task_id!r} returned JSON that is nested more than {MAX_RESULT_DEPTH} levels deep")
     return text
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in items)

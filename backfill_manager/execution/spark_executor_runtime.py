@@ -25,7 +25,7 @@ class TaskSkipped(BaseException):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)  # whatever a task has given
 
 
 @dataclass

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution import interval, spark_executor_runtime
 from backfill_manager.execution.spark_executor_runtime import (
     MAX_RESULT_CHARS,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
-class ExecutorTaskFailed(Exception):
+class ExecutorTaskFailed(BackfillManagerError):
     """The function raised on the executor; one line. Its traceback is in the task's log already."""
 
 
@@ -64,7 +64,7 @@ def run_on_executor(
     if answer["outcome"] == "skipped":
         raise TaskSkipped(str(value))
     if answer["outcome"] == "failed":
-        raise ExecutorTaskFailed(value)
+        raise ExecutorTaskFailed(str(value))
     if answer["outcome"] == "too large":
         raise InvalidInput(
             f"task {context.task_id!r} returned {value} characters of JSON from its executor; a result may have "

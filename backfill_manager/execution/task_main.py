@@ -25,10 +25,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
@@ -45,7 +46,7 @@ from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.task_spark import NoSpark, TaskSpark
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.masking import hide, mask_text
+from backfill_manager.masking import Known, hide, mask_text, secrets_in
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
@@ -105,6 +106,7 @@ def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     logging.getLogger().addHandler(_LinesOfLogging(manager))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
     apply_in_child(order.launch.memory_mb, order.launch.nice)
+    os.register_at_fork(after_in_child=manager.leave_stop_to_parent)
     tries = 1
     while _serve(order, spark, manager, may_wait=order.may_wait and tries < MAX_TRIES):
         order, tries = manager.receive_order(spark), tries + 1
@@ -122,6 +124,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
         raise TaskStopped("this try is stopped")
 
     signal.signal(signal.SIGTERM, stop)
+    manager.stop = stop
     spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
     if order.traceparent is not None:
@@ -132,6 +135,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
         if may_wait:
             before.update(process_state(_own_threads(spark, manager)))
 
+    manager.secrets = secrets_in(order.launch.params)
     manager.send({"begun": True})
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
@@ -160,6 +164,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     }  # fmt: skip
     if waits:
         spark.leave()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a stop of the next try may come before its order is taken
     manager.send({**about, **dataclasses.asdict(outcome)})
     return waits
 
@@ -172,14 +177,21 @@ class _Manager:
     """The manager, as the task process sees it."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+        self._channel, self._process = channel, os.getpid()
         self._numbers = itertools.count(1)
         self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._orders: queue.SimpleQueue[TaskOrder] = queue.SimpleQueue()
         self._has_begun = False  # from then on a thread receives, if anything is asked
         self._lock = threading.Lock()
         self.threads: list[threading.Thread] = []  # that one, and no other
+        self.secrets: tuple[Known, ...] = ()  # of the try's params: no part of one may be left where a line is cut
+        self.stop: Callable[[int, FrameType | None], NoReturn] | None = None  # the handler of SIGTERM
         self.turns = RemoteTurns(self)
+
+    def leave_stop_to_parent(self) -> None:
+        """In a fork that the task has made, which `multiprocessing` ends by SIGTERM."""
+        if self.stop is not None and signal.getsignal(signal.SIGTERM) is self.stop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def send(self, message: dict[str, Any]) -> None:
         try:
@@ -206,10 +218,12 @@ class _Manager:
         return {**reply["gateway"], "connection": next(iter(reply["descriptors"]), None)}
 
     def log(self, level: str, message: str) -> None:
-        self.send({"level": level, "line": shorten_middle(mask_text(message))})
+        self.send({"level": level, "line": shorten_middle(mask_text(message, self.secrets))})
 
     def request(self, what: str, **more: Any) -> dict[str, Any]:
         """Waits for the reply."""
+        if os.getpid() != self._process:  # the reply would come to the task
+            raise InvalidInput("A fork of a task's process can't write or read secrets; threads of the task can")
         number, replies = next(self._numbers), queue.SimpleQueue[dict[str, Any]]()
         self._replies[number] = replies
         try:

@@ -227,6 +227,9 @@ class TaskProcesses:
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
+        self._unable: set[str | None] = (
+            set()
+        )  # interpreters whose fork server ended before it had forked; tasks try again
         self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
         self._most_running = 0  # tasks at once, since `_end_idle`; of the starter, too
         self._libraries: dict[str | None, frozenset[str]] = defaultdict(
@@ -303,6 +306,7 @@ class TaskProcesses:
         try:
             python = interpreter_of_version(task.order.launch.version)
             self._used.add(python)
+            self._unable.discard(python)
             while not (task.is_stopped or self._is_closed):
                 process = self._waiting_for(task) or self._warm_or_new(python)
                 with self._lock:
@@ -420,7 +424,7 @@ class TaskProcesses:
     def _keep_warm(self) -> None:
         """As many idle ones as run, at most `MAX_WARM`, and one while none runs."""
         running = self._running()
-        for python in {*running, *self._warm}:
+        for python in {*running, *self._warm} - self._unable:
             wanted = min(MAX_WARM, max(running[python], 1))
             warm = self._warm[python] = [process for process in self._warm[python] if not process.has_ended]
             if len(warm) < wanted and self._jvm_work.empty():
@@ -623,6 +627,8 @@ class TaskProcesses:
                 self._selector.unregister(end)
         while not process.problem and _is_readable(process.channel) and self._read_messages(process):
             pass
+        if process.forked is not None and process.forked.pid is None and not process.forked.refused:
+            self._unable.add(process.python)
         with self._lock:
             process.has_ended = True
             self._processes.discard(process)

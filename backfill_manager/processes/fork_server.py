@@ -45,6 +45,7 @@ PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions
     "pandas": ("pandas",),
     "pyarrow": ("pyarrow",),
 }  # fmt: skip
+MANAGERS_PYTHONPATH: Final = "BFM_MANAGERS_PYTHONPATH"  # what PYTHONPATH is in the manager's own environment
 HEAVY: Final = ("numpy", "pandas", "pyarrow")  # each fork costs more when the server has imported them
 _WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when they are imported, unless these say otherwise
     "OPENBLAS_NUM_THREADS": "1",
@@ -99,7 +100,7 @@ class ForkServer:
         if "signal" in request:
             for pid, number in self._children.items():
                 if number == request["to"]:
-                    with suppress(ProcessLookupError):
+                    with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, request["signal"])
             return
         for descriptor in descriptors:
@@ -195,17 +196,23 @@ class ForkServer:
                 self._report(id=self._children.pop(pid), code=os.waitstatus_to_exitcode(status))
 
     def _kill_orphans(self) -> None:
-        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below."""
-        file = self._below
+        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below.
+        Those of another user (`sudo`) may not be ended, and go on."""
+        file, others = self._below, set[int]()
         while file is not None:
             os.lseek(file, 0, os.SEEK_SET)
             below = b"".join(iter(lambda: os.read(file, 1 << 16), b""))
-            orphans = set(map(int, below.split())) - self._children.keys()
+            orphans = set(map(int, below.split())) - self._children.keys() - others
             if not orphans:
                 return
             for orphan in orphans:
-                with suppress(ProcessLookupError):
+                try:
                     os.kill(orphan, signal.SIGKILL)
+                except PermissionError:
+                    others.add(orphan)
+                    continue
+                except ProcessLookupError:
+                    pass
                 with suppress(ChildProcessError):
                     os.waitpid(orphan, 0)
 
@@ -252,6 +259,11 @@ def _prctl(option: int, value: int) -> None:
 def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
+    own_path = os.environ.pop(MANAGERS_PYTHONPATH, None)
+    if (
+        own_path is not None
+    ):  # ours has done its work: another Python that a task starts must not find our packages by it
+        os.environ["PYTHONPATH"] = own_path
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
     for module in sys.argv[2:]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from backfill_manager import __version__
 from backfill_manager.errors import InvalidInput, shorten
 from backfill_manager.masking import mask_text
+from backfill_manager.processes.fork_server import MANAGERS_PYTHONPATH
 from backfill_manager.settings.model import SECRET_PREFIX
 
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
@@ -66,7 +67,8 @@ def environment_for(python: str | None) -> dict[str, str]:
         name: value for name, value in os.environ.items() if name not in OUR_JVM and not name.startswith(SECRET_PREFIX)
     }
     if python is None:
-        return {**environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        path, own_path = os.pathsep.join(path for path in sys.path if path), environ.get("PYTHONPATH", "")
+        return {**environ, "PYTHONPATH": path, MANAGERS_PYTHONPATH: own_path}
     return {name: value for name, value in environ.items() if name not in _OF_ONE_INTERPRETER}
 
 

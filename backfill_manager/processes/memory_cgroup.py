@@ -91,8 +91,12 @@ class MemoryCgroup:
             handles = {pid: _handle(pid) for pid in pids}
             still_here = self._pids()  # a pid that has a handle now is not given to another process
             for pid in still_here & pids:
-                with suppress(ProcessLookupError):
+                try:
                     os.kill(pid, signal.SIGKILL)
+                except PermissionError:  # of another user: `sudo`
+                    still_here.remove(pid)
+                except ProcessLookupError:
+                    pass
             for pid, handle in handles.items():
                 if handle is not None:
                     if pid in still_here:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 # without that of a stop, which each try gets anew
 _SIGNALS: Final = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM}))
+_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _OF_SPARK: Final = "PYSPARK_PYTHON"  # set when the process is attached to Spark, whenever that is
 _MODULES: Final = "modules"  # how many are imported: no difference by itself
 _WITH_IMPORTS: Final = frozenset({"warnings"})  # what libraries add to when they are imported, in whatever try that is
@@ -43,12 +44,12 @@ def process_state(own_threads: Collection[threading.Thread] = ()) -> dict[str, A
         "the umask": _umask,
         "handlers of signals": lambda: [signal.getsignal(number) for number in _SIGNALS],
         "blocked signals": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, []),
-        "timers": lambda: [signal.getitimer(which)[0] > 0 for which in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
+        "timers": lambda: [signal.getitimer(which)[0] > 0 for which in _TIMERS],
         "the locale": lambda: locale.setlocale(locale.LC_ALL),
         "limits": lambda: [resource.getrlimit(which) for which in _LIMITS],
         "its priority": lambda: os.getpriority(os.PRIO_PROCESS, 0),
         "sys.path": lambda: list(sys.path),
-        "standard streams": lambda: [id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "standard streams": lambda: [*map(id, (sys.stdin, sys.stdout, sys.stderr)), *map(_file, range(3))],
         "hooks of the interpreter": lambda: [sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile()],
         "logging": lambda: [root.level, root.disabled, logging.root.manager.disable, list(root.handlers)],
         "warnings": lambda: [list(warnings.filters), warnings.showwarning],
@@ -82,6 +83,15 @@ def difference_since(before: dict[str, Any], own_threads: Collection[threading.T
     while (changed := first_difference(before, process_state(own_threads))) == _THREADS and time.monotonic() < last:
         time.sleep(0.001)  # nothing tells of the end of a thread
     return changed
+
+
+def _file(descriptor: int) -> tuple[int, int] | None:
+    """Which file, or pipe, it is; None: it is closed."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _umask() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.executor_fixture import EventRecorder, TaskRunner, a_launch, an_executor
+from support.of_another_user import NOBODY, ONLY_AS_ROOT, without_leave_to_kill
 from support.task_snapshot import of_snapshot
 
 from backfill_manager import bash_task, dag
@@ -103,6 +104,22 @@ def test_its_folder_is_empty_or_the_one_that_is_named(tmp_path: Path) -> None:
     assert not gone.exists()
     with pytest.raises(InvalidInput, match="cwd: none is no folder of the bundle"):
         Ran(a_command("true", cwd="none"), tmp_path)
+
+
+@ONLY_AS_ROOT
+def test_one_that_leaves_a_process_of_another_user_behind_ends_like_any_other(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "held")  # what is left ends with who holds this open
+    other = f'setpriv --reuid={NOBODY} --clear-groups sh -c "echo it runs; exec cat" <{tmp_path}/held'
+    code = f"""
+import os, pathlib
+from backfill_manager.execution.bash_task import run_bash
+from backfill_manager.execution.secrets import no_secret
+from support.executor_fixture import a_launch
+held = os.open("{tmp_path}/held", os.O_RDWR)
+launch = a_launch(kind="bash", bash={f"exec 3< <({other}); read line <&3; echo $line"!r})
+print(run_bash(launch, lambda level, line: None, no_secret, pathlib.Path("{tmp_path}")))
+"""
+    assert without_leave_to_kill(code) == "it runs\n"
 
 
 def test_a_definition_with_one_goes_through_json() -> None:

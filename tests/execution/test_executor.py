@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -305,6 +306,16 @@ def test_secrets_are_hidden_by_their_names_and_those_of_params_wherever_they_are
     assert returns == Succeeded('{"token": "of-the-conf"}'), "for the tasks after it; it is masked where it is shown"
 
 
+def test_of_a_secret_of_params_nothing_is_left_where_a_line_or_an_error_is_cut(runner: TaskRunner) -> None:
+    def fails(ctx: Any) -> None:
+        ctx.log.info(" ".join([ctx.params["token"]] * 2_000))
+        raise ValueError(" ".join([ctx.params["token"]] * 60))
+
+    launch = a_launch(params={"token": "of-the-conf"})
+    assert runner.run(launch, fails) == Failed(f"ValueError: {' '.join(['***'] * 60)}")
+    assert runner.recorder.lines(launch)[0] == " ".join(["***"] * 2_000)
+
+
 def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(runner: TaskRunner) -> None:
     class Odd(Exception):
         def __str__(self) -> str:
@@ -321,6 +332,11 @@ def test_a_failing_spark_job_is_one_line_too(runner: TaskRunner) -> None:
     outcome = runner.run(a_launch(), lambda ctx: ctx.spark.table("there_is_no_such_table"))
     assert isinstance(outcome, Failed) and "\n" not in outcome.error
     assert outcome.error.startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+
+
+def test_a_reason_to_skip_may_be_anything(runner: TaskRunner) -> None:
+    nothing: Any = ValueError("no flights")
+    assert runner.run(a_launch(), lambda ctx: ctx.skip(nothing)) == Skipped("no flights")
 
 
 def test_skip_is_not_caught_by_a_tasks_own_except(runner: TaskRunner) -> None:
@@ -343,6 +359,7 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(runner: TaskRunner) -> None
         ({1, 2}, "returned a set that is no JSON value"),
         (float("nan"), "no JSON value"),
         ("x" * 1_000_001, "a result may have"),
+        (functools.reduce(lambda within, _: [within], range(101), []), "nested more than 100 levels deep"),
     ],
 )
 def test_a_result_that_is_no_small_json_value_is_refused(runner: TaskRunner, value: Any, complaint: str) -> None:

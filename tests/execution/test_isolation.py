@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import dataclasses
 import os
 import signal
 import subprocess
@@ -19,8 +20,10 @@ import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_job_goes_on
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
-from backfill_manager.execution.messages import Failed, Lost, Succeeded
+from backfill_manager.errors import BackfillManagerError
+from backfill_manager.execution.messages import Failed, Lost, Postponed, Succeeded
 from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
+from backfill_manager.execution.task_process import MAX_STARTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -171,6 +174,19 @@ def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_n
     assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
+def test_an_interpreter_that_is_broken_is_started_for_tasks_only(runner: TaskRunner) -> None:
+    """As when the packages of a bundle's interpreter were taken away: no process of it can be kept warm."""
+    python, starts = runner.folder / "python", runner.folder / "starts"
+    python.write_text(f"#!/bin/sh\necho >>'{starts}'\nexit 1\n")
+    python.chmod(0o755)
+    launch = a_launch("of_broken")
+    launch = dataclasses.replace(launch, version=dataclasses.replace(launch.version, python=str(python)))
+    assert isinstance(runner.run(launch), Lost | Postponed)
+    for n in range(10):
+        assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
+    assert len(starts.read_text().splitlines()) <= 2 * MAX_STARTS
+
+
 def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and_writes(
     runner: TaskRunner, table: str
 ) -> None:
@@ -301,6 +317,39 @@ def test_a_fork_that_comes_out_of_the_task_as_well_reports_nothing(runner: TaskR
 
     with nobody_else_notices(runner):
         assert runner.run(a_launch(), forks) == Succeeded('"the task"')
+
+
+def test_a_fork_of_a_task_ends_by_a_signal_like_any_other_process(runner: TaskRunner) -> None:
+    def forks(ctx: Any) -> int:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(write, b"it runs")
+            time.sleep(100_000)
+        os.read(read, 100)
+        os.kill(child, signal.SIGTERM)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    launch = a_launch()
+    assert runner.run(launch, forks) == Succeeded(str(-signal.SIGTERM))
+    assert runner.log_of(launch) == "", "nothing of a stop of this try"
+
+
+def test_a_fork_of_a_task_is_told_that_it_can_not_reach_the_manager(runner: TaskRunner) -> None:
+    def forks(ctx: Any) -> str:
+        with contextlib.suppress(BackfillManagerError):
+            ctx.secret("password")  # there is none
+        read, write = os.pipe()
+        if os.fork() == 0:
+            try:
+                ctx.secret("password")
+            except Exception as error:  # noqa: BLE001 - the task compares it
+                os.write(write, str(error).encode())
+            os._exit(0)
+        return os.read(read, 1000).decode()
+
+    message = "A fork of a task's process can't write or read secrets; threads of the task can"
+    assert runner.run(a_launch(timeout=PATIENCE / 2), forks) == Succeeded(f'"{message}"')
 
 
 # -- what it changes in its process ----------------------------------------------------------------------------------------

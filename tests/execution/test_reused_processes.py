@@ -150,6 +150,14 @@ def sets_logging_up_anew(_: Any) -> None:
     logging.basicConfig(force=True)
 
 
+def moves_its_output(_: Any) -> None:
+    os.dup2(2, 1)
+
+
+def sets_a_timer(_: Any) -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 10_000)
+
+
 CHANGES = {
     changes_the_folder: "the current folder",
     changes_the_environment: "environment variables",
@@ -158,6 +166,8 @@ CHANGES = {
     leaves_a_thread: "threads",
     leaves_a_child: "child processes",
     sets_logging_up_anew: "logging",
+    moves_its_output: "standard streams",
+    sets_a_timer: "timers",
 }
 
 
@@ -195,6 +205,32 @@ def test_a_process_whose_try_has_failed_serves_no_other(runner: TaskRunner, how:
     first = version.run(fails=False)["pid"]
     assert isinstance(runner.recorder.outcome(version.start(fails=True)), Failed)
     assert version.run(fails=False)["pid"] != first
+
+
+def test_a_try_that_is_stopped_before_its_process_has_taken_it_does_not_begin(
+    runner_of: Callable[..., TaskRunner],
+) -> None:
+    runner = runner_of(grace_s=PATIENCE)
+    begun, handed_out = runner.signal(), threading.Event()
+
+    def waits(ctx: Any) -> dict[str, Any]:
+        if ctx.params["waits"]:
+            begun.set()
+            threading.Event().wait()
+        return {"pid": os.getpid()}
+
+    version = Version(runner, waits)
+    os.kill(version.run(waits=False)["pid"], signal.SIGSTOP)
+    launch = version.start(waits=True)
+    runner.recorder.wait_until(lambda: launch.key in runner.recorder.started())
+    runner.executor._processes._jvm_work.put(handed_out.set)
+    handed_out.wait(PATIENCE)
+    running = runner.executor._tries[launch.key].running
+    assert running is not None and running.process is not None and running.process.forked is not None
+    runner.executor.cancel(launch.key, "by the test")
+    running.process.forked.signal(signal.SIGCONT)
+    assert runner.recorder.outcome(launch) == Cancelled("by the test")
+    assert not begun.is_set()
 
 
 def test_a_stop_reaches_the_try_that_it_is_for_and_no_other(runner: TaskRunner) -> None:

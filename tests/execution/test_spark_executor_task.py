@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -61,6 +62,16 @@ def test_skipping_and_results_that_are_too_much(runner: TaskRunner) -> None:
     assert isinstance(outcome, Failed) and "returned 1,000,003 characters of JSON from its executor" in outcome.error
     _, outcome = run_task(runner, lambda ctx: {1, 2})
     assert isinstance(outcome, Failed) and "set is not JSON serializable" in outcome.error
+    _, outcome = run_task(runner, lambda ctx: functools.reduce(lambda within, _: [within], range(600), "deep"))
+    assert isinstance(outcome, Failed) and "nested more than 100 levels deep" in outcome.error
+
+
+def test_a_long_error_is_cut(runner: TaskRunner) -> None:
+    def fails(ctx: Any) -> None:
+        raise ValueError("no flights " * 1_000)
+
+    _, outcome = run_task(runner, fails)
+    assert isinstance(outcome, Failed) and len(outcome.error) == 500
 
 
 def a_bundle(folder: Path, pipeline: str, **modules: str) -> TaskLaunch:

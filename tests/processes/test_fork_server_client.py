@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 from collections import Counter
 from functools import partial
 
-from support import collected_process
+import pytest
+from support import collected_process, of_another_user, told_environment
 from support.manager_process import wait_for
+from support.of_another_user import ONLY_AS_ROOT, without_leave_to_kill
 
 from backfill_manager.processes.fork_server_client import ForkServerProcess, ForkServers, NoProcess
 
@@ -63,3 +66,32 @@ def test_the_collector_of_a_process_leaves_alone_what_the_server_has_made() -> N
         assert int(os.read(read, 100)) < len(collected_process.KEPT)
         os.close(read)
     server.stop()
+
+
+@pytest.mark.parametrize("path", ["", "/of/the/manager"])
+def test_its_processes_have_the_environment_of_the_manager(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Python that a task starts must not find the manager's packages in place of its own."""
+    monkeypatch.setenv("PYTHONPATH", path)
+    server, (read, write) = ForkServerProcess(), os.pipe()
+    process = server.fork(f"{told_environment.__name__}:run", {}, [write], name="test")
+    os.close(write)
+    with open(read) as printed:
+        assert json.load(printed) == dict(os.environ)
+    assert process.wait(TIMEOUT_S)
+    server.stop()
+
+
+@ONLY_AS_ROOT
+def test_a_process_of_another_user_that_is_left_behind_does_not_end_its_server() -> None:
+    """Nor the processes of the others."""
+    code = f"""
+import os
+from backfill_manager.processes.fork_server_client import ForkServerProcess
+server, (read, _) = ForkServerProcess(), os.pipe()
+for _ in range(2):
+    process = server.fork("{of_another_user.__name__}:run", {{}}, [read], name="test")
+    process.wait({TIMEOUT_S})
+    print(process.code, server.is_alive)
+server.stop()
+"""
+    assert without_leave_to_kill(code) == "0 True\n" * 2

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.of_another_user import NOBODY, ONLY_AS_ROOT, without_leave_to_kill
 from support.waiting_process import Start, release
 
 from backfill_manager.process_info import is_process_alive
@@ -119,3 +120,21 @@ def test_cgroups_of_a_manager_that_was_killed_are_removed_at_the_next_start(smal
     memory_cgroup.remove_leftovers()
     assert not Path(folder).exists()
     assert small._folder.exists()
+
+
+@ONLY_AS_ROOT
+def test_a_process_of_another_user_in_it_is_left() -> None:
+    code = f"""
+import subprocess
+from backfill_manager.processes.memory_cgroup import MemoryCgroup
+cgroup = MemoryCgroup.create("left", 100)
+with subprocess.Popen(["cat"], stdin=subprocess.PIPE, user={NOBODY}) as other:
+    assert cgroup.add(other.pid)
+    cgroup.remove()
+    print(other.poll())
+cgroup.remove()
+print(cgroup._folder.exists())
+"""
+    alone = memory_cgroup._places
+    ends_all = any(place.is_v2 and (place.folder / "cgroup.kill").exists() for place in alone())
+    assert without_leave_to_kill(code) == f"{'-9' if ends_all else 'None'}\nFalse\n"
