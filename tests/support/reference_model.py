@@ -467,10 +467,11 @@ class PlainModel:
         for task in chosen:
             if run.tasks[task] in (BAD if state == "success" else ("cancelled",)):
                 run.tasks[task] = state
-        if state == "failed" and "failed" not in run.tasks.values():
-            waited_for = {up for upstream in run.dag.tasks.values() for up in upstream}
-            for task in [task for task in chosen if task not in waited_for] or chosen:
-                run.tasks[task] = "failed"
+        waited_for = {up for upstream in run.dag.tasks.values() for up in upstream}
+        last = [task for task in chosen if task not in waited_for] or chosen
+        ends_well = not {"failed", "upstream_failed"} & {run.tasks[task] for task in last}
+        if state == "failed" and (ends_well or "failed" not in run.tasks.values()):
+            run.tasks |= dict.fromkeys(last, "failed")
         self.again([run])
 
     def mark_task(self, run: PlainRun, task: str, state: str) -> None:
