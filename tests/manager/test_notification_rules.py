@@ -11,15 +11,17 @@ import pytest
 from support.http_sink import Sink, http_sink
 from support.scenarios import accepted, never, refused
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.errors import InvalidConfig, StateError
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
 from backfill_manager.manager.notification_settings import Target, targets_of
+from backfill_manager.manager.short_leadership import compact_state
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.failures import failures_of, group_errors
+from backfill_manager.settings import Settings
 from backfill_manager.settings.model import NotificationSettings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -249,6 +251,14 @@ def test_a_deadline_that_passed_while_nobody_led_is_announced_by_the_next_manage
     manager.state.not_led_since = clock.now() - timedelta(days=2)  # the lease is of the real clock
     manager.drain()
     assert [row.event for row in manager.messages()] == ["late", "late"]
+
+
+def test_who_only_compacts_the_state_does_not_hide_the_deadlines_that_passed_before() -> None:
+    manager = Manager(flights(expected_by=3600.0))
+    led_until = manager.leader.row.heartbeat_at
+    compact_state(manager.store, Settings(), SystemClock())
+    manager.crash()
+    assert manager.state.not_led_since == led_until
 
 
 # -- how it is sent ---------------------------------------------------------------------------------------------------
