@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -397,6 +398,36 @@ def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -
     post.start()
     post.sender.flush()
     assert len(sink.events) == 1, "at its end a manager does not wait for more"
+    post.manager.drain()
+    assert post.states() == [("sent", 0)]
+
+
+class SlowChannel:
+    """Whose server has taken the message, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_answer = threading.Event(), threading.Event()
+
+    def send(self, title: str, body: str, *, is_bad: bool) -> str | None:
+        self.has_begun.set()
+        self.may_answer.wait()
+        return None
+
+
+def test_a_manager_that_ends_waits_for_the_answer_to_a_message_that_is_being_sent(sink: Sink) -> None:
+    """Else the next manager would send it again."""
+    post, slow = Post(sink, group_s=0.0), SlowChannel()
+    post.sender._channels = {"ops": slow}
+    post.fail("2013-01-01")
+    post.sender.start()
+    slow.has_begun.wait()
+    ending = threading.Thread(target=post.sender.flush)
+    ending.start()
+    while ending.is_alive() and not any(thread.name == "flush" for thread in threading.enumerate()):
+        pass
+    slow.may_answer.set()
+    ending.join()
+    post.sender.stop()
     post.manager.drain()
     assert post.states() == [("sent", 0)]
 
