@@ -372,6 +372,17 @@ def test_the_manager_sweeps_at_its_start_and_every_hour() -> None:
     assert len(manager.runs("d")) == 3 and len(manager.store.read(Backfill)) == 1
 
 
+def test_a_clock_that_is_set_back_does_not_put_the_next_sweep_off() -> None:
+    manager = with_ages(RetentionSettings(runs=HOUR))
+    run_until_idle(manager)
+    manager.clock.advance(seconds=-24 * HOUR)
+    done_twice(manager)
+    assert run_until_idle(manager) == MAX_SLEEP_S
+    manager.clock.advance(seconds=HOUR + 1)
+    run_until_idle(manager)
+    assert len(manager.runs("d")) == 3
+
+
 def test_a_request_has_it_done_at_once_and_is_answered_with_what_went() -> None:
     manager = with_ages(RetentionSettings(runs=HOUR))
     done_twice(manager)
