@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backfill_manager.humanise import plural
+from backfill_manager.logging import get_logger
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import (
@@ -56,6 +57,8 @@ UNITS: Final = {
     "requests": ("request", "requests"), "versions": ("version", "versions"), "snapshots": ("snapshot", "snapshots"),
     "import_errors": ("import error", "import errors"),
 }  # fmt: skip
+
+log = get_logger("retention")
 
 
 def summary_of(gone: Mapping[str, int]) -> str:
@@ -288,8 +291,12 @@ class Sweep:
         for folder in sorted(self._snapshots.iterdir()):
             is_snapshot = len(folder.name) == HASH_CHARS and folder.is_dir()
             if is_snapshot and folder.name not in self._kept_snapshots and folder.stat().st_mtime < cutoff:
-                if self._leader is not None:
-                    shutil.rmtree(folder)
+                try:
+                    if self._leader is not None:
+                        shutil.rmtree(folder)
+                except OSError as error:  # what else is old goes all the same
+                    log.warning("a snapshot can't be deleted", snapshot=folder.name, reason=str(error))
+                    continue
                 self.gone["snapshots"] += 1
                 yield "snapshots"
         if self._leader is not None and self.gone["snapshots"]:

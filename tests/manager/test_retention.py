@@ -283,6 +283,20 @@ def test_versions_that_a_run_names_stay_and_replaced_ones_go_with_their_files(tm
     assert other.is_dir()
 
 
+def test_a_snapshot_that_can_not_be_deleted_keeps_nothing_else_from_it(tmp_path: Path) -> None:
+    manager = InMemoryManager(SPEC)
+    at = manager.clock.now()
+    manager.store.write([ImportProblem("b", "old.py", 1, "wrong", "", False, at, at)])
+    kept, stuck, gone = tmp_path / "kept", tmp_path / ("1" * 64), tmp_path / ("2" * 64)
+    kept.mkdir()
+    stuck.symlink_to(kept)  # `shutil.rmtree` refuses it, whoever runs this test
+    gone.mkdir()
+    for folder in (kept, gone):
+        os.utime(folder, (at.timestamp(), at.timestamp()))
+    assert prune(manager, snapshots=tmp_path) == {"snapshots": 1, "import_errors": 1}
+    assert stuck.is_dir() and not gone.exists()
+
+
 def test_import_errors_go_when_the_file_was_read_again_and_current_ones_stay() -> None:
     manager = InMemoryManager(SPEC)
     at = manager.clock.now()
