@@ -47,8 +47,11 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     state.catalog.problems = {(row.bundle, row.file): row for row in standing}
     unsent = store.read(records.Notification, matching(state="waiting"), order_by=["created_at"])
     state.notifications = {(row.notification_id, row.target): row for row in unsent}
-    before = _manager_before(store, term)
-    state.not_led_since = before.heartbeat_at if before is not None else None
+    managers = _managers_before(store, term)
+    before = managers[0] if managers else None
+    # One that has given its lease back without a tick (Spark could not be started) has looked at no deadline.
+    ticked = (row.heartbeat_at for row in managers if row.ticks or row.state != s.STOPPED)
+    state.not_led_since = next(ticked, None)
     runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
     backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)
@@ -73,9 +76,10 @@ def _remove_unknown(state: ManagerState, now: datetime) -> None:
                 state.put(c.removed(ti, now))
 
 
-def _manager_before(store: Store, term: int) -> records.Manager | None:
-    """The last one that could start tasks: it wrote how many ticks it made, which short leaderships for one job do not."""
-    return store.first(records.Manager, [Condition("term", "<", term), Condition("ticks", "not_null")], ["-term"])
+def _managers_before(store: Store, term: int) -> list[records.Manager]:
+    """Those that could start tasks, the last one first: they wrote how many ticks they made, which short leaderships for one
+    job do not."""
+    return store.read(records.Manager, [Condition("term", "<", term), Condition("ticks", "not_null")], ["-term"])
 
 
 def _restart_tasks(state: ManagerState, term: int, now: datetime, *, was_given_back: bool) -> None:

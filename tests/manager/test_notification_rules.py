@@ -13,12 +13,14 @@ from support.http_sink import Sink, http_sink
 from support.scenarios import accepted, never, refused
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.errors import InvalidConfig, StateError
+from backfill_manager.errors import InvalidConfig, SparkGone, StateError
 from backfill_manager.execution import messages as m
+from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
 from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.manager.short_leadership import compact_state
+from backfill_manager.manager.tick import TickMetrics
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.failures import failures_of, group_errors
@@ -258,6 +260,18 @@ def test_who_only_compacts_the_state_does_not_hide_the_deadlines_that_passed_bef
     manager = Manager(flights(expected_by=3600.0))
     led_until = manager.leader.row.heartbeat_at
     compact_state(manager.store, Settings(), SystemClock())
+    manager.crash()
+    assert manager.state.not_led_since == led_until
+
+
+def test_a_manager_that_ends_before_its_first_tick_does_not_hide_the_deadlines_that_passed_before() -> None:
+    manager = Manager(flights(expected_by=3600.0))
+    led_until, clock = manager.leader.row.heartbeat_at, SystemClock()
+    leader = LeaderElector(manager.store, clock, lease_s=15).run_once()
+    assert leader is not None
+    heart = Heartbeat(leader, clock, lease_s=15, figures=TickMetrics().columns)
+    with pytest.raises(SparkGone), heart.holding():
+        raise SparkGone("Spark could not be started.")
     manager.crash()
     assert manager.state.not_led_since == led_until
 
