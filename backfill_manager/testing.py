@@ -149,6 +149,7 @@ class InMemoryManager:
     def _take_over(self) -> None:
         leader = LeaderElector(self.store, SystemClock(), lease_s=1).run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
+        leader.heartbeat(SystemClock().now(), ticks=0)
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self.events, script = EventQueue(), _Script(self, self._slots)
         self._loop = TickLoop(

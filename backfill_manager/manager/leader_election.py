@@ -153,12 +153,12 @@ class Heartbeat(Service):
 
     def __init__(
         self, leader: Leader, clock: Clock, *, lease_s: int, on_lost: Callable[[], None] = lambda: None,
-        payload: Callable[[], dict[str, Any]] = dict,
+        payload: Callable[[], dict[str, Any]] = dict, figures: Callable[[], dict[str, Any]] = dict,
     ) -> None:  # fmt: skip
-        """`payload()` gives further columns of the lease row."""
+        """`payload()` and `figures()` give further columns of the lease row, `figures()` also when the lease is given back."""
         super().__init__("heartbeat")
         self._leader, self._clock, self._lease_s = leader, clock, lease_s
-        self._on_lost, self._payload = on_lost, payload
+        self._on_lost, self._payload, self._figures = on_lost, payload, figures
         self._last_beat = clock.boottime()
         self._is_lost = False
 
@@ -170,7 +170,7 @@ class Heartbeat(Service):
     def run_once(self) -> float | None:
         began = self._clock.boottime()
         try:
-            self._leader.heartbeat(self._clock.now(), **self._payload())
+            self._leader.heartbeat(self._clock.now(), **self._payload(), **self._figures())
         except LostLease as error:
             log.error("lease lost", reason=str(error))
             self._give_up()
@@ -197,8 +197,8 @@ class Heartbeat(Service):
             self.stop()
             if not isinstance(error, LostLease):
                 with ignore_stopped_context(), suppress(BackfillManagerError):  # storage may be what failed
-                    self._leader.resign(self._clock.now())
+                    self._leader.resign(self._clock.now(), **self._figures())
                     log.info("lease given back", term=self._leader.term)
             raise
         self.stop()
-        self._leader.resign(self._clock.now())
+        self._leader.resign(self._clock.now(), **self._figures())

@@ -130,7 +130,7 @@ class Term:
         self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
         self.heartbeat = Heartbeat(
             leader, clock, lease_s=settings.lease.seconds, on_lost=self.shutdown.lease_lost,
-            payload=lambda: {**session.lease_columns(), **self.metrics.columns()},
+            payload=session.lease_columns, figures=self.metrics.columns,
         )  # fmt: skip
 
     def lead(self, ready: threading.Event, until_idle: bool) -> int:

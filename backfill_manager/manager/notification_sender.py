@@ -113,7 +113,7 @@ class NotificationSender(Service):
         self._targets, self._channels = {target.name: target for target in targets}, channels
         self._clock, self._on_sent, self._details, self._public_url = clock, on_sent, details, public_url
         self._waiting = {name: _Waiting() for name in self._targets}
-        self._lock, self._is_flushing = threading.Lock(), False
+        self._lock, self._sending, self._is_flushing = threading.Lock(), threading.Lock(), False
 
     def put(self, rows: Iterable[Notification]) -> None:
         """Committed rows that wait, each once: those that have failed before, or are being sent, are here already."""
@@ -129,18 +129,16 @@ class NotificationSender(Service):
         self.wake()
 
     def run_once(self) -> float | None:
-        for name in self._targets:
-            self._send_to(name)
+        with self._sending:
+            for name in self._targets:
+                self._send_to(name)
         with self._lock:
             due = min((one.due_at for one in self._waiting.values() if one.due_at is not None), default=None)
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
     def flush(self) -> None:
-        """Sends what waits without waiting for more, for some seconds at most; what is left is sent by the next manager."""
-        with self._lock:
-            left = sum(len(one.rows) for one in self._waiting.values())
-        if not left:
-            return
+        """Sends what waits without waiting for more, after what is being sent now; for some seconds at most. What is left is
+        sent by the next manager."""
         self._is_flushing = True
         thread = threading.Thread(target=self.run_once, name="flush", daemon=True)
         thread.start()

@@ -43,7 +43,9 @@ class Pruner:
         """When the next step is due; None: never."""
         if not self._has_ages:
             return None
-        return now if self._sweep is not None else self._next_at or now
+        if self._sweep is not None or self._next_at is None or self._next_at - now > INTERVAL:  # the clock was set back
+            return now
+        return self._next_at
 
     def is_due(self, now: datetime) -> bool:
         due = self.due_at(now)

@@ -47,9 +47,11 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     state.catalog.problems = {(row.bundle, row.file): row for row in standing}
     unsent = store.read(records.Notification, matching(state="waiting"), order_by=["created_at"])
     state.notifications = {(row.notification_id, row.target): row for row in unsent}
-    state.not_led_since = max(
-        (row.heartbeat_at for row in store.read(records.Manager, matching(term=term - 1))), default=None
-    )
+    managers = _managers_before(store, term)
+    before = managers[0] if managers else None
+    # One that has given its lease back without a tick (Spark could not be started) has looked at no deadline.
+    ticked = (row.heartbeat_at for row in managers if row.ticks or row.state != s.STOPPED)
+    state.not_led_since = next(ticked, None)
     runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
     backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)
@@ -61,7 +63,7 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
         _match_items(state, store, live)
     _reopen_cleared(state, store)
     _complete_tries(state, store, term)
-    _restart_tasks(state, store, term, now)
+    _restart_tasks(state, term, now, was_given_back=before is not None and before.state == s.STOPPED)
     _remove_unknown(state, now)
     return state
 
@@ -74,13 +76,15 @@ def _remove_unknown(state: ManagerState, now: datetime) -> None:
                 state.put(c.removed(ti, now))
 
 
-def _restart_tasks(state: ManagerState, store: Store, term: int, now: datetime) -> None:
+def _managers_before(store: Store, term: int) -> list[records.Manager]:
+    """Those that could start tasks, the last one first: they wrote how many ticks they made, which short leaderships for one
+    job do not."""
+    return store.read(records.Manager, [Condition("term", "<", term), Condition("ticks", "not_null")], ["-term"])
+
+
+def _restart_tasks(state: ManagerState, term: int, now: datetime, *, was_given_back: bool) -> None:
     """Puts back the tasks that had been started and have not ended."""
     started = [ti for _, ti in state.tasks() if ti.state in s.TASK_STARTED]
-    if not started:
-        return
-    before = store.read(records.Manager, matching(term=term - 1))
-    was_given_back = bool(before) and before[0].state == s.STOPPED
     for ti in started:
         if was_given_back:
             gone = c.put_back(ti, now, "the manager stopped while it ran", now)

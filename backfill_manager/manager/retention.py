@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backfill_manager.humanise import plural
+from backfill_manager.logging import get_logger
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import (
@@ -38,6 +39,7 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.planning.recent_runs import with_partial_marked
 from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
+from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Condition, Leader, Store, matching
 
@@ -56,6 +58,8 @@ UNITS: Final = {
     "requests": ("request", "requests"), "versions": ("version", "versions"), "snapshots": ("snapshot", "snapshots"),
     "import_errors": ("import error", "import errors"),
 }  # fmt: skip
+
+log = get_logger("retention")
 
 
 def summary_of(gone: Mapping[str, int]) -> str:
@@ -136,6 +140,8 @@ class Sweep:
             going = [run for run in found if (run.ended_at or run.created_at) < cutoff]
             stay = {row.backfill_id for row in self._active_backfills()}
             going = [run for run in _superseded(going, store, cutoff) if run.backfill_id not in stay]
+            needed = _only_writers(going, store)
+            going = [run for run in going if run.key not in needed]
             if going:
                 seqs = tuple(run.run_seq for run in going)
                 those = [
@@ -288,8 +294,12 @@ class Sweep:
         for folder in sorted(self._snapshots.iterdir()):
             is_snapshot = len(folder.name) == HASH_CHARS and folder.is_dir()
             if is_snapshot and folder.name not in self._kept_snapshots and folder.stat().st_mtime < cutoff:
-                if self._leader is not None:
-                    shutil.rmtree(folder)
+                try:
+                    if self._leader is not None:
+                        shutil.rmtree(folder)
+                except OSError as error:  # what else is old goes all the same
+                    log.warning("a snapshot can't be deleted", snapshot=folder.name, reason=str(error))
+                    continue
                 self.gone["snapshots"] += 1
                 yield "snapshots"
         if self._leader is not None and self.gone["snapshots"]:
@@ -330,6 +340,47 @@ def _superseded(runs: Sequence[DagRun], store: Store, cutoff: datetime) -> list[
         same += store.read(DagRun, [*of_dags, Condition("partition_key", "in", keys)])
     needed = {run.key for run in _depended_on(with_partial_marked(same, store), cutoff)}
     return [run for run in runs if run.key not in needed]
+
+
+def _only_writers(runs: Sequence[DagRun], store: Store) -> set[RunKey]:
+    """Those of them without which it would not be known that an interval or a partition of a table has been written, for which
+    tasks wait (`waits_for`): the run that overrode it has failed, or writes another table. Of several the newest."""
+    if not runs:
+        return set()
+    seqs = sorted(run.run_seq for run in runs)
+    span = [Condition("run_seq", ">=", seqs[0]), Condition("run_seq", "<=", seqs[-1])]
+    mine = _writes(store, [*span, *matching(run_seq=seqs)], "run_seq", "dag_id", "run_id")
+    written = defaultdict[Any, WrittenIntervals](WrittenIntervals)
+    for column in ("table_name", "table_path"):
+        if named := {row[column] for row in mine if row[column] is not None}:
+            for row in _writes(store, matching(**{column: sorted(named)}), without=seqs):
+                written[row["table_name"], row["table_path"]].add(*_interval_and_key(row))
+    needed = set[RunKey]()
+    for row in sorted(mine, key=lambda row: -int(row["run_seq"])):
+        of_table, (start, end, key) = written[row["table_name"], row["table_path"]], _interval_and_key(row)
+        is_known = key is not None or (start is not None and end is not None and start < end)
+        if is_known and not of_table.covers(start, end, key):
+            needed.add((row["dag_id"], row["run_id"]))
+            of_table.add(start, end, key)
+    return needed
+
+
+def _writes(store: Store, where: Sequence[Condition], *more: str, without: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """What successful tries have written and nobody has reverted, each once. `without`: the run_seqs of other runs."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    what = [Condition("access", "in", ("write", REVERT)), Condition("succeeded", "=", True), *where]
+    columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
+    found = store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "run_seq", "access"), what)
+    left = without_reverted(found)
+    left = left.filter(pc.invert(pc.is_in(left["run_seq"], pa.array(without, pa.int64()))))
+    rows: list[dict[str, Any]] = left.group_by([*columns, *more]).aggregate([]).to_pylist()
+    return rows
+
+
+def _interval_and_key(row: Mapping[str, Any]) -> tuple[datetime | None, datetime | None, str | None]:
+    return row["interval_start"], row["interval_end"], row["partition_key"]
 
 
 def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:

@@ -256,9 +256,10 @@ class Leader(ABC):
         `LostLease` if it does not lead any more."""
         self._update_lease(heartbeat_at=at, **{name: value for name, value in figures.items() if value is not None})
 
-    def resign(self, at: datetime) -> None:
-        """Gives the lease back (`stopped`), so that a standby need not wait for it to run out."""
-        self._update_lease(state=states.STOPPED, heartbeat_at=at, ended_at=at)
+    def resign(self, at: datetime, **figures: Any) -> None:
+        """Gives the lease back (`stopped`), so that a standby need not wait for it to run out. `figures` as in `heartbeat`."""
+        known = {name: value for name, value in figures.items() if value is not None}
+        self._update_lease(state=states.STOPPED, heartbeat_at=at, ended_at=at, **known)
         self._term.end(f"Term {self.term} is over: it was given back.")
 
     @abstractmethod

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 from support.scenarios import Killed, accepted, clear, never, task_of
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.execution.messages import (
     Cancelled,
     Failed,
@@ -23,8 +23,10 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
 )
 from backfill_manager.manager.crash_loops import ALONE_FOR_S, BACK_OFF_S
+from backfill_manager.manager.short_leadership import compact_state
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskTry
+from backfill_manager.settings import Settings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -245,6 +247,18 @@ def test_what_a_leader_left_that_gave_its_lease_back_is_put_back_and_not_counted
     manager.crash()
     (work,) = manager.tasks("d")
     assert (work.state, work.losses, work.retry_at) == (s.UP_FOR_RETRY, None, manager.clock.now())
+
+
+def test_a_state_that_is_compacted_before_each_start_counts_the_losses_all_the_same() -> None:
+    manager = InMemoryManager(dag_spec("d", "work"), script=never)
+    manager.backfill("d", days("2024-01-01", 1))
+    for _ in range(3):
+        manager.drain()
+        assert manager.running
+        compact_state(manager.store, Settings(), SystemClock())
+        manager.crash()
+    (work,) = manager.tasks("d")
+    assert (work.state, work.losses) == (s.FAILED, 3)
 
 
 def test_until_lost_tasks_run_again_a_pool_is_given_no_more_than_it_has_slots() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,15 +12,19 @@ import pytest
 from support.http_sink import Sink, http_sink
 from support.scenarios import accepted, never, refused
 
-from backfill_manager.clock import UTC
-from backfill_manager.errors import InvalidConfig, StateError
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.errors import InvalidConfig, SparkGone, StateError
 from backfill_manager.execution import messages as m
+from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.notification_rules import new_notifications
 from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
 from backfill_manager.manager.notification_settings import Target, targets_of
+from backfill_manager.manager.short_leadership import compact_state
+from backfill_manager.manager.tick import TickMetrics
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.failures import failures_of, group_errors
+from backfill_manager.settings import Settings
 from backfill_manager.settings.model import NotificationSettings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -251,6 +256,26 @@ def test_a_deadline_that_passed_while_nobody_led_is_announced_by_the_next_manage
     assert [row.event for row in manager.messages()] == ["late", "late"]
 
 
+def test_who_only_compacts_the_state_does_not_hide_the_deadlines_that_passed_before() -> None:
+    manager = Manager(flights(expected_by=3600.0))
+    led_until = manager.leader.row.heartbeat_at
+    compact_state(manager.store, Settings(), SystemClock())
+    manager.crash()
+    assert manager.state.not_led_since == led_until
+
+
+def test_a_manager_that_ends_before_its_first_tick_does_not_hide_the_deadlines_that_passed_before() -> None:
+    manager = Manager(flights(expected_by=3600.0))
+    led_until, clock = manager.leader.row.heartbeat_at, SystemClock()
+    leader = LeaderElector(manager.store, clock, lease_s=15).run_once()
+    assert leader is not None
+    heart = Heartbeat(leader, clock, lease_s=15, figures=TickMetrics().columns)
+    with pytest.raises(SparkGone), heart.holding():
+        raise SparkGone("Spark could not be started.")
+    manager.crash()
+    assert manager.state.not_led_since == led_until
+
+
 # -- how it is sent ---------------------------------------------------------------------------------------------------
 
 
@@ -387,6 +412,36 @@ def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -
     post.start()
     post.sender.flush()
     assert len(sink.events) == 1, "at its end a manager does not wait for more"
+    post.manager.drain()
+    assert post.states() == [("sent", 0)]
+
+
+class SlowChannel:
+    """Whose server has taken the message, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_answer = threading.Event(), threading.Event()
+
+    def send(self, title: str, body: str, *, is_bad: bool) -> str | None:
+        self.has_begun.set()
+        self.may_answer.wait()
+        return None
+
+
+def test_a_manager_that_ends_waits_for_the_answer_to_a_message_that_is_being_sent(sink: Sink) -> None:
+    """Else the next manager would send it again."""
+    post, slow = Post(sink, group_s=0.0), SlowChannel()
+    post.sender._channels = {"ops": slow}
+    post.fail("2013-01-01")
+    post.sender.start()
+    slow.has_begun.wait()
+    ending = threading.Thread(target=post.sender.flush)
+    ending.start()
+    while ending.is_alive() and not any(thread.name == "flush" for thread in threading.enumerate()):
+        pass
+    slow.may_answer.set()
+    ending.join()
+    post.sender.stop()
     post.manager.drain()
     assert post.states() == [("sent", 0)]
 

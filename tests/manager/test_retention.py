@@ -283,6 +283,20 @@ def test_versions_that_a_run_names_stay_and_replaced_ones_go_with_their_files(tm
     assert other.is_dir()
 
 
+def test_a_snapshot_that_can_not_be_deleted_keeps_nothing_else_from_it(tmp_path: Path) -> None:
+    manager = InMemoryManager(SPEC)
+    at = manager.clock.now()
+    manager.store.write([ImportProblem("b", "old.py", 1, "wrong", "", False, at, at)])
+    kept, stuck, gone = tmp_path / "kept", tmp_path / ("1" * 64), tmp_path / ("2" * 64)
+    kept.mkdir()
+    stuck.symlink_to(kept)  # `shutil.rmtree` refuses it, whoever runs this test
+    gone.mkdir()
+    for folder in (kept, gone):
+        os.utime(folder, (at.timestamp(), at.timestamp()))
+    assert prune(manager, snapshots=tmp_path) == {"snapshots": 1, "import_errors": 1}
+    assert stuck.is_dir() and not gone.exists()
+
+
 def test_import_errors_go_when_the_file_was_read_again_and_current_ones_stay() -> None:
     manager = InMemoryManager(SPEC)
     at = manager.clock.now()
@@ -370,6 +384,17 @@ def test_the_manager_sweeps_at_its_start_and_every_hour() -> None:
     assert not manager._loop.is_idle, "--until-idle waits for it"
     assert run_until_idle(manager) == MAX_SLEEP_S and manager._loop.is_idle
     assert len(manager.runs("d")) == 3 and len(manager.store.read(Backfill)) == 1
+
+
+def test_a_clock_that_is_set_back_does_not_put_the_next_sweep_off() -> None:
+    manager = with_ages(RetentionSettings(runs=HOUR))
+    run_until_idle(manager)
+    manager.clock.advance(seconds=-24 * HOUR)
+    done_twice(manager)
+    assert run_until_idle(manager) == MAX_SLEEP_S
+    manager.clock.advance(seconds=HOUR + 1)
+    run_until_idle(manager)
+    assert len(manager.runs("d")) == 3
 
 
 def test_a_request_has_it_done_at_once_and_is_answered_with_what_went() -> None:

@@ -11,7 +11,9 @@ from support.scenarios import accepted, clear, next_due
 from backfill_manager import dag, task
 from backfill_manager.errors import InvalidDag
 from backfill_manager.execution import messages as m
+from backfill_manager.manager.retention import Sweep
 from backfill_manager.model import states as s
+from backfill_manager.settings import RetentionSettings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 DAY = days("2024-01-02", 1)
@@ -98,6 +100,27 @@ def test_what_was_written_before_and_under_another_leader_counts() -> None:
     lake.drain()
     assert (lake.state_of(), lake.runs("silver")[0].reason) == (s.NONE, "waits for bronze.events")
     lake.write(HOURS[20:])
+    assert lake.state_of() == s.SUCCESS
+
+
+def test_retention_keeps_the_run_that_alone_tells_what_was_written() -> None:
+    """The hour was written, then run again, and that failed."""
+    lake = Lake()
+    lake.write(HOURS)
+    for _ in range(2):
+        lake.backfill("bronze", HOURS[3:5], reprocess="completed")
+        lake.drain()
+        for key in list(lake.running):
+            is_third = lake.running[key].run.logical_date == HOURS[3][0]
+            outcome = m.Failed("no", retryable=False) if is_third else m.Succeeded()
+            lake.finish(key, outcome, tables=[EVENTS])
+        lake.drain()
+    later = lake.clock.now() + timedelta(hours=3)
+    gone = Sweep(lake.store, RetentionSettings(runs=3600.0), later, leader=lake.leader).run()
+    assert gone["runs"] == 3, "the first failure of the one hour, two successes of the other"
+    lake.crash()
+    lake.backfill("silver", DAY)
+    lake.drain()
     assert lake.state_of() == s.SUCCESS
 
 
