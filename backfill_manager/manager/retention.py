@@ -351,9 +351,12 @@ def _only_writers(runs: Sequence[DagRun], store: Store) -> set[RunKey]:
     span = [Condition("run_seq", ">=", seqs[0]), Condition("run_seq", "<=", seqs[-1])]
     mine = _writes(store, [*span, *matching(run_seq=seqs)], "run_seq", "dag_id", "run_id")
     written = defaultdict[Any, WrittenIntervals](WrittenIntervals)
+    starts = [row["interval_start"] for row in mine if row["interval_start"] is not None]
+    ends = [row["interval_end"] for row in mine if row["interval_end"] is not None]
+    within = (min(starts), max(ends)) if starts and ends else None
     for column in ("table_name", "table_path"):
         if named := {row[column] for row in mine if row[column] is not None}:
-            for row in _writes(store, matching(**{column: sorted(named)}), without=seqs):
+            for row in _writes(store, matching(**{column: sorted(named)}), without=seqs, within=within):
                 written[row["table_name"], row["table_path"]].add(*_interval_and_key(row))
     needed = set[RunKey]()
     for row in sorted(mine, key=lambda row: -int(row["run_seq"])):
@@ -365,8 +368,12 @@ def _only_writers(runs: Sequence[DagRun], store: Store) -> set[RunKey]:
     return needed
 
 
-def _writes(store: Store, where: Sequence[Condition], *more: str, without: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """What successful tries have written and nobody has reverted, each once. `without`: the run_seqs of other runs."""
+def _writes(
+    store: Store, where: Sequence[Condition], *more: str, without: Sequence[int] = (),
+    within: tuple[datetime, datetime] | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What successful tries have written and nobody has reverted, each once. `without`: the run_seqs of other runs. `within`:
+    of intervals only those that meet this one, as there may be many years."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -375,6 +382,10 @@ def _writes(store: Store, where: Sequence[Condition], *more: str, without: Seque
     found = store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "run_seq", "access"), what)
     left = without_reverted(found)
     left = left.filter(pc.invert(pc.is_in(left["run_seq"], pa.array(without, pa.int64()))))
+    if within is not None:
+        start, end = (pa.scalar(one, left.schema.field("interval_start").type) for one in within)
+        meets = pc.and_(pc.less_equal(left["interval_start"], end), pc.greater_equal(left["interval_end"], start))
+        left = left.filter(pc.or_(pc.fill_null(meets, False), pc.is_valid(left["partition_key"])))
     rows: list[dict[str, Any]] = left.group_by([*columns, *more]).aggregate([]).to_pylist()
     return rows
 
