@@ -10,14 +10,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-
-
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def visible(text: str) -> str:
     """What a terminal would obey (escapes, right-to-left) as Python writes it; ends of lines and tabs stay."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def duration(seconds: float, padded: bool = False) -> str:

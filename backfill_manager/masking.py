@@ -177,7 +177,6 @@ _USER_AND_PASSWORD: Final = re.compile(r"(?<=://)[^/\s:@\"']*:[^/\s\"']+(?=@)")
 _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 _USER_OF_HTTP: Final = re.compile(r"(?i)(\bhttps?://)[^/\s:@\"']+(?=@)")
 _SIGNATURE: Final = re.compile(r"(?i)([?&](?:sig|signature|x-amz-signature)=)[^\s&'\"]+")
-_PASSWORD: Final = re.compile(r"(://[^/@:\s]*):[^/@\s]+@")
 _WEBHOOK: Final = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
 _KEY_VARIABLE: Final = re.compile(r"(?i)(?<!public_)(?<!partition_)(?<!primary_)(?<!foreign_)(?<!sort_)key(?:_id)?$")
 _MIN_LINE_LENGTH: Final = 12  # of a secret of several lines, such as a key, that is printed line by line
@@ -262,7 +261,7 @@ def without_known(value: Any, known: tuple[Known, ...]) -> Any:
 
 
 def mask_settings(value: Any, name: str = "") -> Any:
-    """Masks settings as JSON values, by their names: those that look secret, credentials in URLs, webhooks."""
+    """Masks settings as JSON values: what stands under a name that looks secret, webhooks, and secrets in texts (`mask_text`)."""
     if isinstance(value, dict):
         return {key: mask_settings(one, str(key)) for key, one in value.items()}
     if isinstance(value, list):
@@ -273,7 +272,7 @@ def mask_settings(value: Any, name: str = "") -> Any:
         return value
     if name == "git":
         return without_credentials(value)
-    shown = _PASSWORD.sub(rf"\1:{MASK}@", value)
+    shown = mask_text(value)
     return _WEBHOOK.sub(rf"\1{MASK}", shown) if name == "url" else shown
 
 

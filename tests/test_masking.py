@@ -233,6 +233,22 @@ def test_settings_keep_what_says_who_may_do_what() -> None:
     assert is_secret("session_secret") and not is_secret("sha256")
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("--index-url https://ada:hunter2@pypi.example/simple", "--index-url https://***@pypi.example/simple"),
+        ("shop @ git+https://ghp_hunter2@git.example/shop", "shop @ git+https://***@git.example/shop"),
+        ("-Djavax.net.ssl.trustStorePassword=hunter2", "-Djavax.net.ssl.trustStorePassword=***"),
+        ("pandera==0.29", "pandera==0.29"),
+    ],
+)
+def test_secrets_within_the_text_of_a_setting_are_masked(value: str, shown: str) -> None:
+    assert mask_settings({"requirements": [value], "spark": {"conf": {"spark.x": value}}}) == {
+        "requirements": [shown],
+        "spark": {"conf": {"spark.x": shown}},
+    }
+
+
 @pytest.mark.usefixtures("must_end")
 @pytest.mark.parametrize(
     "piece",

@@ -246,6 +246,10 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
             "such as [pandera==0.29], not '../requirements.txt'",
         ),
         (
+            "bundles: [{name: a, path: b, requirements: '--index-url https://ada:hunter2@pypi.example'}]",
+            "such as [pandera==0.29], not '--index-url https://***@pypi.example'",
+        ),
+        (
             "bundles: [{name: a, path: b, requirements: [1]}]",
             "bundles[0].requirements must be a file of the bundle such as `requirements.txt`, or a list of",
         ),

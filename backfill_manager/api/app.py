@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from backfill_manager.api.auth import RejectUnauthenticated
+from backfill_manager.api.auth import RejectUnauthenticated, Viewer
 from backfill_manager.api.client_addresses import TrustedProxies
 from backfill_manager.api.client_limits import ClientLimits
 from backfill_manager.api.context import AppContext
@@ -58,6 +59,7 @@ def api_routes() -> list[BaseRoute]:
     for router in ROUTERS:
         root.include_router(router, prefix=PREFIX, dependencies=checks)
     root.include_router(monitoring.metrics_router)
+    root.add_api_route("/openapi.json", _document, include_in_schema=False)
     return root.routes
 
 
@@ -67,6 +69,10 @@ def openapi() -> dict[str, Any]:
     return document_of(api_routes())
 
 
+def _document(_: Viewer) -> Response:
+    return JSONResponse(openapi())
+
+
 def create_app(
     settings: Settings, store: Store, *, clock: Clock, secret: bytes | None = None,
     extra_routers: Sequence[APIRouter] = (), error_page: ErrorPage | None = None,
@@ -74,7 +80,7 @@ def create_app(
     """The API over `store`. `secret` signs the browsers' sessions: by default `api.session_secret`; without one, sessions
     end with this process. `extra_routers` are those of the pages, and `error_page` renders the errors at their addresses."""
     routes = [*api_routes(), *(route for router in extra_routers for route in router.routes)]
-    app = FastAPI(routes=routes, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(routes=routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.openapi = openapi  # type: ignore[method-assign]
     secret = secret or (settings.api.session_secret or "").encode() or secrets.token_bytes(32)
     app.state.context = context = AppContext(settings, store, clock, secret=secret)

@@ -5,7 +5,7 @@
     FOLDER/snapshots/...          files of DAG versions
 
 A `.tar` file holds the same. Tables stream through memory in batches. An export is written beside its place and gets its
-name when it is complete.
+name when it is complete. As a state, it is readable for its owner only.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def export_state(store: Store, target: Path, snapshots: Path, now: datetime, not
             folder = Path(scratch) / "export"
             manifest = _write(store, folder, snapshots, now, note)
             if target.suffix == ".tar":
+                (Path(scratch) / "tar").touch(mode=0o600)
                 with tarfile.open(Path(scratch) / "tar", "w") as archive:
                     archive.add(folder, arcname=".")
                 (Path(scratch) / "tar").rename(target)
@@ -62,7 +63,8 @@ def export_state(store: Store, target: Path, snapshots: Path, now: datetime, not
 
 
 def _write(store: Store, folder: Path, snapshots: Path, now: datetime, note: Note) -> dict[str, Any]:
-    (folder / "tables").mkdir(parents=True)
+    folder.mkdir(mode=0o700)
+    (folder / "tables").mkdir()
     pinned, tables, lease = store.pin(), dict[str, Any](), store.lease()
     for name in READING_ORDER:
         file = folder / "tables" / f"{name}.parquet"
@@ -119,7 +121,9 @@ def import_state(store: Store, source: Path, snapshots: Path, note: Note) -> dic
             note(f"{table}: {plural(rows, 'row')}")
 
         if (folder / "snapshots").is_dir():
-            shutil.copytree(folder / "snapshots", snapshots, dirs_exist_ok=True)
+            snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode
+            for one in (folder / "snapshots").iterdir():
+                shutil.copytree(one, snapshots / one.name, dirs_exist_ok=True)
         store.fill(batches_of)
     return manifest
 

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from backfill_manager.clock import DATE_FORM, INSTANT_FORM, UTC
-from backfill_manager.masking import mask_settings, without_credentials
+from backfill_manager.masking import mask_settings, mask_text, without_credentials
 from backfill_manager.value_rules import (
     MAX_MEMORY_MB,
     MAX_NICE,
@@ -109,7 +109,7 @@ def _requirements(value: Any) -> Any:
         return value
     raise ValueError(
         "must be a file of the bundle such as `requirements.txt`, or a list of requirements such as [pandera==0.29], "
-        f"not {value!r}"
+        f"not {mask_text(repr(value))}"
     )
 
 

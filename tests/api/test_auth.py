@@ -39,7 +39,7 @@ def test_without_tokens_another_machine_is_sent_away(api: ApiFixture, address: s
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io:8099", "192.0.2.1"])
 def test_a_foreign_host_name_that_resolves_to_loopback_is_refused(api: ApiFixture, host: str) -> None:
     """DNS rebinding: the page's own name, the person's own machine."""
-    for path in ("/backfills", "/metrics"):
+    for path in ("/backfills", "/metrics", "/openapi.json"):
         assert api.call("GET", path, headers={"Host": host}).status_code == 403
 
 
@@ -94,7 +94,7 @@ def test_a_viewer_reads_and_an_operator_changes(guarded: ApiFixture) -> None:
     ],
 )
 def test_a_wrong_token_is_refused(guarded: ApiFixture, headers: dict[str, str]) -> None:
-    for path in ("/backfills", "/requests/latest", "/metrics", "/events"):
+    for path in ("/backfills", "/requests/latest", "/metrics", "/events", "/openapi.json"):
         response = guarded.call("GET", path, headers=headers)
         assert (response.status_code, response.headers["www-authenticate"]) == (401, 'Bearer realm="backfill_manager"')
 

@@ -15,7 +15,8 @@ from support.bfm import Bfm
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager import file
-from backfill_manager.cli.render.printer import cell
+from backfill_manager.cli.commands.run_watch import run_summary
+from backfill_manager.cli.render.printer import Output, cell
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, Pool, Request, TaskInstance, TaskLog, TaskTry
 from backfill_manager.store.table_properties import VERSION_PROPERTY
@@ -456,6 +457,18 @@ def test_no_terminal_obeys_what_a_task_has_logged_or_failed_with(bfm: Bfm, state
     assert r"\x1b]0;title\x07 and \x1b[31mred\u202e" in out and "\nnext " in out
     assert not {"\x1b", "\x07", "\u202e"} & set(out)
     assert str(cell("error", "\x1b[2J failed", None)) == r"\x1b[2J failed"
+
+
+def test_no_terminal_obeys_an_error_in_a_line_of_its_own_or_in_a_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "\x1b]0;title\x1b\\ \x9b31mred\u202e"
+    run = {"run_id": RUN, "dag_id": "flights", "state": "failed", "duration_s": None, "reason": said}
+    Output("table").print_line(run_summary(run))
+    Output("json").print_document(run)
+    line, _, document = capsys.readouterr().out.partition("\n")
+    assert line.endswith(r"\x1b]0;title\x1b\ \x9b31mred\u202e")
+    assert not {"\x1b", "\x9b", "\u202e"} & set(document) and json.loads(document) == run
 
 
 def test_requests_are_listed_and_shown(bfm: Bfm, state: FilledState) -> None:

@@ -117,6 +117,16 @@ def test_two_bundles_with_two_versions_of_a_package_are_parsed_side_by_side(tmp_
     assert {one.python, two.python} <= {str(place / "bin/python") for place in environments()}
 
 
+def test_the_requirements_of_the_settings_are_readable_for_their_owner_only(bundle: BundleFolder) -> None:
+    before = os.umask(0o022)
+    try:
+        bundle.scan(requirements=["--extra-index-url http://ada:hunter2@127.0.0.1:9/simple", "tiny==1.0"])
+    finally:
+        os.umask(before)
+    kept = [file for place in environments() for file in place.glob("*.txt") if "hunter2" in file.read_text()]
+    assert [file.stat().st_mode & 0o777 for file in kept] == [0o600]
+
+
 def test_an_environment_has_the_managers_own_spark_and_its_own_packages_first(bundle: BundleFolder) -> None:
     import pyspark
 

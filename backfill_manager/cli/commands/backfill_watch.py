@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.plan import why
-from backfill_manager.cli.render.printer import COLOURS, first_line, seconds
+from backfill_manager.cli.render.printer import COLOURS, Console, first_line, seconds
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.humanise import estimate, plural

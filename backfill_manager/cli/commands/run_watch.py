@@ -5,13 +5,12 @@ Watching changes nothing: Ctrl-C ends only the watching.
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.commands.backfill_watch import INTERRUPTED, POLL_INTERVAL_S
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.printer import COLOURS, first_line, seconds
+from backfill_manager.cli.render.printer import COLOURS, Console, first_line, seconds
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 

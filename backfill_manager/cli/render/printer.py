@@ -10,17 +10,18 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rich.console import Console
+import rich.console
+from rich.segment import Segment
 from rich.text import Text
 
 from backfill_manager.cli.render.times import Times
 from backfill_manager.clock import format_instant
-from backfill_manager.humanise import duration, visible
+from backfill_manager.humanise import CONTROL, duration, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,6 +43,16 @@ _MIN_TEXT_WIDTH = 4
 _INSTANT_SUFFIX = "_at"  # of fields that hold when something happened; dates and bounds of intervals have other names
 _FRACTION = re.compile(r"\.\d+(?=(?:Z|[+-]\d\d:\d\d)\Z)")
 _PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
+
+
+class Console(rich.console.Console):
+    """Writes what a terminal would obey so that it can be seen (`visible`), whatever is printed: texts come from the state."""
+
+    def render(
+        self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,9 @@ class Output:
 
             sys.stdout.write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
         else:
-            sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+            text = json.dumps(plain, indent=2, ensure_ascii=False)
+            # JSON itself escapes the first 32 alone; a terminal obeys others, too.
+            sys.stdout.write(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
     def print_fields(self, resource: Mapping[str, Any], fields: Sequence[tuple[str, Any]] | None = None) -> None:
         """One resource: `fields` (label, value; instants are taken `in_zone`) for people, all of `resource` as a document

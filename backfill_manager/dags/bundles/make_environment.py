@@ -126,6 +126,7 @@ def _pth(place: Path) -> Path:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
+    path.touch(mode=0o600)  # an address of an index may have a password
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
