@@ -21,6 +21,7 @@ from backfill_manager.masking import mask_text
 from backfill_manager.processes.fork_server import MANAGERS_PYTHONPATH
 from backfill_manager.settings.model import SECRET_PREFIX
 
+_SESSION_SECRET: Final = "BFM_API__SESSION_SECRET"  # who has it makes sessions of the pages for anybody
 OUR_JVM: Final = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"})
 _OF_ONE_INTERPRETER: Final = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
@@ -61,10 +62,11 @@ _fitting: set[str] = set()
 def environment_for(python: str | None) -> dict[str, str]:
     """Environment variables of a process that runs code of a bundle: the manager's, but no way into its JVM: such a process
     would otherwise be given, and could stop, the session that tasks are running in; and no secrets, which `ctx.secret` gives out
-    by name. `python`: another interpreter, which
-    knows itself where its packages are; None is the manager's own, which gets the manager's module path."""
+    by name, nor that of the pages' sessions. `python`: another interpreter, which knows itself where its packages are; None is
+    the manager's own, which gets the manager's module path."""
+    left_out = {*OUR_JVM, _SESSION_SECRET}
     environ = {
-        name: value for name, value in os.environ.items() if name not in OUR_JVM and not name.startswith(SECRET_PREFIX)
+        name: value for name, value in os.environ.items() if name not in left_out and not name.startswith(SECRET_PREFIX)
     }
     if python is None:
         path, own_path = os.pathsep.join(path for path in sys.path if path), environ.get("PYTHONPATH", "")

@@ -244,5 +244,6 @@ def test_processes_with_code_of_a_bundle_do_not_have_the_variables(monkeypatch: 
 
     monkeypatch.setenv("BFM_SECRET_DB_PASSWORD", VALUE)
     monkeypatch.setenv("BFM_OTHER", "1")
-    assert "BFM_SECRET_DB_PASSWORD" not in environment_for(None)
+    monkeypatch.setenv("BFM_API__SESSION_SECRET", VALUE)
+    assert VALUE not in environment_for(None).values()
     assert environment_for(None)["BFM_OTHER"] == "1"
