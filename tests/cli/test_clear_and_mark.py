@@ -249,6 +249,7 @@ def test_several_runs_are_marked_after_a_preview(
     [
         (("--item", "3"), "--item 3 are items of a backfill; name it with --backfill"),
         (("--date", "2013-01-03/2013-01-01"), "--date 2013-01-03/2013-01-01 is the wrong way round"),
+        (("--date", "2013-01-02/"), "--date: '' is not a date"),
         (("--date", "2012-01-01"), "has no run on 2012-01-01 to mark"),
         (("--backfill", "nobodys"), "nobodys"),
     ],
