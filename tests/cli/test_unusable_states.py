@@ -40,6 +40,15 @@ def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["--state", "--server", "--conf", "--timezone"])
+def test_an_option_for_the_state_without_a_value_is_no_other_state(bfm: Bfm, state: FilledState, option: str) -> None:
+    state.dag()
+    for args in ((option, "", "dags", "list"), ("dags", "list", option, "")):
+        result = bfm(*args)
+        assert (result.code, result.out) == (2, "")
+        assert result.error == f"{option} has no value: name one, or leave it out."
+
+
 @pytest.mark.parametrize("args", [*READING, ("state", "init"), ("doctor",), ("manager", "start")], ids=" ".join)
 def test_a_file_in_place_of_the_state_is_told(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "a.file").write_text("in the way")
