@@ -312,6 +312,7 @@ def test_a_date_in_a_batch_is_answered_with_the_run_that_took_it(
         ),
         (("runs", "mark", "manual", "skipped"), 2, "'skipped' is not one of"),
         (("runs", "cancel", "nothing"), 3, "There is no run 'nothing'"),
+        (("runs", "cancel", ""), 3, "There is no run ''; see `bfm runs list`."),
         (("tasks", "mark", "flights", "2013-01-02", "claen", "success"), 3, "did you mean 'clean'"),
         (("tasks", "mark", "flights", "old", "clean", "success"), 4, "was overridden"),
         (("tasks", "mark", "flights", "2013-01-02", "clean", "done"), 2, "'done' is not one of"),
