@@ -16,6 +16,7 @@ READING = [
     ("dags", "list"),
     ("backfill", "list"),
     ("backfill", "show", "latest"),
+    ("backfill", "diff", "latest"),
     ("runs", "list"),
     ("requests", "list"),
     ("pools", "list"),
