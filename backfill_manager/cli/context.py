@@ -17,7 +17,7 @@ from backfill_manager.errors import InvalidInput
 if TYPE_CHECKING:
     from backfill_manager.cli.backend.local import LocalBackend
     from backfill_manager.cli.backend.remote import RemoteBackend
-    from backfill_manager.settings import Settings
+    from backfill_manager.settings import RawSettings, Settings
 
 
 @dataclass
@@ -36,6 +36,8 @@ class CliContext:
 
     def override(self, **options: Any) -> None:
         for name, value in options.items():
+            if value == "":  # as of a variable of the shell that is not set
+                raise InvalidInput(f"--{name} has no value: name one, or leave it out.")
             if value:
                 setattr(self, name, value)
         if self.timezone:
@@ -60,11 +62,15 @@ class CliContext:
     def _zones_of_dags(self) -> Mapping[str, str]:
         return {dag["dag_id"]: dag["timezone"] for dag in self.backend.dags(active=None)}
 
-    @cached_property
+    @property
     def settings(self) -> Settings:
-        from backfill_manager.settings import load_settings
+        return self.settings_and_places[0]
 
-        return load_settings(self.conf, state=self.state, environ=self.environ)
+    @cached_property
+    def settings_and_places(self) -> tuple[Settings, RawSettings]:
+        from backfill_manager.settings import settings_and_places
+
+        return settings_and_places(self.conf, state=self.state, environ=self.environ)
 
     @property
     def server_url(self) -> str | None:

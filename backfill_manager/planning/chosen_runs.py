@@ -40,8 +40,9 @@ def spans_of(command: ChosenRuns, dag: DagRow) -> tuple[Span, ...]:
 
 
 def _span(text: str, timezone: str) -> _Dates:
-    first, _, last = text.partition("/")
-    start, end = parse_start(first, timezone, name="dates"), parse_end(last or first, timezone, name="dates")
+    first, slash, last = text.partition("/")
+    start = parse_start(first, timezone, name="dates")
+    end = parse_end(last if slash else first, timezone, name="dates")
     if start > end:
         raise errors.DATES_REVERSED(range=text)
     return start, end

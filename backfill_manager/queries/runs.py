@@ -101,10 +101,11 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
     if id_or_prefix == LATEST:
         newest = store.first(DagRun, in_dag, ("-run_seq",))
         if newest is None:
+            _check_dag(store, dag_id)
             raise NotFound(place, id_or_prefix, more="; nothing has run yet.")
         return newest
     found = _called(store, id_or_prefix, in_dag)
-    if not found:
+    if not found and id_or_prefix:  # an empty text is the beginning of every id
         beginning = [*in_dag, Condition("run_id", "starts_with", id_or_prefix)]
         found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
         if len(found) == 1:
@@ -116,8 +117,7 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
             part = f"; this date is part of run {batch.run_id}, which takes {batch.items} intervals together: name that run."
             raise NotFound(place, id_or_prefix, more=part)
     if not found:
-        if dag_id and not _is_dag(store, dag_id):
-            raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
+        _check_dag(store, dag_id)
         if at is not None:  # ids that are spelled alike are those of other days
             more = "" if dag_id else f"; a date needs its DAG: DAG/{id_or_prefix}."
             raise NotFound(place, id_or_prefix, hint="see_runs" if dag_id else None, more=more)
@@ -146,6 +146,11 @@ def _with_dag(store: Store, id_or_prefix: str, dag_id: str | None) -> tuple[str 
 def _is_dag(store: Store, dag_id: str) -> bool:
     """It is, or ever was, one."""
     return bool(store.first(DagRow, matching(dag_id=dag_id)) or store.first(DagRun, matching(dag_id=dag_id)))
+
+
+def _check_dag(store: Store, dag_id: str | None) -> None:
+    if dag_id is not None and not _is_dag(store, dag_id):
+        raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
 
 
 def _instant(store: Store, text: str, dag_id: str | None) -> datetime | None:

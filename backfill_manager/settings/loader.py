@@ -11,6 +11,7 @@ would be right. Every command reads this, so its import stays light: pydantic, a
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import typing
@@ -30,17 +31,20 @@ from backfill_manager.yaml_reader import Loc, YamlError, decode, read_documents
 DEFAULT_CONF: Final = "conf/manager.yaml"
 _EXAMPLES: Final = "jobs/bundles"
 _PREFIX: Final = "BFM_"
+_OTHER_VARIABLES: Final = ("CONF", "SERVER", "TIMEZONE", "TOKEN", "TOKEN_FILE", "CACHE", "IVY_SETTINGS")  # no settings
+_MISSPELT: Final = 0.75  # how alike the names are, of 1: `STAET` and `STATE` are 0.8, `SLACK` and `SPARK` 0.6
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass
 class RawSettings:
-    """The values of all sources laid over each other, where each was set, and what is wrong with them up to now."""
+    """The values of all sources laid over each other, where each was set, and what is wrong, or may be, with them up to now."""
 
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[Loc, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def place(self, loc: Loc) -> str:
         """Of the value itself, else of the nearest one around it."""
@@ -156,6 +160,9 @@ def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
             continue
         parts = variable.removeprefix(_PREFIX).lower().split("__")
         if len(parts) == 1 and parts[0] not in Settings.model_fields:
+            name, known = variable.removeprefix(_PREFIX), [*map(str.upper, Settings.model_fields), *_OTHER_VARIABLES]
+            if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT)):
+                raw.warnings.append(f"environment, {variable}: it sets nothing; did you mean '{_PREFIX}{near[0]}'?")
             continue  # BFM_CONF, BFM_CACHE and whatever else is no section
         loc = _locate(parts, raw)
         if loc is None:

@@ -249,6 +249,7 @@ def test_several_runs_are_marked_after_a_preview(
     [
         (("--item", "3"), "--item 3 are items of a backfill; name it with --backfill"),
         (("--date", "2013-01-03/2013-01-01"), "--date 2013-01-03/2013-01-01 is the wrong way round"),
+        (("--date", "2013-01-02/"), "--date: '' is not a date"),
         (("--date", "2012-01-01"), "has no run on 2012-01-01 to mark"),
         (("--backfill", "nobodys"), "nobodys"),
     ],
@@ -311,6 +312,7 @@ def test_a_date_in_a_batch_is_answered_with_the_run_that_took_it(
         ),
         (("runs", "mark", "manual", "skipped"), 2, "'skipped' is not one of"),
         (("runs", "cancel", "nothing"), 3, "There is no run 'nothing'"),
+        (("runs", "cancel", ""), 3, "There is no run ''; see `bfm runs list`."),
         (("tasks", "mark", "flights", "2013-01-02", "claen", "success"), 3, "did you mean 'clean'"),
         (("tasks", "mark", "flights", "old", "clean", "success"), 4, "was overridden"),
         (("tasks", "mark", "flights", "2013-01-02", "clean", "done"), 2, "'done' is not one of"),

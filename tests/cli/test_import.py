@@ -46,6 +46,18 @@ def test_a_folder_is_written_where_it_is_asked_for(bfm: Bfm, folder: Path, tmp_p
     assert "HttpOperator has no equal" in done.out
 
 
+@pytest.mark.parametrize("to", [(), ("--to", "dags")])
+def test_of_a_folder_without_dags_nothing_is_promised(bfm: Bfm, tmp_path: Path, to: tuple[str, ...]) -> None:
+    (tmp_path / "other").mkdir()
+    for name in ("a.py", "b.py"):
+        (tmp_path / "other" / name).write_text("X = 1\n")
+
+    done = bfm("import", "airflow", "other", *to)
+
+    assert (done.code, done.error) == (0, "0 of 2 files have DAGs. Nothing is written.")
+    assert not (tmp_path / "dags").exists()
+
+
 def test_nothing_that_is_there_is_written_over(bfm: Bfm, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "dags").mkdir()
     (tmp_path / "dags" / "sales.py").write_text("mine")

@@ -587,7 +587,7 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
 
     result = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ={"BFM_STATE": "x"})
 
-    assert result.document == {"ok": True, "sources": ["defaults", "m.yaml", "environment (BFM_STATE)"]}
+    assert result.document == {"ok": True, "sources": ["defaults", "m.yaml", "environment (BFM_STATE)"], "warnings": []}
     others = {"BFM_STAET": "x", "BFM_CACHE": "x", "BFM_LEASE__SECONDS": "20"}  # the first two set nothing here
     sources = bfm("--conf", "m.yaml", "config", "check", "--output", "json", environ=others).document["sources"]
     assert sources == ["defaults", "m.yaml", "environment (BFM_LEASE__SECONDS)"]
@@ -596,6 +596,30 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
     assert wrong.code == 2
     assert "line 1" in wrong.err
     assert "did you mean 'seconds'" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [("BFM_STAET", "BFM_STATE"), ("BFM_WAREHOUS", "BFM_WAREHOUSE"), ("BFM_SEVER", "BFM_SERVER")],
+)
+def test_a_variable_with_nearly_the_name_of_a_setting_is_a_warning(
+    bfm: Bfm, tmp_path: Path, variable: str, meant: str
+) -> None:
+    warning = f"environment, {variable}: it sets nothing; did you mean '{meant}'?"
+
+    checked = bfm("config", "check", "--output", "json", environ={variable: "x"})
+    assert (checked.code, checked.document["warnings"]) == (0, [warning])
+    assert warning in checked.err
+    (tmp_path / "file").write_text("")
+    started = bfm("--state", str(tmp_path / "file" / "state"), "manager", "start", environ={variable: "x"})
+    assert warning in started.err
+
+
+def test_variables_for_other_purposes_are_no_warnings(bfm: Bfm) -> None:
+    others = ("CACHE", "TOKEN", "TOKEN_FILE", "TIMEZONE", "IVY_SETTINGS", "SECRET_STATE", "SLACK_URL", "TASK_ID")
+    environ = {f"BFM_{name}": "UTC" for name in others}
+    checked = bfm("config", "check", "--output", "json", environ=environ)
+    assert (checked.document["warnings"], checked.err) == ([], "")
 
 
 def test_what_is_old_enough_is_counted_and_then_deleted(bfm: Bfm, state: FilledState, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ READING = [
     ("dags", "list"),
     ("backfill", "list"),
     ("backfill", "show", "latest"),
+    ("backfill", "diff", "latest"),
     ("runs", "list"),
     ("requests", "list"),
     ("pools", "list"),
@@ -38,6 +39,15 @@ def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: 
         in result.error
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--state", "--server", "--conf", "--timezone"])
+def test_an_option_for_the_state_without_a_value_is_no_other_state(bfm: Bfm, state: FilledState, option: str) -> None:
+    state.dag()
+    for args in ((option, "", "dags", "list"), ("dags", "list", option, "")):
+        result = bfm(*args)
+        assert (result.code, result.out) == (2, "")
+        assert result.error == f"{option} has no value: name one, or leave it out."
 
 
 @pytest.mark.parametrize("args", [*READING, ("state", "init"), ("doctor",), ("manager", "start")], ids=" ".join)

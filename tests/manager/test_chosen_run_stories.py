@@ -127,6 +127,7 @@ def test_an_item_that_was_run_again_by_another_backfill_is_left_alone() -> None:
         ({"dates": ["2012-05-01"]}, "DAG 'd' has no run on 2012-05-01 to mark"),
         ({"dates": ["2013-01-05/2013-01-03"]}, "dates 2013-01-05/2013-01-03 is the wrong way round"),
         ({"dates": ["yesterday"]}, "yesterday"),
+        ({"dates": ["2013-01-05/"]}, "'' is not a date"),
         ({"run_ids": ["x"]}, "no current run of DAG 'd' with the id 'x'"),
         ({"backfill_id": "nobodys"}, "there is no backfill 'nobodys'"),
     ],

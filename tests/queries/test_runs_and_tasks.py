@@ -120,6 +120,24 @@ def test_for_a_date_no_run_of_another_day_is_offered(state: FilledState) -> None
     assert str(error.value) == "There is no run '2013-01-02'; a date needs its DAG: DAG/2013-01-02."
 
 
+@pytest.mark.parametrize("dag_id", [None, "flights"])
+def test_an_empty_text_is_not_the_only_run_that_there_is(state: FilledState, dag_id: str | None) -> None:
+    state.dag()
+    state.backfill("b1", {"running": 1})
+
+    with pytest.raises(NotFound, match=r"There is no run .*''") as error:
+        find_run(state.store, "", dag_id=dag_id)
+    assert error.value.hint == "see_runs"
+
+
+@pytest.mark.parametrize("run_id", ["latest", "2013-01-01", "x"])
+def test_a_run_of_a_dag_that_there_is_not_names_the_dag(state: FilledState, run_id: str) -> None:
+    state.dag()
+
+    with pytest.raises(NotFound, match="There is no DAG 'flihgts'; did you mean 'flights'"):
+        find_run(state.store, run_id, dag_id="flihgts")
+
+
 def test_a_run_id_that_two_dags_have_needs_its_dag(state: FilledState) -> None:
     state.backfill("b1", {"success": 1})
     state.backfill("b2", {"failed": 1}, dag_id="other")

@@ -19,16 +19,17 @@ group = Group("config", "The configuration: check it, show what is in effect, cr
 
 @group.command("check")
 def check(context: CliContext) -> None:
-    """Check the configuration. Every mistake is reported with its place (exit code 2).
+    """Check the configuration. Every mistake is reported with its place (exit code 2); a variable of the environment that sets
+    nothing and has nearly the name of one that does, as a warning.
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
     context.refuse_server("the configuration of this machine")
     from backfill_manager.dags.bundles.environment import check_environments
     from backfill_manager.dags.parsers.registry import check_parsers
-    from backfill_manager.settings import DEFAULT_CONF, settings_and_places
+    from backfill_manager.settings import DEFAULT_CONF
 
-    settings, places = settings_and_places(context.conf, state=context.state, environ=context.environ)
+    settings, places = context.settings_and_places
     check_parsers(settings, places)
     check_environments(settings, places)
     named = context.conf or context.environ.get("BFM_CONF")
@@ -38,7 +39,9 @@ def check(context: CliContext) -> None:
     sources = ["defaults", *([file] if file else ()), *(f"environment ({name})" for name in variables)]
     sources += ["--state"] if context.state else []
     text = f"The configuration is right. It comes from: {', '.join(sources)}."
-    context.out.print_result({"ok": True, "sources": sources}, text)
+    context.out.print_result({"ok": True, "sources": sources, "warnings": places.warnings}, text)
+    for warning in places.warnings:
+        context.out.note(warning, style="yellow")
 
 
 @group.command("show")

@@ -82,6 +82,7 @@ def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force:
 
 def _report(context: CliContext, found: Sequence[Converted], to: str | None, force: bool, *, show_text: bool) -> int:
     from backfill_manager.cli.render.printer import Column
+    from backfill_manager.humanise import plural
     from backfill_manager.importers.files import save
 
     written = [str(path) for path in save(found, Path(to).expanduser(), force=force)] if to is not None else []
@@ -124,5 +125,6 @@ def _report(context: CliContext, found: Sequence[Converted], to: str | None, for
         )
     elif not show_text:
         names = [one.file for one in found if one.has_dags]
-        out.note(f"{len(names)} of {len(found)} files have DAGs. --to FOLDER writes their drafts.")
+        then = " --to FOLDER writes their drafts." if names else " Nothing is written."
+        out.note(f"{len(names)} of {plural(len(found), 'file')} {'has' if len(found) == 1 else 'have'} DAGs.{then}")
     return 1 if wrong else 0

@@ -34,6 +34,8 @@ def start(
     Example: [cyan]bfm --state ./state manager start[/]
     """
     context.local_backend()
+    for warning in context.settings_and_places[1].warnings:
+        context.out.note(warning, style="yellow")
     from backfill_manager.manager.manager import run_manager
 
     gc.set_threshold(*GC_THRESHOLD)

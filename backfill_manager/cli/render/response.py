@@ -64,6 +64,7 @@ def print_response(
 def result_of(context: CliContext, kind: str, values: Mapping[str, Any], what: str) -> dict[str, Any]:
     """What the manager answers; `NoActiveManager` without one, which `what` says for what it is needed."""
     if not context.backend.has_active_manager():
+        context.backend.manager()  # without a state, that is what is wrong
         raise NoActiveManager(f"A manager {what}, and none is running.", hint="start_manager")
     request = context.backend.submit(kind, values)
     response = context.backend.wait(request, RESULT_TIMEOUT_S)
