@@ -322,7 +322,8 @@ class TaskProcesses:
             task.listener.ended(Failed(one_line(error)))
             return
         except (NoProcess, OSError) as error:
-            task.listener.ended(Postponed(one_line(error)))
+            code = error.code_of_server if isinstance(error, NoProcess) else 0
+            task.listener.ended(_of_broken(python, code) or Postponed(one_line(error)))
             return
         task.starts += 1
         self._limit_memory(task, process)
@@ -672,10 +673,18 @@ def _outcome_without_message(process: _Process) -> Outcome:
     if forked.refused:
         return Postponed(forked.refused)
     if forked.code is None:
-        return Lost("the fork server of its process ended while it ran")
+        code = forked.code_of_server if forked.pid is None else 0
+        return _of_broken(process.python, code) or Lost("the fork server of its process ended while it ran")
     if process.problem:
         return Failed(process.problem)
     return Failed(ending(forked.code))
+
+
+def _of_broken(python: str | None, code: int) -> Failed | None:
+    """For an interpreter of a bundle that has ended with this code in place of starting a process; None for another end."""
+    if python is None or not code:
+        return None
+    return Failed(f"{python} could not start its process (exit code {code}): its packages may have changed or be gone")
 
 
 def ending(code: int) -> str:

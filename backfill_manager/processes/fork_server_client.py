@@ -25,6 +25,8 @@ STOP_TIMEOUT_S: Final = 5.0
 class NoProcess(BackfillManagerError):
     """No process could be started: the fork server has ended, or the system has none left."""
 
+    code_of_server = 0  # as of `ForkedProcess`
+
 
 class ForkedProcess:
     """A process that was asked for. `code` is its exit code, or the signal that ended it as a negative number; None while it
@@ -46,6 +48,11 @@ class ForkedProcess:
     def is_lost(self) -> bool:
         """Its fork server has ended, and took it along."""
         return self.has_ended and self.code is None
+
+    @property
+    def code_of_server(self) -> int:
+        """See `ForkServerProcess.code_of_end`."""
+        return self._server.code_of_end()
 
     def wait_begun(self, timeout_s: float) -> bool:
         return self._begun.wait(timeout_s)
@@ -114,6 +121,12 @@ class ForkServerProcess:
         """None while it runs."""
         return self._process.poll()
 
+    def code_of_end(self) -> int:
+        """Its exit code, for one whose socket has ended, if it has ended by itself; 0 when a signal has ended it."""
+        with suppress(subprocess.TimeoutExpired):  # its socket ends before it does
+            self._process.wait(STOP_TIMEOUT_S)
+        return max(0, self.exit_code or 0)
+
     def fork(
         self, call: str, job: Mapping[str, Any], descriptors: Sequence[int], *, name: str, preload: Sequence[str] = (),
         prepare: str = "", on_end: Callable[[], object] = lambda: None,
@@ -142,7 +155,9 @@ class ForkServerProcess:
                     self._is_lost = True  # the listener may not have come to see it
                 was_heard = self._processes.pop(process._number, None) is None
             if not was_heard:  # else `on_end` is called, and its caller learns of the end only once
-                raise NoProcess(f"the fork server (pid {self.pid}) has ended") from None
+                gone = NoProcess(f"the fork server (pid {self.pid}) has ended")
+                gone.code_of_server = self.code_of_end()
+                raise gone from None
         return process
 
     def send(self, request: dict[str, Any]) -> None:
@@ -180,8 +195,7 @@ class ForkServerProcess:
                     self._processes.pop(message["id"], None)
             if process is not None:
                 process._heard(message)
-        with suppress(subprocess.TimeoutExpired):  # its socket ends before it does
-            self._process.wait(STOP_TIMEOUT_S)
+        self.code_of_end()
         with self._lock:
             self._is_lost = True
             left = list(self._processes.values())

@@ -21,7 +21,7 @@ from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_jo
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.messages import Failed, Lost, Postponed, Succeeded
+from backfill_manager.execution.messages import Failed, Lost, Succeeded
 from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 from backfill_manager.execution.task_process import MAX_STARTS
 
@@ -174,14 +174,17 @@ def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_n
     assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
-def test_an_interpreter_that_is_broken_is_started_for_tasks_only(runner: TaskRunner) -> None:
-    """As when the packages of a bundle's interpreter were taken away: no process of it can be kept warm."""
+def test_an_interpreter_that_is_broken_fails_its_tasks_and_is_started_for_them_only(runner: TaskRunner) -> None:
+    """As when the packages of a bundle's interpreter were taken away: no process of it can be kept warm. It is no loss, after
+    two of which the tasks of others would have to wait."""
     python, starts = runner.folder / "python", runner.folder / "starts"
     python.write_text(f"#!/bin/sh\necho >>'{starts}'\nexit 1\n")
     python.chmod(0o755)
     launch = a_launch("of_broken")
     launch = dataclasses.replace(launch, version=dataclasses.replace(launch.version, python=str(python)))
-    assert isinstance(runner.run(launch), Lost | Postponed)
+    assert runner.run(launch) == Failed(
+        f"{python} could not start its process (exit code 1): its packages may have changed or be gone"
+    )
     for n in range(10):
         assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
     assert len(starts.read_text().splitlines()) <= 2 * MAX_STARTS
