@@ -25,6 +25,7 @@ def run(_: dict[str, Any], descriptors: list[int]) -> NoReturn:
 def without_leave_to_kill(code: str) -> str:
     """What Python code prints that may end processes of its own user only, as all but root may."""
     command = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}  # these tests' too
     return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=120
+        command, stdin=subprocess.DEVNULL, env=environment, capture_output=True, text=True, check=True, timeout=120
     ).stdout
