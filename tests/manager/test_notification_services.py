@@ -23,7 +23,7 @@ from backfill_manager.model.records import Notification
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 
 ERROR = "load: ValueError: <b>5 < 6</b> & `x` *y* _z_ [a](https://b) <!channel>"
-LINK = "https://bfm.example.com/dags/sales_daily/runs/scheduled__2024-01-01T00%3A00%3A00Z"
+LINK = "https://bfm.example.com/dags/sales_daily/runs/scheduled__2024-01-01T00:00:00Z"
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7/#ops?verify=no"
 BOT = "slack://bot@xoxb-1234-1234-abcdefghijklmnopqrstuvwx/#ops?verify=no"
 TEAMS = "workflows://prod-161.westeurope.logic.azure.com:443/0123456789abcdef/s1gnature?verify=no"
