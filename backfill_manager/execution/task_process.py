@@ -227,9 +227,8 @@ class TaskProcesses:
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
-        self._unable: set[str | None] = (
-            set()
-        )  # interpreters whose fork server ended before it had forked; tasks try again
+        # Interpreters whose fork server ended before it had forked; only tasks start it again.
+        self._unable: set[str | None] = set()
         self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
         self._most_running = 0  # tasks at once, since `_end_idle`; of the starter, too
         self._libraries: dict[str | None, frozenset[str]] = defaultdict(

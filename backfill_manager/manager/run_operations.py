@@ -225,10 +225,10 @@ class RunOperations:
             if ti.state not in kept:
                 self._state.put(c.marked(ti, state, call.now, reason))
         self._skip_callbacks(run, run.tasks, call, reason)
-        if state == s.FAILED:
-            run.marked_failed = f"{MARKED_FAILED}{call.by}"
-        has_failed = any(ti.state == s.FAILED for ti in run.own_tasks)
-        if state == s.FAILED and not (has_failed and outcome_of(run) == s.FAILED):
+        if state == s.SUCCESS:
+            return True
+        run.marked_failed = f"{MARKED_FAILED}{call.by}"
+        if outcome_of(run) != s.FAILED or not any(ti.state == s.FAILED for ti in run.own_tasks):
             own = [ti.task_id for ti in run.own_tasks if ti.task_id in run.selected and ti.state != s.REMOVED]
             for task_id in [one for one in own if one in run.spec.leaves] or own:
                 self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))

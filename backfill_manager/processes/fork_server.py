@@ -260,9 +260,7 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
     own_path = os.environ.pop(MANAGERS_PYTHONPATH, None)
-    if (
-        own_path is not None
-    ):  # ours has done its work: another Python that a task starts must not find our packages by it
+    if own_path is not None:  # another Python that a task starts must not find our packages
         os.environ["PYTHONPATH"] = own_path
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
