@@ -277,8 +277,8 @@ def mask_settings(value: Any, name: str = "") -> Any:
 
 
 def without_credentials(url: str) -> str:
-    """The URL without user and password: a user may be a token."""
-    return _USER.sub("", url)
+    """The URL without user and password: a user may be a token. Other secrets in it (`?token=`) are masked."""
+    return mask_text(_USER.sub("", url))
 
 
 def _without_known(text: str, more: tuple[Known, ...] = ()) -> str:

@@ -48,7 +48,8 @@ IdempotencyKey = Annotated[
         description="Of your own choice: the same key with the same body makes one request, however often it is sent.",
     ),
 ]  # fmt: skip
-_idempotency_lock: Final = threading.Lock()
+# Of two requests with a key at the same time, the second must see the first; other keys do not wait for a slow storage.
+_locks_of_keys: Final = tuple(threading.Lock() for _ in range(64))
 
 
 class Submitted(NamedTuple):
@@ -93,7 +94,7 @@ class Submitter:
                 return append(self.context.clock.new_id())
             prefix = "k" + hashlib.sha256(json.dumps([self._user.name, self._key]).encode()).hexdigest()[:24]
             request_id = f"{prefix}.{fingerprint}"
-            with _idempotency_lock:  # of two at the same time, the second must see the first
+            with _locks_of_keys[int(prefix[1:], 16) % len(_locks_of_keys)]:
                 same_key = [Condition("request_id", "starts_with", f"{prefix}.")]
                 for existing in self.store.read(records.Request, same_key, limit=1):
                     if existing.request_id != request_id:

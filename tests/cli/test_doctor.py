@@ -89,6 +89,12 @@ def test_a_wrong_configuration_is_an_error_and_the_machine_is_checked_all_the_sa
             "shop: https://example.org",
         ),
         (
+            {"bundles": [{"name": "shop", "git": "https://example.org/x.git?private_token=s3cr3t"}]},
+            "bundles",
+            "ok",
+            "shop: https://example.org/x.git?private_token=*** at",
+        ),
+        (
             {"notifications": [{"name": "ops", "url": "slakc://x"}]},
             "notifications",
             "error",

@@ -1,6 +1,6 @@
 """Ninety days of random operations end by docs/semantics.md, whatever is requested and whenever the manager is killed.
 
-Sixty histories always, a thousand with `--slow`. A failing seed tells its story: what was asked, and when.
+Some sixty histories always, a thousand with `--slow`. A failing seed tells its story: what was asked, and when.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 from support.random_history import Calm, History, Stormy
 
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 700)]
+# In these a batch is cleared while its halves wait in a paused backfill, or failed items fail once more after a clear.
+TOLD = (232, 441, 450, 491, 500)
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 700) if seed not in TOLD]
 STORMY_SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 340)]
 
 
@@ -20,7 +22,7 @@ def tell(history: History, operations: int) -> None:
         raise AssertionError(f"seed {history.seed}: {error}\n{last}") from error
 
 
-@pytest.mark.parametrize("seed", [*range(40), *SLOW])
+@pytest.mark.parametrize("seed", [*range(40), *TOLD, *SLOW])
 def test_ninety_days_end_as_a_plain_model_predicts(seed: int) -> None:
     tell(Calm(seed), 110)
 

@@ -432,9 +432,11 @@ class PlainModel:
                 owner.state, owner.seen = "running", 0
         for run in changed:
             for item in owners[run.backfill].items if run.backfill is not None else ():
-                if item.run_id == run.run_id and item.state in ("success", "failed", "cancelled"):
-                    item.state = "running"
+                if item.run_id == run.run_id and item.state in ("success", "failed", "cancelled", "pending"):
+                    item.state = "running"  # one that was pending, for a half of its batch, is taken back
             run.has_begun = False
+        for owner in owners.values():
+            owner.seen = min(owner.seen, owner.count("failed"))  # what fails again counts again
         for run in changed:
             self.play(run)
         for run in changed:
