@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from backfill_manager.cli.render.printer import DEFAULT_LIMIT
+from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states
 
 if TYPE_CHECKING:
@@ -21,7 +22,14 @@ def argument(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
 
 
 def option(spellings: str, help: str, default: Any = None, **more: Any) -> Any:
-    return typer.Option(default, *spellings.split(), help=help, **more)
+    return typer.Option(default, *spellings.split(), help=help, callback=_not_empty, **more)
+
+
+def _not_empty(of: typer.CallbackParam, typed: Any) -> Any:
+    """`InvalidInput` for an empty text, as of a variable of the shell that is not set: it would be as if it were not there."""
+    if typed == "" or (isinstance(typed, list | tuple) and "" in typed):
+        raise InvalidInput(f"{of.opts[0]} must not be empty: give it a value, or leave it out.")
+    return typed
 
 
 def flag(spellings: str, help: str) -> Any:
@@ -80,8 +88,6 @@ def removals_of(model: str) -> dict[str, inspect.Parameter]:
 
 def without_removed(model: str, values: Mapping[str, Any], removed: Sequence[str]) -> dict[str, Any]:
     """`values`, and None for each field of `removed`; `InvalidInput` for one that was given too."""
-    from backfill_manager.errors import InvalidInput
-
     for name in removed:
         if name in values:
             field = _fields(model)[name]

@@ -50,6 +50,30 @@ def test_an_option_for_the_state_without_a_value_is_no_other_state(bfm: Bfm, sta
         assert result.error == f"{option} has no value: name one, or leave it out."
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("runs", "list", "--dag", ""),
+        ("runs", "cancel", "latest", "--dag", ""),
+        ("runs", "list", "--backfill="),
+        ("backfill", "list", "--state", "running", "--state", ""),
+        ("notify", "list", "--target", ""),
+        ("serve", "--host", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_option_of_a_command_without_a_value_is_not_taken_as_left_out(
+    bfm: Bfm, state: FilledState, args: tuple[str, ...]
+) -> None:
+    state.dag("flights")
+    option = [arg for arg in args if arg.startswith("--")][-1].removesuffix("=")
+
+    result = bfm(*args)
+
+    assert (result.code, result.out) == (2, "")
+    assert result.error == f"{option} must not be empty: give it a value, or leave it out."
+
+
 @pytest.mark.parametrize("args", [*READING, ("state", "init"), ("doctor",), ("manager", "start")], ids=" ".join)
 def test_a_file_in_place_of_the_state_is_told(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "a.file").write_text("in the way")
