@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.store.sql_guard import identifier
-
-WHOLE: Final = "the whole table"
 
 
 @dataclass(frozen=True)
