@@ -5,7 +5,8 @@ connectors.py.
 
 `spark.jars.packages` would resolve through Ivy at every start (seconds, hundreds of lines, a network). Here Ivy, which
 PySpark carries, runs once and quietly; afterwards Spark gets plain paths. Its default repositories are Ivy's own;
-behind a mirror, name a settings file of yours in `BFM_IVY_SETTINGS`.
+behind a mirror, name a settings file of yours in `BFM_IVY_SETTINGS`. The proxies of `HTTPS_PROXY` and `HTTP_PROXY`, which pip
+uses, are used here, too, with their users and passwords.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies
 
 from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.user_cache import cache_folder
@@ -82,8 +85,11 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         wanted = Path(scratch) / "ivy.xml"
         wanted.write_text(_ivy_module(jars), encoding="utf-8")
+        options = Path(scratch) / "java.options"  # not on the command line, which others see: there may be a password
+        options.touch(mode=0o600)
+        options.write_text("".join(f"{_quoted(one)}\n" for one in _proxy_options()), encoding="utf-8")
         command = [
-            runtime, "-jar", str(ivy), "-cache", f"{scratch}/ivy", "-ivy", str(wanted), "-types", "jar", "bundle",
+            runtime, f"@{options}", "-jar", str(ivy), "-cache", f"{scratch}/ivy", "-ivy", str(wanted), "-types", "jar", "bundle",
             "-retrieve", f"{scratch}/[artifact]-[revision].[ext]",
         ]  # fmt: skip
         if settings := os.environ.get("BFM_IVY_SETTINGS"):
@@ -93,8 +99,13 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
             fetched = Path(scratch) / jar.file_name
             if not fetched.exists():
                 lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-                telling = re.compile("UNRESOLVED|refused|Unknown|timed out|Exception")
-                last = ([line for line in lines if telling.search(line)] or lines or ["(no output)"])[-1]
+                known = (r"refused|Unknown|timed out|Exception", r"not found")
+                telling = next(
+                    (found for one in known if (found := [line for line in lines if re.search(one, line)])), lines
+                )
+                last = telling[-1] if telling else "(no output)"
+                if "PKIX" in last:  # as of a proxy that reads what it hands on
+                    last += f"\n{runtime} does not trust who signed the certificate: `keytool -importcert -cacerts -file CA.pem`."
                 raise InvalidInput(
                     f"The jar {jar.group}:{jar.artifact}:{jar.version} could not be fetched. This first start needs the "
                     f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{last}"
@@ -104,6 +115,40 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
                     f"{jar.file_name} was fetched, but its SHA-256 is not {jar.sha256}; it was thrown away."
                 )
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
+
+
+def _proxy_options() -> Iterator[str]:
+    """Java's own words for the proxies of the environment, of which it knows nothing."""
+    proxies = getproxies()
+    for scheme in ("http", "https"):
+        if not (url := proxies.get(scheme)):
+            continue
+        try:
+            at = urlsplit(url if "://" in url else f"http://{url}")
+            host, port = at.hostname, at.port or 80
+        except ValueError:
+            host, port = None, 0
+        if not host:
+            raise InvalidInput(
+                f"{scheme.upper()}_PROXY is no address of a proxy, such as http://proxy.example.org:3128."
+            )
+        yield from (f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}")
+        if at.username:  # Ivy reads it under these names, for both
+            yield from (
+                f"-Dhttp.proxyUser={unquote(at.username)}",
+                f"-Dhttp.proxyPassword={unquote(at.password or '')}",
+            )
+            yield "-Djdk.http.auth.tunneling.disabledSchemes="  # Java gives a proxy no password otherwise
+    direct = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]
+    if direct:
+        patterns = [f"*{host}" if host.startswith(".") else host for host in direct]
+        yield f"-Dhttp.nonProxyHosts={'|'.join(['localhost', '127.*', '[::1]', *patterns])}"
+
+
+def _quoted(option: str) -> str:
+    """As a line of a file of options for `java`."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _ivy_module(jars: Sequence[Jar]) -> str:
