@@ -91,7 +91,7 @@ def test_a_folder_without_python_hides_no_installed_package(
         process.run("import only_queries")
 
 
-@pytest.mark.parametrize("name", ["json", "tkinter", "backfill_manager", "pyspark", "py4j", "delta"])
+@pytest.mark.parametrize("name", ["json", "wave", "backfill_manager", "pyspark", "py4j", "delta"])
 def test_the_standard_library_spark_and_ours_come_before_a_bundles_file_of_that_name(
     process: OwnProcess, bundle: BundleFolder, name: str
 ) -> None:
