@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from backfill_manager.dags.bundles.source import BEING_MADE, rename_unless_there
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.model import states as s
@@ -106,6 +107,7 @@ class Sweep:
             yield from self._notifications()
         if "tries" in self._cutoffs:
             yield from self._rows(TaskTry, "ended_at", "tries")
+            yield from self._tries_without_end()
         if "logs" in self._cutoffs:
             yield from self._rows(TaskLog, "at", "logs")
         if "requests" in self._cutoffs:
@@ -222,6 +224,21 @@ class Sweep:
             self._delete(record.TABLE, some)
             yield what
 
+    def _tries_without_end(self) -> Iterator[str]:
+        """Of starts that a crash has lost. They are as old as the end of their run."""
+        without_end = Condition("ended_at", "is_null")
+        lost = self._store.count(TaskTry.TABLE, ["run_seq"], [without_end])
+        seqs = sorted(seq for (seq,) in lost)
+        for begin in range(0, len(seqs), BATCH):
+            some = tuple(seqs[begin : begin + BATCH])
+            span = [Condition("run_seq", ">=", some[0]), Condition("run_seq", "<=", some[-1])]
+            runs = self._store.read(DagRun, [*span, *matching(run_seq=some, state=sorted(s.RUN_FINISHED))])
+            going = tuple(run.run_seq for run in runs if (run.ended_at or run.created_at) < self._cutoffs["tries"])
+            if going:
+                self._delete(TaskTry.TABLE, [without_end, *span, *matching(run_seq=going)])
+                self.gone["tries"] += sum(lost[seq,] for seq in going)
+            yield "tries"
+
     # -- requests ---------------------------------------------------------------------------------------------------------
     def _requests(self) -> Iterator[str]:
         """Requests that were answered, and their responses. A request without a response would be carried out again, so a
@@ -287,22 +304,25 @@ class Sweep:
                 yield "versions"
 
     def _snapshot_folders(self) -> Iterator[str]:
-        """Snapshots that no version names any more, then files that no snapshot holds any more."""
+        """Snapshots that no version names any more and what a kill has left of one, then files that no snapshot holds any more."""
         if self._snapshots is None or not self._snapshots.is_dir():
             return
-        cutoff = self._cutoffs["snapshots"].timestamp()
+        cutoff, has_deleted = self._cutoffs["snapshots"].timestamp(), False
         for folder in sorted(self._snapshots.iterdir()):
-            is_snapshot = len(folder.name) == HASH_CHARS and folder.is_dir()
-            if is_snapshot and folder.name not in self._kept_snapshots and folder.stat().st_mtime < cutoff:
-                try:
-                    if self._leader is not None:
-                        shutil.rmtree(folder)
-                except OSError as error:  # what else is old goes all the same
-                    log.warning("a snapshot can't be deleted", snapshot=folder.name, reason=str(error))
-                    continue
-                self.gone["snapshots"] += 1
+            is_snapshot = len(folder.name) == HASH_CHARS and folder.name not in self._kept_snapshots
+            if not (is_snapshot or folder.name.startswith(BEING_MADE)) or not folder.is_dir():
+                continue
+            try:
+                is_gone = folder.stat().st_mtime < cutoff
+                if is_gone and self._leader is not None:
+                    has_deleted |= (is_gone := _delete_snapshot(folder, cutoff))
+            except OSError as error:  # what else is old goes all the same
+                log.warning("a snapshot can't be deleted", snapshot=folder.name, reason=str(error))
+                continue
+            if is_gone:
+                self.gone["snapshots"] += int(is_snapshot)
                 yield "snapshots"
-        if self._leader is not None and self.gone["snapshots"]:
+        if has_deleted:
             for stored in self._snapshots.glob("files/??/*"):
                 if stored.stat().st_nlink == 1:
                     stored.unlink(missing_ok=True)
@@ -322,6 +342,19 @@ class Sweep:
         self.gone["import_errors"] += self._store.count(ImportProblem.TABLE, [], old).get((), 0)
         self._delete(ImportProblem.TABLE, old)
         yield "import_errors"
+
+
+def _delete_snapshot(folder: Path, cutoff: float) -> bool:
+    """Takes it away from its place first: half of one must not be there, and one that was taken into use meanwhile (which sets its
+    time), also by the leader that has followed this one, is put back."""
+    away = folder
+    if not folder.name.startswith(BEING_MADE):
+        away = folder.rename(folder.with_name(f"{BEING_MADE}{folder.name}"))
+        if away.stat().st_mtime >= cutoff:
+            rename_unless_there(away, folder)
+            return False
+    shutil.rmtree(away)
+    return True
 
 
 def _superseded(runs: Sequence[DagRun], store: Store, cutoff: datetime) -> list[DagRun]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from support.random_history import Calm
 from support.scenarios import accepted, never
 
+from backfill_manager.dags.bundles.snapshot import take
+from backfill_manager.dags.bundles.source import BEING_MADE
 from backfill_manager.errors import StateError
 from backfill_manager.manager import retention
 from backfill_manager.manager.pruner import Pruner
@@ -294,7 +297,83 @@ def test_a_snapshot_that_can_not_be_deleted_keeps_nothing_else_from_it(tmp_path:
     for folder in (kept, gone):
         os.utime(folder, (at.timestamp(), at.timestamp()))
     assert prune(manager, snapshots=tmp_path) == {"snapshots": 1, "import_errors": 1}
-    assert stuck.is_dir() and not gone.exists()
+    assert kept.is_dir() and not gone.exists()
+    assert not stuck.exists(), "half of one is not taken for a snapshot"
+    assert (tmp_path / f"{BEING_MADE}{stuck.name}").is_dir(), "it is tried again by the next sweep"
+
+
+def test_what_a_kill_has_left_of_a_snapshot_goes(tmp_path: Path) -> None:
+    """Of one that was being made, or deleted."""
+    manager = InMemoryManager(SPEC)
+    old, young = tmp_path / f"{BEING_MADE}old", tmp_path / f"{BEING_MADE}young"
+    for folder, age_s in ((old, 0), (young, -2 * HOUR)):
+        folder.mkdir()
+        (folder / "dag.py").write_text("x")
+        at = manager.clock.now().timestamp() - age_s
+        os.utime(folder, (at, at))
+    assert prune(manager, RetentionSettings(snapshots=HOUR), snapshots=tmp_path) == {}
+    assert not old.exists() and young.is_dir()
+
+
+def test_a_snapshot_that_is_half_deleted_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manager is killed in the middle, and the bundle goes back to what it was."""
+    bundle, snapshots, manager = tmp_path / "bundle", tmp_path / "snapshots", InMemoryManager(SPEC)
+    bundle.mkdir()
+    for name in ("a.py", "b.py"):
+        (bundle / name).write_text(f"# {name}")
+    place = take(bundle, snapshots).path
+    at = manager.clock.now().timestamp()
+    os.utime(place, (at, at))
+
+    def killed(folder: Path) -> None:
+        next(folder.iterdir()).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", killed)
+        prune(manager, RetentionSettings(snapshots=HOUR), snapshots=snapshots)
+    assert take(bundle, snapshots).path == place
+    assert sorted(file.name for file in place.iterdir()) == ["a.py", "b.py"]
+
+
+def test_a_snapshot_that_is_taken_into_use_while_it_is_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the leader that has followed this one, or by the thread that reads bundles."""
+    bundle, snapshots, manager = tmp_path / "bundle", tmp_path / "snapshots", InMemoryManager(SPEC)
+    bundle.mkdir()
+    (bundle / "a.py").write_text("# code")
+    place = take(bundle, snapshots).path
+    at = manager.clock.now().timestamp()
+    os.utime(place, (at, at))
+    rename = Path.rename
+
+    def taken_before(self: Path, target: Path) -> Path:
+        if self == place:
+            assert take(bundle, snapshots).path == place
+            os.utime(place, (at + 2 * HOUR, at + 2 * HOUR))  # by the clock of this test
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", taken_before)
+    assert prune(manager, RetentionSettings(snapshots=HOUR), snapshots=snapshots) == {}
+    assert (place / "a.py").read_text() == "# code"
+
+
+def test_tries_that_a_crash_has_lost_go_with_the_end_of_their_run() -> None:
+    """They have no end of their own."""
+    manager = InMemoryManager(SPEC)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    manager.script = never
+    manager.backfill("d", days("2024-01-02", 1))
+    manager.drain()
+    done, live = manager.runs("d")
+    manager.store.write([TaskTry("d", run.run_id, "load", 9, 1, "lost", run.run_seq, 1) for run in (done, live)])
+    only = RetentionSettings(tries=HOUR)
+    assert prune(manager, only, later=HOUR / 2) == {}
+    assert would_go(manager, only) == {"tries": 3}
+    assert prune(manager, only) == {"tries": 3}
+    assert {row.run_id for row in manager.store.read(TaskTry)} == {live.run_id}
 
 
 def test_import_errors_go_when_the_file_was_read_again_and_current_ones_stay() -> None:

@@ -11,6 +11,7 @@ parsed *from* the snapshot: what was checked is, to the byte, what runs.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -37,9 +38,7 @@ def take(
     fingerprints = fingerprints or FileFingerprints()
     content = content or read_bundle(root, without=base, fingerprints=fingerprints)
     place = base.absolute() / content.hash
-    if place.is_dir():
-        with suppress(OSError):
-            os.utime(place)  # in use again: retention goes by this time
+    if _is_there(place):
         return Snapshot(place, content)
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode
@@ -51,9 +50,22 @@ def take(
             content = _fill(Path(name), root, base / STORE, content, fingerprints.dag_files)
             place = base.absolute() / content.hash
             rename_unless_there(Path(name), place)
+            if not _is_there(place):
+                raise FileNotFoundError(errno.ENOENT, "it was deleted meanwhile")
     except OSError as error:
         raise InvalidInput(f"a snapshot of {root} can't be written under {base}: {error.strerror}") from None
     return Snapshot(place, content)
+
+
+def _is_there(place: Path) -> bool:
+    """Whether the snapshot is; if so, it is in use again: retention goes by its time."""
+    try:
+        os.utime(place)
+    except FileNotFoundError:
+        return False
+    except OSError:  # another user's
+        return place.is_dir()
+    return True
 
 
 def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files: DagFiles) -> BundleContent:
