@@ -69,6 +69,7 @@ class Write:
         if self.column is not None:
             _column(self.call, rows.schema, "the DataFrame", self.column)
         if table is None:
+            self.replaced(rows.schema)  # a column by which it can't replace makes no table, which would keep its type
             return
         table.refuse_misfits(self.call, rows, self.adds_columns)
         table.refuse_missing(self.call, rows)

@@ -58,6 +58,10 @@ class OutputWriter:
     def __init__(self, this: WriteContext) -> None:
         self._try = this
         self._nth: Counter[str] = Counter()
+        self._tables: dict[
+            str, OutputTable
+        ] = {}  # by identity: the same table, by the name that it was written by first
+        self._folders: dict[str, str] = {}  # by identity, of those that were there when another was written
 
     def write(
         self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: WriteMode,
@@ -84,14 +88,28 @@ class OutputWriter:
     def _land(self, df: DataFrame, name: str, change: Write | Merge, own_checks: Sequence[Check]) -> int | None:
         self._try.refuse_if_abandoned()
         table = OutputTable(self._try.spark, name)
-        self._nth[table.identity] += 1
-        transaction = self._try.transaction_id(self._nth[table.identity])
         if (preview := self._try.preview) is None:
-            return self._land_in(table, transaction, df, change, own_checks, table.key)
+            return self._land_in(table, self._transaction(table), df, change, own_checks, table.key)
         clone = preview.table_to_write(table)
         self._try.log.info("preview: %s is written in %s", table.name, clone.name)
         with preview.itself():
-            return self._land_in(clone, transaction, df, change, own_checks, table.key)
+            return self._land_in(clone, self._transaction(clone), df, change, own_checks, table.key)
+
+    def _transaction(self, table: OutputTable) -> str:
+        """Of the next write into this table, which may have been written by another name before: by its path, or another one of
+        the catalog."""
+        if table.identity not in self._tables:
+            folder = self._folder(table) if self._tables else None
+            same = (one for one in self._tables.values() if folder is not None and self._folder(one) == folder)
+            self._tables[table.identity] = next(same, table)
+        counted = self._tables[table.identity].identity
+        self._nth[counted] += 1
+        return self._try.transaction_id(self._nth[counted])
+
+    def _folder(self, table: OutputTable) -> str | None:
+        if table.identity not in self._folders and (folder := table.folder(self._try.spark)) is not None:
+            self._folders[table.identity] = folder
+        return self._folders.get(table.identity)
 
     def _land_in(
         self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge, own_checks: Sequence[Check], key: str

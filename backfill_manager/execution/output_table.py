@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -200,6 +200,10 @@ class OutputTable:
         """Its `DeltaLog`."""
         return self.delta(spark)._jdt.deltaLog()
 
+    def folder(self, spark: SparkSession) -> str | None:
+        """Where it lies, as a URI; None if it does not exist."""
+        return str(self.log(spark).dataPath().toString()) if self.exists() else None
+
     def read(self) -> TableState:
         """The table as it is now."""
         from pyspark.sql.types import StructType
@@ -297,6 +301,11 @@ class TableState:
         ]
 
     @property
+    def last_numbers(self) -> dict[str, int | None]:
+        """Of the columns that Delta numbers itself, the last number that it gave."""
+        return last_numbers(self._fields)
+
+    @property
     def _fields(self) -> list[dict[str, Any]]:
         """As Delta's log has them: what a DataFrame of the table says of a column leaves things out."""
         fields: list[dict[str, Any]] = json.loads(self._snapshot.schema().json())["fields"]
@@ -342,6 +351,12 @@ class TableState:
                 size = next((int(metrics[name]) for name in _BYTES if name in metrics), None)
                 return Commit(int(version_and_actions._1()), _rows_in(metrics), size, *parts)
         return None
+
+
+def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    """`fields` of a schema, as Delta's log has it."""
+    numbered = (one for one in fields if "delta.identity.start" in one["metadata"])
+    return {one["name"]: one["metadata"].get("delta.identity.highWaterMark") for one in numbered}
 
 
 _COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns

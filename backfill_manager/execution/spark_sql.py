@@ -48,7 +48,7 @@ def run_sql(this: WriteContext, ctx: TaskContext) -> None:
             this.preview.note_reads(df)
         return df
 
-    runner = StatementRunner(this, execute, parts)
+    runner = StatementRunner(this, execute, parts, into=task.into)
     for number in range(1, len(parts) + 1):
         ctx.count_rows(runner.run(number))
     if query is not None:

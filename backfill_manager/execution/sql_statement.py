@@ -11,7 +11,9 @@
   again when the task is, unless a statement after them has landed: make them idempotent.
 - Statements are done in order, so when one has landed, those before it are done, whether or not they have a transaction: they
   are left out with it. Else the next try would do `DELETE FROM t ...; INSERT INTO t ...` by half: a DELETE that had found
-  nothing, or a TRUNCATE, has left no transaction, and would take away the rows of the INSERT, which then is left out.
+  nothing, or a TRUNCATE, has left no transaction, and would take away the rows of the INSERT, which then is left out. The
+  query of a task with `into` is the last of them. CREATE TABLE IF NOT EXISTS and CREATE OR REPLACE VIEW are done all the
+  same: what comes after reads what they make, and a new manager without a metastore may have lost it.
 - Delta takes a transaction once for each table, so a statement that wrote the rows of one table twice (a script, a
   multi-table INSERT) would silently lose the second write. It is refused.
 """
@@ -42,8 +44,11 @@ RECENT_COMMITS: Final = 20  # of a table that did not exist before: our own is a
 class StatementRunner:
     """The statements of one try. `execute(text)` hands one to Spark, with the run's parameters."""
 
-    def __init__(self, this: WriteContext, execute: Callable[[str], DataFrame], texts: Sequence[str]) -> None:
-        self._try, self._execute, self._texts = this, execute, [*texts]
+    def __init__(
+        self, this: WriteContext, execute: Callable[[str], DataFrame], texts: Sequence[str], into: str | None = None
+    ) -> None:
+        """`into`: the table that the rows of a query after them go into, as the first write of the task."""
+        self._try, self._execute, self._texts, self._into = this, execute, [*texts], into
 
     def run(self, number: int) -> int | None:
         """Runs the `number`-th statement; returns the rows that it inserted or updated, None where that is unknown."""
@@ -54,7 +59,7 @@ class StatementRunner:
         written = self._written(number)
         tables = {name: OutputTable.named(self._try.spark, name) for name in written.names}
         self._refuse_second_writes(number, written, tables)
-        if tables and (later := self._landed_after(number)):
+        if tables and not written.is_harmless_again and (later := self._landed_after(number)):
             self._try.log.info("statement %d: skipped, as an earlier try has completed statement %d", number, later)
             return None
         changed = [tables[name] for name in written.rows]
@@ -76,6 +81,8 @@ class StatementRunner:
         """The last later statement that an earlier try has completed, as far as the tables show."""
         if self._try.launch.ti.launch == 1:
             return None
+        if self._into is not None and self._has_landed(self._read_into(self._into), self._try.transaction_id(1)):
+            return len(self._texts) + 1
         for later in range(len(self._texts), number, -1):
             try:
                 names = self._written(later).rows
@@ -85,6 +92,14 @@ class StatementRunner:
             if any(self._has_landed(_read(OutputTable.named(self._try.spark, name)), transaction) for name in names):
                 return later
         return None
+
+    def _read_into(self, name: str) -> TableState | None:
+        table, preview = OutputTable(self._try.spark, name), self._try.preview
+        if preview is None:
+            return _read(table)
+        with preview.itself():
+            clone = preview.clones.of(table)
+            return None if clone is None else _read(OutputTable(self._try.spark, clone.path))
 
     def _transaction(self, number: int) -> str:
         return self._try.transaction_id(f"sql-{number}")

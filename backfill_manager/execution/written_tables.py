@@ -57,6 +57,7 @@ class Written:
     is_script: bool = False
     makes: bool = False
     only_appends: bool = False
+    is_harmless_again: bool = False  # it makes what is missing, without rows, or a view anew
 
     @property
     def names(self) -> set[Name]:
@@ -86,7 +87,8 @@ class _Reading:
         self._is_script = kind == "CompoundBody"
         rows = self._rows(plan)
         appends = bool(rows) and not self._other and self._appends_only
-        return Written(rows, frozenset(self._other), self._is_script, kind.startswith(_MAKING), appends)
+        harmless, makes = _is_harmless_again(kind, plan), kind.startswith(_MAKING)
+        return Written(rows, frozenset(self._other), self._is_script, makes, appends, harmless)
 
     def _rows(self, plan: Any) -> Counter[Name]:
         kind = _kind(plan)
@@ -137,6 +139,12 @@ class _Reading:
             return Counter()
         name = self._evaluate(self._text[origin.startIndex().get() : origin.stopIndex().get() + 1])
         return Counter([tuple(name_parts(self._spark, name))])
+
+
+def _is_harmless_again(kind: str, plan: Any) -> bool:
+    if kind == "CreateView":
+        return bool(plan.replace() or plan.allowExisting())
+    return kind == "CreateTable" and bool(plan.ignoreIfExists())
 
 
 def statement_kind(spark: SparkSession, text: str) -> str:

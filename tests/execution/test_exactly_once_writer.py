@@ -122,6 +122,20 @@ def test_each_write_of_a_task_has_a_transaction_of_its_own(runner: TaskRunner, t
     assert values(runner.spark, table) == [1, 1, 1, 2, 2, 2]
 
 
+def test_a_table_that_a_task_names_in_several_ways_gets_all_that_it_writes(runner: TaskRunner, table: str) -> None:
+    runner.run(a_launch(run_id="before"), writes(table, 0, mode="append"))
+    path = OutputTable(runner.spark, table).read().path
+
+    def by_several_names(ctx: Any) -> list[Any]:
+        names = (table, path, f"default.{table}", path.removeprefix("file:"))
+        return [ctx.write(hours(ctx, n), name, mode="append") for n, name in enumerate(names, start=1)]
+
+    first = a_launch()
+    assert runner.run(first, by_several_names) == Succeeded("[3, 3, 3, 3]")
+    assert runner.run(again(first), by_several_names) == Succeeded("[null, null, null, null]")
+    assert values(runner.spark, table) == [n for n in range(5) for _ in range(3)]
+
+
 def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(runner: TaskRunner, table: str) -> None:
     def breaks_off(ctx: Any) -> None:
         ctx.write(hours(ctx, 1), table, mode="append")

@@ -350,6 +350,25 @@ def test_a_wrong_column_makes_no_table(runner: TaskRunner, table: str) -> None:
     assert not runner.spark.catalog.tableExists(table)
 
 
+@pytest.mark.parametrize(
+    ("run", "how", "message"),
+    [
+        ({}, {"time_column": "name"}, "time_column 'name' is string; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"),
+        (
+            {"interval": None, "partition": "emea"},
+            {"partition_column": "id"},
+            "partition key 'emea' does not fit partition_column 'id'",
+        ),
+    ],
+)
+def test_a_column_of_a_wrong_type_makes_no_table_that_would_keep_it(
+    runner: TaskRunner, table: str, run: Any, how: dict[str, str], message: str
+) -> None:
+    outcome = runner.run(a_launch(**run), lambda ctx: ctx.write(frame(ctx, (1, "a")), table, **how))
+    assert isinstance(outcome, Failed) and message in outcome.error
+    assert not runner.spark.catalog.tableExists(table)
+
+
 @pytest.mark.parametrize("again_at_each_count", [False, True])
 def test_a_merge_of_two_rows_of_a_key_makes_no_table(runner: TaskRunner, table: str, again_at_each_count: bool) -> None:
     def merge(ctx: Any) -> Any:

@@ -32,9 +32,19 @@ class Previewed:
     """A table of which a preview has written anew the second day, with `v + 100`, and without one of its two rows."""
 
     def __init__(self, runner: TaskRunner, clones: Clones, table: str) -> None:
+        self._begin(runner, clones, table)
+        self.run(lambda rows: rows.where("id != 21").selectExpr("at", "id", "v + 100 AS v"), 2)
+
+    @classmethod
+    def of(cls, runner: TaskRunner, clones: Clones, table: str) -> Previewed:
+        """Of a table that the preview has not written yet."""
+        one = cls.__new__(cls)
+        one._begin(runner, clones, table)
+        return one
+
+    def _begin(self, runner: TaskRunner, clones: Clones, table: str) -> None:
         self.runner, self.clones, self.table, self.spark = runner, clones, table, runner.spark
         self.runs: set[tuple[str, str]] = set()
-        self.run(lambda rows: rows.where("id != 21").selectExpr("at", "id", "v + 100 AS v"), 2)
 
     def run(self, change: Callable[[Any], Any], n: int, **how: Any) -> None:
         table = self.table
@@ -188,6 +198,43 @@ def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
     for version in range(3):
         (place / "_delta_log" / f"{version:020}.json").unlink()  # as its cleanup does
     assert "its log does not reach back to version 1 any more" in previewed.refusal(rebase=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "message"),
+    [
+        ("ALWAYS", "at, v + 100 AS v", "Delta numbers id itself"),
+        ("BY DEFAULT", "at, v + 100 AS v", "Delta has numbered id in the rows of the preview"),
+        ("BY DEFAULT", "at, id, v + 100 AS v", None),
+    ],
+    ids=["by Delta alone", "by Delta", "by the task"],
+)
+def test_a_table_whose_rows_are_numbered(
+    runner: TaskRunner, clones: Clones, schema: str, kind: str, columns: str, message: str | None
+) -> None:
+    """Delta numbers rows of a clone as it goes on to number those of the table, so both would have the same numbers."""
+    spark, table = runner.spark, f"{schema}.numbered"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT GENERATED {kind} AS IDENTITY, at TIMESTAMP, v DOUBLE, n BIGINT "
+        "GENERATED ALWAYS AS (CAST(v AS BIGINT))) USING delta"
+    )
+    spark.sql(
+        f"INSERT INTO {table} (at, v) SELECT make_timestamp(2013, 1, d, 12, 0, 0), d FROM VALUES (1), (2) AS of(d)"
+    )
+    one = Previewed.of(runner, clones, table)
+    one.run(lambda rows: rows.selectExpr(*columns.split(", ")), 2)
+    before = sorted(map(tuple, spark.table(table).collect()))
+    for _ in range(2):
+        if message is None:
+            one.promote()
+            assert [v for *_, v, _ in sorted(spark.table(table).collect())] == [1, 102]
+        else:
+            assert message in one.refusal()
+            assert sorted(map(tuple, spark.table(table).collect())) == before
+    spark.sql(f"INSERT INTO {table} (at, v) VALUES (TIMESTAMP'2013-01-03 12:00:00', 3)")
+    numbers = [row["id"] for row in spark.table(table).collect()]
+    assert len({*numbers}) == len(numbers) == 3
+    assert {row["n"] for row in spark.table(table).collect()} == {1, 3, 102 if message is None else 2}
 
 
 def test_what_is_not_of_intervals_is_replaced_as_a_whole(runner: TaskRunner, clones: Clones, events: str) -> None:

@@ -16,6 +16,7 @@ from support.manager_process import wait_for
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.preview import Clones
 from backfill_manager.execution.spark_sql import parameters
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.write_context import StateIdentity
@@ -338,6 +339,36 @@ def test_what_empties_a_table_before_its_rows_are_written_is_not_done_again_with
     cleared = again(again(dataclasses.replace(launch, params={"complete": True})), generation=1)
     assert runner.run(cleared) == Succeeded(None)
     assert rows_of(runner.spark, table) == [(7,)]
+
+
+@pytest.mark.parametrize("previewed", [False, True], ids=["", "in a preview"])
+def test_what_comes_before_the_query_is_not_done_again_once_its_rows_have_landed(
+    runner: TaskRunner, clones: Clones, table: str, previewed: bool
+) -> None:
+    """The first DELETE finds nothing, so it leaves no transaction; the second one would find the rows of the query."""
+    runner.spark.sql(f"CREATE TABLE {table} (id INT, run STRING) USING delta")
+    view = f"{table}_rows"
+    text = f"""
+        CREATE OR REPLACE {"TEMPORARY" if previewed else ""} VIEW {view} AS SELECT 7 AS id;
+        DELETE FROM {table} WHERE run = :run_id;
+        SELECT id, :run_id AS run FROM {view}
+    """
+    launch = a_sql_launch(text, run_id="r1", into=table, mode="append")
+    if previewed:
+        launch = dataclasses.replace(launch, preview_id=clones.preview_id)
+
+    def rows() -> list[tuple[object, ...]]:
+        (clone,) = clones.all() if previewed else [None]
+        return rows_of(runner.spark, table if clone is None else f"delta.`{clone.path}`")
+
+    assert runner.run(launch) == Succeeded(None)
+    runner.spark.sql(f"DROP VIEW IF EXISTS {view}")  # as it is after a restart without a metastore
+    assert runner.run(again(launch)) == Succeeded(None)
+    assert rows() == [(7, "r1")]
+    assert "statement 2: skipped, as an earlier try has completed statement 3" in runner.log_of(again(launch))
+    assert runner.run(again(again(launch), generation=1)) == Succeeded(None)
+    assert rows() == [(7, "r1")]
+    runner.spark.sql(f"DROP VIEW IF EXISTS {view}")
 
 
 def test_a_try_of_before_a_clear_changes_nothing_any_more(runner: TaskRunner, table: str) -> None:
