@@ -104,13 +104,14 @@ class ForkServerProcess:
                 env=environment_for(python),
             )  # fmt: skip
         lift(self._process.pid)
-        self._is_lost = False
+        self._pid, self._is_lost = self._process.pid, False
         self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
         self._listener.start()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """The parent of its processes, once it has told."""
+        return self._pid
 
     @property
     def is_alive(self) -> bool:
@@ -168,11 +169,12 @@ class ForkServerProcess:
         """And with it all its processes."""
         with suppress(OSError):
             self._channel.shutdown()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for end in (self._process.terminate, self._process.kill):  # its parent ends it then; without one, it is killed
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
         if threading.current_thread() is not self._listener:
             self._listener.join()
         self._channel.close()
@@ -186,6 +188,10 @@ class ForkServerProcess:
             if received is None:
                 break
             message, _ = received
+            if "server" in message:
+                self._pid = message["server"]
+                lift(self._pid)  # it may have been forked before its parent was
+                continue
             if "preloading" in message:
                 self.preloading = message["preloading"]
                 continue

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_job_goes_on
+from support.leaves_children import start_children
+from support.manager_process import wait_for
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.errors import BackfillManagerError
@@ -165,12 +168,16 @@ def test_a_task_that_writes_into_files_that_are_not_its_own_fails(runner: TaskRu
 def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(
     runner: TaskRunner,
 ) -> None:
+    told = runner.folder / "told"
+
     def kills(ctx: Any) -> None:
+        told.write_text(json.dumps([os.getpid(), *start_children()]))
         os.kill(os.getppid(), signal.SIGKILL)
         threading.Event().wait()
 
     outcome = runner.run(a_launch(), kills)
     assert isinstance(outcome, Lost) and outcome.alone, outcome
+    assert [pid for pid in json.loads(told.read_text()) if os.path.exists(f"/proc/{pid}")] == []
     assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
@@ -196,7 +203,9 @@ def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and
     outcome = runner.run(a_launch(), lambda ctx: os.getppid())
     assert isinstance(outcome, Succeeded)
     server = int(outcome.result_json or "0")
-    os.kill(server, signal.SIGSTOP)  # from here on it forks nothing, and what it has forked takes no task
+    os.kill(server, signal.SIGSTOP)
+    wait_for(lambda: ") T " in Path(f"/proc/{server}/stat").read_text())
+    # from here on it forks nothing, and what it has forked takes no task
     for process in Path(f"/proc/{server}/task/{server}/children").read_text().split():
         os.kill(int(process), signal.SIGSTOP)
     launch = runner.start(
