@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError
@@ -97,12 +97,14 @@ class ForkServerProcess:
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
-        with theirs:
+        with theirs, ExitStack() as on_error:
+            on_error.callback(ours.close)
             self._process = subprocess.Popen(
                 [python or sys.executable, "-m", "backfill_manager.processes.fork_server", str(theirs.fileno()), *WARM_UP],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
                 env=environment_for(python),
             )  # fmt: skip
+            on_error.pop_all()
         lift(self._process.pid)
         self._pid, self._is_lost = self._process.pid, False
         self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
@@ -110,7 +112,7 @@ class ForkServerProcess:
 
     @property
     def pid(self) -> int:
-        """The parent of its processes, once it has told."""
+        """The parent of its processes, once it has said so."""
         return self._pid
 
     @property

@@ -3,8 +3,8 @@
     manager ─► parent ─► fork server ─► task process ─► what it starts
 
 The processes of a server that was killed end with it (PR_SET_PDEATHSIG); what they had started comes below the parent, as the
-nearest living ancestor that takes it (PR_SET_CHILD_SUBREAPER), and is killed. Then the parent ends, in the same way as the server.
-It holds the server's socket, so the manager hears of the end when nothing is left. SIGTERM makes it kill the server.
+nearest living ancestor that takes it (PR_SET_CHILD_SUBREAPER), and is killed. Then the parent ends in the same way as the
+server. It holds the server's socket, so the manager hears of the end when nothing is left. SIGTERM makes it kill the server.
 """
 
 from __future__ import annotations

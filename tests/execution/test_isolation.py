@@ -24,7 +24,7 @@ from support.manager_process import wait_for
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.messages import Failed, Lost, Succeeded
+from backfill_manager.execution.messages import Failed, Lost, Postponed, Succeeded
 from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 from backfill_manager.execution.task_process import MAX_STARTS
 
@@ -168,16 +168,16 @@ def test_a_task_that_writes_into_files_that_are_not_its_own_fails(runner: TaskRu
 def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(
     runner: TaskRunner,
 ) -> None:
-    told = runner.folder / "told"
+    pids = runner.folder / "pids"
 
     def kills(ctx: Any) -> None:
-        told.write_text(json.dumps([os.getpid(), *start_children()]))
+        pids.write_text(json.dumps([os.getpid(), *start_children()]))
         os.kill(os.getppid(), signal.SIGKILL)
         threading.Event().wait()
 
     outcome = runner.run(a_launch(), kills)
     assert isinstance(outcome, Lost) and outcome.alone, outcome
-    assert [pid for pid in json.loads(told.read_text()) if os.path.exists(f"/proc/{pid}")] == []
+    assert [pid for pid in json.loads(pids.read_text()) if os.path.exists(f"/proc/{pid}")] == []
     assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
@@ -195,6 +195,22 @@ def test_an_interpreter_that_is_broken_fails_its_tasks_and_is_started_for_them_o
     for n in range(10):
         assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
     assert len(starts.read_text().splitlines()) <= 2 * MAX_STARTS
+
+
+def test_an_interpreter_that_can_not_be_started_is_asked_for_by_its_tasks_only(
+    runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, servers, asked = runner.folder / "python", runner.executor._processes._servers, list[str | None]()
+    python.write_text("#!/no/such/interpreter\n")
+    python.chmod(0o755)
+    get = servers.get
+    monkeypatch.setattr(servers, "get", lambda wanted: asked.append(wanted) or get(wanted))
+    launch = a_launch("of_broken")
+    launch = dataclasses.replace(launch, version=dataclasses.replace(launch.version, python=str(python)))
+    assert runner.run(launch) == Postponed(f"{python} can't be started: No such file or directory")
+    for n in range(3):
+        assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
+    assert asked.count(str(python)) <= 2
 
 
 def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and_writes(
