@@ -317,8 +317,7 @@ class TaskProcesses:
             task.listener.ended(Failed(one_line(error)))
             return
         except (NoProcess, OSError) as error:
-            code = error.code_of_server if isinstance(error, NoProcess) else 0
-            task.listener.ended(_of_broken(python, code) or Postponed(one_line(error)))
+            task.listener.ended(_of_no_process(python, error))
             return
         task.starts += 1
         self._limit_memory(task, process)
@@ -676,6 +675,16 @@ def _outcome_without_message(process: _Process) -> Outcome:
     if process.problem:
         return Failed(process.problem)
     return Failed(ending(forked.code))
+
+
+def _of_no_process(python: str | None, error: NoProcess | OSError) -> Outcome:
+    """When none could be started. What the system has too few of comes back; an interpreter of a bundle does not by itself."""
+    if isinstance(error, NoProcess):
+        if python is not None and error.is_of_interpreter:
+            return Failed(one_line(error))
+        if (failed := _of_broken(python, error.code_of_server)) is not None:
+            return failed
+    return Postponed(one_line(error))
 
 
 def _of_broken(python: str | None, code: int) -> Failed | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -26,6 +27,7 @@ class NoProcess(BackfillManagerError):
     """No process could be started: the fork server has ended, or the system has none left."""
 
     code_of_server = 0  # as of `ForkedProcess`
+    is_of_interpreter = False  # it can't be executed, and will not be until somebody mends it
 
 
 class ForkedProcess:
@@ -217,6 +219,7 @@ class ForkServerProcess:
             process._heard({"id": 0})
 
 
+_NOT_EXECUTABLE: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP)
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -247,7 +250,9 @@ class ForkServers:
                 try:
                     server = self._servers[python] = ForkServerProcess(python, self._unfit)
                 except OSError as error:
-                    raise NoProcess(f"{python or sys.executable} can't be started: {error.strerror}") from error
+                    none = NoProcess(f"{python or sys.executable} can't be started: {error.strerror}")
+                    none.is_of_interpreter = error.errno in _NOT_EXECUTABLE
+                    raise none from error
             return server
 
     def end(self, python: str | None) -> None:

@@ -24,7 +24,7 @@ from support.manager_process import wait_for
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.messages import Failed, Lost, Postponed, Succeeded
+from backfill_manager.execution.messages import Failed, Lost, Succeeded
 from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
 from backfill_manager.execution.task_process import MAX_STARTS
 
@@ -197,7 +197,7 @@ def test_an_interpreter_that_is_broken_fails_its_tasks_and_is_started_for_them_o
     assert len(starts.read_text().splitlines()) <= 2 * MAX_STARTS
 
 
-def test_an_interpreter_that_can_not_be_started_is_asked_for_by_its_tasks_only(
+def test_an_interpreter_that_can_not_be_started_fails_its_tasks_and_is_asked_for_by_them_only(
     runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python, servers, asked = runner.folder / "python", runner.executor._processes._servers, list[str | None]()
@@ -207,7 +207,7 @@ def test_an_interpreter_that_can_not_be_started_is_asked_for_by_its_tasks_only(
     monkeypatch.setattr(servers, "get", lambda wanted: asked.append(wanted) or get(wanted))
     launch = a_launch("of_broken")
     launch = dataclasses.replace(launch, version=dataclasses.replace(launch.version, python=str(python)))
-    assert runner.run(launch) == Postponed(f"{python} can't be started: No such file or directory")
+    assert runner.run(launch) == Failed(f"{python} can't be started: No such file or directory")
     for n in range(3):
         assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
     assert asked.count(str(python)) <= 2
