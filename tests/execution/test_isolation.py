@@ -380,6 +380,28 @@ def test_a_fork_of_a_task_is_told_that_it_can_not_reach_the_manager(runner: Task
     assert runner.run(a_launch(timeout=PATIENCE / 2), forks) == Succeeded(f'"{message}"')
 
 
+def test_a_fork_that_logs_while_a_thread_of_the_task_does_goes_on(runner: TaskRunner) -> None:
+    def forks(ctx: Any) -> None:
+        def logs() -> None:
+            for _ in range(5_000):
+                ctx.log.info("of the thread %s", "x" * 1000)
+
+        thread = threading.Thread(target=logs)
+        thread.start()
+        for number in range(50):
+            child = os.fork()
+            if child == 0:
+                ctx.log.info("of fork %d", number)
+                os._exit(0)
+            os.waitpid(child, 0)
+        thread.join()
+
+    launch = a_launch(timeout=PATIENCE / 2)
+    assert isinstance(runner.run(launch, forks), Succeeded)
+    forked = [line for line in runner.recorder.lines(launch) if line.startswith("of fork ")]
+    assert forked == [f"of fork {number}" for number in range(50)]
+
+
 # -- what it changes in its process ----------------------------------------------------------------------------------------
 
 
