@@ -281,6 +281,11 @@ def without_credentials(url: str) -> str:
     return mask_text(_USER.sub("", url))
 
 
+def longest_known(more: tuple[Known, ...] = ()) -> int:
+    """How many characters the longest text has that `mask_text` masks wherever it stands."""
+    return max(map(len, _spellings(_values_of_environment() + _of_this_process + more)), default=0)
+
+
 def _without_known(text: str, more: tuple[Known, ...] = ()) -> str:
     """Without what is a secret whatever it stands behind: known values, and what lets one in at a URL."""
     values = _values_of_environment() + _of_this_process + more
@@ -372,9 +377,18 @@ def _is_secret_variable(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _any_of(values: tuple[Known, ...]) -> re.Pattern[str] | None:
-    """Finds each of them as it is, and as Python, JSON and URLs write it. Left out are those that would hide what is no secret:
-    short ones, words, and paths of files, unless they are secrets for certain. One of letters or digits alone has to stand for
-    itself: it may be part of a word; so has a short one."""
+    """Finds each of them. One of letters or digits alone has to stand for itself, as it may be part of a word; or is short."""
+    parts = [
+        rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" if _may_be_part_of_a_word(one) else re.escape(one)
+        for one in _spellings(values)
+    ]
+    return re.compile("|".join(parts)) if parts else None
+
+
+@lru_cache(maxsize=256)
+def _spellings(values: tuple[Known, ...]) -> list[str]:
+    """Each of them as it is, and as Python, JSON and URLs write it; the longest first, as one may be a part of another. Left out
+    are those that would hide what is no secret: short ones, words, and paths of files, unless they are secrets for certain."""
     spelled: set[str] = set()
     for known in values:
         is_certain = isinstance(known, NamedSecret)
@@ -389,12 +403,7 @@ def _any_of(values: tuple[Known, ...]) -> re.Pattern[str] | None:
             lines = (line.strip() for line in value.splitlines())
             shortest = _MIN_SECRET_LENGTH if is_certain else _MIN_LINE_LENGTH
             spelled |= {line for line in lines if len(line) >= shortest}
-    longest_first = sorted(spelled, key=lambda one: (-len(one), one))  # one may be a part of another
-    parts = [
-        rf"(?<![A-Za-z0-9]){re.escape(one)}(?![A-Za-z0-9])" if _may_be_part_of_a_word(one) else re.escape(one)
-        for one in longest_first
-    ]
-    return re.compile("|".join(parts)) if parts else None
+    return sorted(spelled, key=lambda one: (-len(one), one))
 
 
 def _may_be_part_of_a_word(value: str) -> bool:

@@ -19,17 +19,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, shorten
 from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.execution.printed_lines import PrintedLines, end_of_piece
 from backfill_manager.execution.spark_executor_runtime import TaskSkipped
 from backfill_manager.masking import mask_text, secrets_in
 
 LINES_OF_ERROR: Final = 3  # the last ones of standard error
-MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
 MAX_LINE_OF_ERROR: Final = 150  # characters of each
 MAX_DRAIN: Final = 1024  # reads of what is left in a stream when the command has ended
 _BASH: Final = ("bash", "-euo", "pipefail", "-c")
@@ -51,13 +52,13 @@ def run_bash(
         folder = Path(scratch) if task.cwd is None else bundle / task.cwd
         if not folder.is_dir():
             raise InvalidInput(f"cwd: {task.cwd} is no folder of the bundle, nor of this machine")
-        code, printed, said = _run(task.bash or "", folder, environ, log)
+        known = secrets_in(launch.params)
+        code, printed, said = _run(task.bash or "", folder, environ, log, partial(end_of_piece, known=known))
     if code == 0:
         return printed
     if code == task.skip_exit_code:
         raise TaskSkipped(f"ended with exit code {code}")
     ending = f"exit code {code}" if code > 0 else f"signal {-code} ({_name_of_signal(-code)})"
-    known = secrets_in(launch.params)
     last = " / ".join(
         shorten(mask_text(line, known), MAX_LINE_OF_ERROR) for line in said
     )  # whole: no part of one is left
@@ -94,7 +95,7 @@ def _text(value: Any) -> str:
 
 
 def _run(
-    command: str, folder: Path, environ: Mapping[str, str], log: Callable[[str, str], None]
+    command: str, folder: Path, environ: Mapping[str, str], log: Callable[[str, str], None], cut: Callable[[str], int]
 ) -> tuple[int, str | None, list[str]]:
     """Its exit code, the last line on standard output, and the last ones on standard error."""
     try:
@@ -107,8 +108,8 @@ def _run(
     except ValueError as error:  # of a zero byte
         raise InvalidInput(f"the command or a variable can't be handed to bash: {error}") from None
     assert process.stdout is not None and process.stderr is not None
-    printed = _Lines(process.stdout, lambda line: log("INFO", line), 1)
-    said = _Lines(process.stderr, lambda line: log("WARNING", line), LINES_OF_ERROR)
+    printed = _Lines(process.stdout, lambda line: log("INFO", line), cut, keep=1)
+    said = _Lines(process.stderr, lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)
     try:
         _read_until_ended(process, (printed, said))
     except (
@@ -160,8 +161,11 @@ def _read_until_ended(process: subprocess.Popen[bytes], streams: tuple[_Lines, .
 class _Lines:
     """The lines of a stream; the last ones that are not empty are kept."""
 
-    def __init__(self, file: IO[bytes], on_line: Callable[[str], None], keep: int) -> None:
-        self.file, self._on_line, self._begun = file, on_line, b""
+    def __init__(
+        self, file: IO[bytes], on_line: Callable[[str], None], cut: Callable[[str], int], *, keep: int
+    ) -> None:
+        self.file, self._on_line = file, on_line
+        self._lines = PrintedLines(cut)
         self.last: deque[str] = deque(maxlen=keep)
         self.is_closed = False
         os.set_blocking(file.fileno(), False)
@@ -169,33 +173,26 @@ class _Lines:
     def read(self) -> bool:
         """Takes what is there now; False when there is nothing, or never will be."""
         try:
-            content = os.read(self.file.fileno(), MAX_LINE)
+            content = os.read(self.file.fileno(), 1 << 16)
         except BlockingIOError:
             return False
         if not content:
             self.is_closed = True
             return False
-        *lines, self._begun = (self._begun + content).split(b"\n")
-        if len(self._begun) > MAX_LINE:
-            lines.append(self._begun)
-            self._begun = b""
-        for line in lines:
-            self._take(line)
+        self._take(self._lines.feed(content))
         return True
 
     def drain(self) -> None:
         for _ in range(MAX_DRAIN):
             if self.is_closed or not self.read():
                 break
-        if self._begun:
-            self._take(self._begun)
-            self._begun = b""
+        self._take(self._lines.rest())
 
-    def _take(self, line: bytes) -> None:
-        text = line.decode("utf-8", "replace").rstrip("\r")
-        if text.strip():
-            self.last.append(text.strip())
-        self._on_line(text)
+    def _take(self, lines: list[str]) -> None:
+        for line in lines:
+            if line.strip():
+                self.last.append(line.strip())
+            self._on_line(line)
 
 
 def _name_of_signal(number: int) -> str:

@@ -486,7 +486,7 @@ class _Listener:
 
     def __init__(self, executor: Executor, it: _Try) -> None:
         self._executor, self._it = executor, it
-        self.line, self.write_refusal = it.lines.add, partial(executor.write_refusal, it)
+        self.line, self.cut, self.write_refusal = it.lines.add, it.lines.cut, partial(executor.write_refusal, it)
         self.rows_before = partial(executor.rows_before, it)
         self.secret, self.span = partial(executor.secret, it), partial(executor.span, it)
 

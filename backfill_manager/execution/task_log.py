@@ -30,6 +30,7 @@ from backfill_manager.execution.messages import (
     Succeeded,
     TaskLaunch,
 )
+from backfill_manager.execution.printed_lines import end_of_piece
 from backfill_manager.masking import MASK, Known, known_of, mask_text, masked_json, secrets_in, without_known
 from backfill_manager.model.records import TaskLog
 
@@ -92,6 +93,10 @@ class LogLines:
             first = len(self._waiting) == 1
         if first:
             self._on_first()
+
+    def cut(self, text: str) -> int:
+        """How much of a line without end is taken as one, see `end_of_piece`."""
+        return end_of_piece(text, self._secrets)
 
     def has_error(self, error: str) -> bool:
         """Whether the last error that was logged says this, maybe among other things."""

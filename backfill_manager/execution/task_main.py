@@ -106,7 +106,7 @@ def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     logging.getLogger().addHandler(_LinesOfLogging(manager))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
     apply_in_child(order.launch.memory_mb, order.launch.nice)
-    os.register_at_fork(after_in_child=manager.leave_stop_to_parent)
+    manager.prepare_for_forks()
     tries = 1
     while _serve(order, spark, manager, may_wait=order.may_wait and tries < MAX_TRIES):
         order, tries = manager.receive_order(spark), tries + 1
@@ -188,8 +188,13 @@ class _Manager:
         self.stop: Callable[[int, FrameType | None], NoReturn] | None = None  # the handler of SIGTERM
         self.turns = RemoteTurns(self)
 
-    def leave_stop_to_parent(self) -> None:
-        """In a fork that the task has made, which `multiprocessing` ends by SIGTERM."""
+    def prepare_for_forks(self) -> None:
+        """That the task makes: they may log."""
+        self._channel.keep_whole_in_forks()
+        os.register_at_fork(after_in_child=self._leave_stop_to_parent)
+
+    def _leave_stop_to_parent(self) -> None:
+        """In a fork, which `multiprocessing` ends by SIGTERM."""
         if self.stop is not None and signal.getsignal(signal.SIGTERM) is self.stop:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

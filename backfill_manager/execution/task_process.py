@@ -47,6 +47,7 @@ from backfill_manager.execution.messages import (
     TaskSpan,
 )
 from backfill_manager.execution.output_group_commit import Answer, GroupCommits
+from backfill_manager.execution.printed_lines import PrintedLines
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
@@ -65,7 +66,6 @@ IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
 MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
-MAX_LINE: Final = 1 << 16  # bytes of a line that is printed; a longer one is cut into several
 _NO_MESSAGE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 _OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
     kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
@@ -82,6 +82,9 @@ class Listener(Protocol):
     def started(self) -> None: ...
 
     def line(self, level: str, message: str) -> None: ...
+
+    def cut(self, text: str) -> int:
+        """See `printed_lines.end_of_piece`."""
 
     def span(self, span: TaskSpan) -> None:
         """That its code has made."""
@@ -156,7 +159,8 @@ class _Process:
         self.python, self.channel = python, channel
         self.gateway: JvmGateway | None = None  # once it has asked for one
         self.forked: ForkedProcess | None = None  # set once it is asked for
-        self.outputs = [_Output(end, level) for end, level in zip(outputs, ("INFO", "WARNING"), strict=True)]
+        levels = ("INFO", "WARNING")
+        self.outputs = [_Output(end, level, self._cut) for end, level in zip(outputs, levels, strict=True)]
         self.messages = MessageBuffer()
         self.task: RunningTask | None = None
         self.lock = threading.Lock()  # guards the change from one task to another, for those who would signal it
@@ -172,13 +176,16 @@ class _Process:
         if self.task is not None:
             self.task.listener.line(level, message)
 
+    def _cut(self, text: str) -> int:
+        return len(text) if self.task is None else self.task.listener.cut(text)
+
 
 class _Output:
     """One of its standard streams."""
 
-    def __init__(self, end: int, level: str) -> None:
+    def __init__(self, end: int, level: str, cut: Callable[[str], int]) -> None:
         self.end, self.level = end, level
-        self._begun = b""
+        self._lines = PrintedLines(cut)
         os.set_blocking(end, False)
 
     def read(self) -> list[str] | None:
@@ -187,13 +194,7 @@ class _Output:
             content = os.read(self.end, 1 << 16)
         except BlockingIOError:
             return []
-        if not content:
-            return None
-        *lines, self._begun = (self._begun + content).split(b"\n")
-        if len(self._begun) > MAX_LINE:
-            lines.append(self._begun)
-            self._begun = b""
-        return [_text(line) for line in lines]
+        return self._lines.feed(content) if content else None
 
     def drain(self) -> list[str]:
         """What is there still. The end is not waited for: a process that has escaped may hold it open."""
@@ -203,16 +204,11 @@ class _Output:
             if not read:
                 break
             lines += read
-        rest, self._begun = self._begun, b""
-        return [*lines, *([_text(rest)] if rest else [])]
+        return lines + self._lines.rest()
 
 
 def _nothing() -> None:
     pass
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace").rstrip("\r")
 
 
 class TaskProcesses:
@@ -227,7 +223,7 @@ class TaskProcesses:
         self._processes: set[_Process] = set()  # that have not ended
         self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
-        # Interpreters whose fork server ended before it had forked; only tasks start it again.
+        # Interpreters of which no process could be started; only tasks try it again.
         self._unable: set[str | None] = set()
         self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
         self._most_running = 0  # tasks at once, since `_end_idle`; of the starter, too
@@ -321,8 +317,7 @@ class TaskProcesses:
             task.listener.ended(Failed(one_line(error)))
             return
         except (NoProcess, OSError) as error:
-            code = error.code_of_server if isinstance(error, NoProcess) else 0
-            task.listener.ended(_of_broken(python, code) or Postponed(one_line(error)))
+            task.listener.ended(_of_no_process(python, error))
             return
         task.starts += 1
         self._limit_memory(task, process)
@@ -428,8 +423,11 @@ class TaskProcesses:
             wanted = min(MAX_WARM, max(running[python], 1))
             warm = self._warm[python] = [process for process in self._warm[python] if not process.has_ended]
             if len(warm) < wanted and self._jvm_work.empty():
-                with suppress(NoProcess, OSError):  # the next task reports it
+                try:
                     warm.append(self._new(python))
+                except (NoProcess, OSError):  # the next task reports it
+                    self._unable.add(python)
+                    continue
                 if len(warm) < wanted:
                     self._jvm_work.put(_nothing)  # once more, after what has come meanwhile
 
@@ -627,7 +625,7 @@ class TaskProcesses:
                 self._selector.unregister(end)
         while not process.problem and _is_readable(process.channel) and self._read_messages(process):
             pass
-        if process.forked is not None and process.forked.pid is None and not process.forked.refused:
+        if process.forked is not None and process.forked.pid is None:
             self._unable.add(process.python)
         with self._lock:
             process.has_ended = True
@@ -677,6 +675,16 @@ def _outcome_without_message(process: _Process) -> Outcome:
     if process.problem:
         return Failed(process.problem)
     return Failed(ending(forked.code))
+
+
+def _of_no_process(python: str | None, error: NoProcess | OSError) -> Outcome:
+    """When none could be started. What the system has too few of comes back; an interpreter of a bundle does not by itself."""
+    if isinstance(error, NoProcess):
+        if python is not None and error.is_of_interpreter:
+            return Failed(one_line(error))
+        if (failed := _of_broken(python, error.code_of_server)) is not None:
+            return failed
+    return Postponed(one_line(error))
 
 
 def _of_broken(python: str | None, code: int) -> Failed | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
@@ -25,6 +26,12 @@ class Channel:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    def keep_whole_in_forks(self) -> None:
+        """No fork of this process comes in the middle of a message of another thread, whose lock it would keep for ever."""
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
+        )
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), attachment: bytes = b"") -> None:
         """`OSError` when the other end is gone. The attachment is a second message, see `receive_attachment`."""

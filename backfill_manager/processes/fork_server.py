@@ -9,15 +9,16 @@ Over the socket FD come requests (`processes.channel`), and go back what became 
     {"fork": 7, "call": "module:function", "job": {...}, "name": "bfm task", "preload": ["pyspark"]}  with descriptors
                                         "prepare": "module:function" is called here before: it reads what all processes need
     {"signal": 15, "to": 7}             for a process that may have ended: then nothing happens
+    -> {"server": 12}                   its own number, at first
     -> {"id": 7, "pid": 123}            before it runs anything
     -> {"id": 7, "code": -9}            it has ended, and so has everything that it started
 
-The end of the socket is the end of the server and of all its processes: nothing outlives the manager.
+The end of the socket is the end of the server and of all its processes: nothing outlives the manager. If the server is killed,
+its parent ends what it has left behind (`processes.server_parent`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
@@ -33,6 +34,14 @@ from typing import Any, Final, NoReturn
 
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.huge_pages import use_huge_pages
+from backfill_manager.processes.server_parent import (
+    end_with_parent,
+    go_below_a_parent,
+    kill_children,
+    open_list_of_children,
+    set_name,
+    take_orphans,
+)
 
 PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions that are called
     "pyspark": (
@@ -55,10 +64,6 @@ _WITHOUT_THREADS: Final = {  # numpy's and Arrow's libraries start some when the
 }
 HUGE_PAGES_AFTER_S: Final = 0.3  # without a request: it takes as long, and the first processes are waited for
 HUGE_PAGES_AFTER_FORKS: Final = 16
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_NAME: Final = 15
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _exit = os._exit
 
 
@@ -68,12 +73,13 @@ class ForkServer:
         self._children: dict[int, int] = {}  # pid -> id of its request
         self._preloaded: set[str] = set()
         self._forks, self._has_huge_pages = 0, False
-        self._below = _open(f"/proc/self/task/{os.getpid()}/children")  # lists the processes below this one
+        self._pid, self._below = os.getpid(), open_list_of_children()
         self._child_ended, self._wake = os.pipe()
         for end in (self._child_ended, self._wake):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # one handler, or there is no wakeup
+        self._report(server=self._pid)
 
     def serve(self) -> None:
         """Until the manager closes its end."""
@@ -130,12 +136,9 @@ class ForkServer:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() == 1:  # the server ended before that call
-                _exit(1)
-            _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what its children leave behind stays below it, until it ends
-            if _libc is not None:
-                _libc.prctl(_PR_SET_NAME, request["name"].encode()[:15], 0, 0, 0)
+            end_with_parent(self._pid)
+            take_orphans()  # what its children leave behind stays below it, until it ends
+            set_name(request["name"])
             self._channel.close()
             os.close(self._child_ended)
             os.close(self._wake)
@@ -196,25 +199,8 @@ class ForkServer:
                 self._report(id=self._children.pop(pid), code=os.waitstatus_to_exitcode(status))
 
     def _kill_orphans(self) -> None:
-        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below.
-        Those of another user (`sudo`) may not be ended, and go on."""
-        file, others = self._below, set[int]()
-        while file is not None:
-            os.lseek(file, 0, os.SEEK_SET)
-            below = b"".join(iter(lambda: os.read(file, 1 << 16), b""))
-            orphans = set(map(int, below.split())) - self._children.keys() - others
-            if not orphans:
-                return
-            for orphan in orphans:
-                try:
-                    os.kill(orphan, signal.SIGKILL)
-                except PermissionError:
-                    others.add(orphan)
-                    continue
-                except ProcessLookupError:
-                    pass
-                with suppress(ChildProcessError):
-                    os.waitpid(orphan, 0)
+        """Processes that had left their session: on Linux this process inherits them when the child ends that they were below."""
+        kill_children(self._below, but=self._children)
 
     def _end_all(self) -> None:
         for pid in self._children:
@@ -231,13 +217,6 @@ class ForkServer:
             self._channel.send(what)
 
 
-def _open(file: str) -> int | None:
-    try:
-        return os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-
-
 def _function(reference: str) -> Any:
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -251,18 +230,13 @@ def _threads() -> int:
         return threading.active_count()
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc is not None:
-        _libc.prctl(option, value, 0, 0, 0)
-
-
 def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)  # `-m` puts the current directory there; the manager's own path came in PYTHONPATH
     own_path = os.environ.pop(MANAGERS_PYTHONPATH, None)
     if own_path is not None:  # another Python that a task starts must not find our packages
         os.environ["PYTHONPATH"] = own_path
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    go_below_a_parent()
     server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
     for module in sys.argv[2:]:
         _function(f"{module}:warm_up")()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError
@@ -26,6 +27,7 @@ class NoProcess(BackfillManagerError):
     """No process could be started: the fork server has ended, or the system has none left."""
 
     code_of_server = 0  # as of `ForkedProcess`
+    is_of_interpreter = False  # it can't be executed, and will not be until somebody mends it
 
 
 class ForkedProcess:
@@ -97,20 +99,23 @@ class ForkServerProcess:
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         self._channel = Channel(ours)
-        with theirs:
+        with theirs, ExitStack() as on_error:
+            on_error.callback(ours.close)
             self._process = subprocess.Popen(
                 [python or sys.executable, "-m", "backfill_manager.processes.fork_server", str(theirs.fileno()), *WARM_UP],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
                 env=environment_for(python),
             )  # fmt: skip
+            on_error.pop_all()
         lift(self._process.pid)
-        self._is_lost = False
+        self._pid, self._is_lost = self._process.pid, False
         self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
         self._listener.start()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """The parent of its processes, once it has said so."""
+        return self._pid
 
     @property
     def is_alive(self) -> bool:
@@ -168,11 +173,12 @@ class ForkServerProcess:
         """And with it all its processes."""
         with suppress(OSError):
             self._channel.shutdown()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for end in (self._process.terminate, self._process.kill):  # its parent ends it then; without one, it is killed
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
         if threading.current_thread() is not self._listener:
             self._listener.join()
         self._channel.close()
@@ -186,6 +192,10 @@ class ForkServerProcess:
             if received is None:
                 break
             message, _ = received
+            if "server" in message:
+                self._pid = message["server"]
+                lift(self._pid)  # it may have been forked before its parent was
+                continue
             if "preloading" in message:
                 self.preloading = message["preloading"]
                 continue
@@ -209,6 +219,7 @@ class ForkServerProcess:
             process._heard({"id": 0})
 
 
+_NOT_EXECUTABLE: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP)
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
 
 
@@ -239,7 +250,9 @@ class ForkServers:
                 try:
                     server = self._servers[python] = ForkServerProcess(python, self._unfit)
                 except OSError as error:
-                    raise NoProcess(f"{python or sys.executable} can't be started: {error.strerror}") from error
+                    none = NoProcess(f"{python or sys.executable} can't be started: {error.strerror}")
+                    none.is_of_interpreter = error.errno in _NOT_EXECUTABLE
+                    raise none from error
             return server
 
     def end(self, python: str | None) -> None:

@@ -445,7 +445,9 @@ def test_logs_are_printed_and_can_be_followed(bfm: Bfm, state: FilledState) -> N
     assert [line.split(" ", 3)[-1].strip() for line in result.out.splitlines()] == ["began [bold]", "half done"]
     shown = bfm("tasks", "logs", "flights", RUN, "clean", "--output", "json").document
     assert [line["message"] for line in shown] == ["began [bold]", "half done"]
-    assert "has logged nothing." in bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7").err
+    for output in ("table", "json"):
+        none = bfm("tasks", "logs", "flights", RUN, "clean", "--try", "7", "--output", output)
+        assert none.code == 3 and f"no try of 'clean' in {RUN} with the number '7'; the last one is 1." in none.err
     assert bfm("tasks", "logs", "flights", RUN, "claen").code == 3
 
 

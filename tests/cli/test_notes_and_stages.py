@@ -70,4 +70,6 @@ def test_stages_are_shown_by_try_all_of_them_first(bfm: Bfm, state: FilledState)
     assert [one["spark_stages"] for one in tries] == [None, STAGES.model_dump(mode="json")]
     of_first = bfm("tasks", "stages", "flights", "latest", "clean", "--try", "1", "--output", "json").document
     assert [one["try_number"] for one in of_first] == [1]
+    none = bfm("tasks", "stages", "flights", "latest", "clean", "--try", "7")
+    assert none.code == 3 and "with the number '7'" in none.error
     assert "did you mean 'clean'" in bfm("tasks", "stages", "flights", "latest", "claen").error

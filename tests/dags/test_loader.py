@@ -690,6 +690,7 @@ def test_a_fork_server_ends_in_silence_when_the_manager_is_killed_before_it_has_
             "prepare": f"{parse_file}:prepare",
             "name": "parse",
         }
+        assert Channel(ours).receive() is not None  # its number
         Channel(ours).send({**request, "job": job.to_json()}, [pipe])
         os.close(pipe)
         select.select([ours], [], [])  # it has refused, and nobody reads that: closing now resets the connection

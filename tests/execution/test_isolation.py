@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, no_spark_job_goes_on
+from support.leaves_children import start_children
+from support.manager_process import wait_for
 from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gone
 
 from backfill_manager.errors import BackfillManagerError
@@ -165,12 +168,16 @@ def test_a_task_that_writes_into_files_that_are_not_its_own_fails(runner: TaskRu
 def test_a_task_that_kills_the_process_that_it_was_forked_from_is_lost_and_the_next_one_runs(
     runner: TaskRunner,
 ) -> None:
+    pids = runner.folder / "pids"
+
     def kills(ctx: Any) -> None:
+        pids.write_text(json.dumps([os.getpid(), *start_children()]))
         os.kill(os.getppid(), signal.SIGKILL)
         threading.Event().wait()
 
     outcome = runner.run(a_launch(), kills)
     assert isinstance(outcome, Lost) and outcome.alone, outcome
+    assert [pid for pid in json.loads(pids.read_text()) if os.path.exists(f"/proc/{pid}")] == []
     assert runner.run(a_launch(run_id="the next"), lambda ctx: ctx.spark.range(7).count()) == Succeeded("7")
 
 
@@ -190,13 +197,31 @@ def test_an_interpreter_that_is_broken_fails_its_tasks_and_is_started_for_them_o
     assert len(starts.read_text().splitlines()) <= 2 * MAX_STARTS
 
 
+def test_an_interpreter_that_can_not_be_started_fails_its_tasks_and_is_asked_for_by_them_only(
+    runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, servers, asked = runner.folder / "python", runner.executor._processes._servers, list[str | None]()
+    python.write_text("#!/no/such/interpreter\n")
+    python.chmod(0o755)
+    get = servers.get
+    monkeypatch.setattr(servers, "get", lambda wanted: asked.append(wanted) or get(wanted))
+    launch = a_launch("of_broken")
+    launch = dataclasses.replace(launch, version=dataclasses.replace(launch.version, python=str(python)))
+    assert runner.run(launch) == Failed(f"{python} can't be started: No such file or directory")
+    for n in range(3):
+        assert runner.run(a_launch(f"work_{n}"), lambda ctx: "done") == Succeeded('"done"')
+    assert asked.count(str(python)) <= 2
+
+
 def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and_writes(
     runner: TaskRunner, table: str
 ) -> None:
     outcome = runner.run(a_launch(), lambda ctx: os.getppid())
     assert isinstance(outcome, Succeeded)
     server = int(outcome.result_json or "0")
-    os.kill(server, signal.SIGSTOP)  # from here on it forks nothing, and what it has forked takes no task
+    os.kill(server, signal.SIGSTOP)
+    wait_for(lambda: ") T " in Path(f"/proc/{server}/stat").read_text())
+    # from here on it forks nothing, and what it has forked takes no task
     for process in Path(f"/proc/{server}/task/{server}/children").read_text().split():
         os.kill(int(process), signal.SIGSTOP)
     launch = runner.start(
@@ -353,6 +378,28 @@ def test_a_fork_of_a_task_is_told_that_it_can_not_reach_the_manager(runner: Task
 
     message = "A fork of a task's process can't write or read secrets; threads of the task can"
     assert runner.run(a_launch(timeout=PATIENCE / 2), forks) == Succeeded(f'"{message}"')
+
+
+def test_a_fork_that_logs_while_a_thread_of_the_task_does_goes_on(runner: TaskRunner) -> None:
+    def forks(ctx: Any) -> None:
+        def logs() -> None:
+            for _ in range(5_000):
+                ctx.log.info("of the thread %s", "x" * 1000)
+
+        thread = threading.Thread(target=logs)
+        thread.start()
+        for number in range(50):
+            child = os.fork()
+            if child == 0:
+                ctx.log.info("of fork %d", number)
+                os._exit(0)
+            os.waitpid(child, 0)
+        thread.join()
+
+    launch = a_launch(timeout=PATIENCE / 2)
+    assert isinstance(runner.run(launch, forks), Succeeded)
+    forked = [line for line in runner.recorder.lines(launch) if line.startswith("of fork ")]
+    assert forked == [f"of fork {number}" for number in range(50)]
 
 
 # -- what it changes in its process ----------------------------------------------------------------------------------------

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
-from support import collected_process, of_another_user, told_environment
+from support import collected_process, leaves_children, of_another_user, told_environment
 from support.manager_process import wait_for
 from support.of_another_user import ONLY_AS_ROOT, without_leave_to_kill
 
@@ -79,6 +81,28 @@ def test_its_processes_have_the_environment_of_the_manager(path: str, monkeypatc
         assert json.load(printed) == dict(os.environ)
     assert process.wait(TIMEOUT_S)
     server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere what has left its session outlives its server")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
+def test_what_its_processes_have_started_ends_with_a_server_that_is_killed(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anybody hears of the end; and with one that does not answer, when it is stopped."""
+    monkeypatch.setattr("backfill_manager.processes.fork_server_client.STOP_TIMEOUT_S", 0.5)
+    server, (read, write) = ForkServerProcess(), os.pipe()
+    process = server.fork(f"{leaves_children.__name__}:run", {}, [write], name="test")
+    os.close(write)
+    parent, *pids = json.loads(os.read(read, 1000))
+    assert parent == server.pid
+    os.kill(parent, number)
+    if number == signal.SIGSTOP:
+        server.stop()
+    assert process.wait(TIMEOUT_S) and process.is_lost
+    assert [pid for pid in (parent, *pids) if Path(f"/proc/{pid}").exists()] == []
+    assert server.exit_code == (-signal.SIGKILL if number == signal.SIGSTOP else -number)
+    server.stop()
+    os.close(read)
 
 
 @ONLY_AS_ROOT

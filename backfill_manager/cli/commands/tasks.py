@@ -69,6 +69,8 @@ def logs(
     """
     document = _run(context, dag, run)
     lines, state = _print_log(context, document, task, try_number=try_number, follow=follow)
+    if try_number is not None and not lines:
+        _check_try(document, task, try_number, context.backend.run_tasks(document, task))
     if not context.out.is_table:
         context.out.print_document(lines)
     elif not lines:
@@ -125,9 +127,12 @@ def stages(
         Column("spilled_bytes", "spilled", size, right=True),
     )  # fmt: skip
     document = _run(context, dag, run)
+    found = context.backend.run_tasks(document, task)
+    if try_number is not None:
+        _check_try(document, task, try_number, found)
     tries = [
         {name: one[name] for name in ("try_number", "launch", "term", "state", "spark_jobs", "spark_stages")}
-        for one in context.backend.run_tasks(document, task)["tries"]
+        for one in found["tries"]
         if try_number in (None, one["try_number"])
     ]
     empty = f"No Spark stages of {task} in {document['run_id']} are known."
@@ -270,6 +275,14 @@ def _print_log(
         if not follow or (has_ended and (had_ended or is_whole)):
             return lines, state
         context.pause(LOG_POLL_INTERVAL_S)
+
+
+def _check_try(run: Document, task: str, try_number: int, found: Document) -> None:
+    """`NotFound` for one that there never was, by what `run_tasks` found. (Older ones may have been deleted.)"""
+    last = max((one["try_number"] for one in (*found["tasks"], *found["tries"])), default=0)
+    if try_number > last:
+        more = f"; the last one is {last}." if last else "; it has not been started yet."
+        raise NotFound(f"try of {task!r} in {run['run_id']} with the number", str(try_number), more=more)
 
 
 def _run(context: CliContext, dag_id: str, run: str) -> Document:
