@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -283,12 +283,12 @@ def without_credentials(url: str) -> str:
 
 def longest_known(more: tuple[Known, ...] = ()) -> int:
     """How many characters the longest text has that `mask_text` masks wherever it stands."""
-    return max(map(len, _spellings(_values_of_environment() + _of_this_process + more)), default=0)
+    return max(map(len, _spellings(secrets_of(os.environ) + _of_this_process + more)), default=0)
 
 
 def _without_known(text: str, more: tuple[Known, ...] = ()) -> str:
     """Without what is a secret whatever it stands behind: known values, and what lets one in at a URL."""
-    values = _values_of_environment() + _of_this_process + more
+    values = secrets_of(os.environ) + _of_this_process + more
     if values and (known := _any_of(values)):
         text = known.sub(MASK, text)
     if "://" in text:
@@ -366,8 +366,9 @@ def _masked_literal(literal: str) -> str:
     return literal if _NOT_SECRET.fullmatch(literal[1:-1]) else f"{literal[0]}{MASK}{literal[-1]}"
 
 
-def _values_of_environment() -> tuple[str, ...]:
-    return tuple(os.environ.get(name, "") for name in os.environ if _is_secret_variable(name))
+def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Values of variables whose names look secret."""
+    return tuple(environ.get(name, "") for name in environ if _is_secret_variable(name))
 
 
 @lru_cache(maxsize=4096)

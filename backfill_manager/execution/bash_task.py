@@ -28,7 +28,7 @@ from backfill_manager.errors import BackfillManagerError, InvalidInput, shorten
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.printed_lines import PrintedLines, end_of_piece
 from backfill_manager.execution.spark_executor_runtime import TaskSkipped
-from backfill_manager.masking import mask_text, secrets_in
+from backfill_manager.masking import mask_text
 
 LINES_OF_ERROR: Final = 3  # the last ones of standard error
 MAX_LINE_OF_ERROR: Final = 150  # characters of each
@@ -52,7 +52,7 @@ def run_bash(
         folder = Path(scratch) if task.cwd is None else bundle / task.cwd
         if not folder.is_dir():
             raise InvalidInput(f"cwd: {task.cwd} is no folder of the bundle, nor of this machine")
-        known = secrets_in(launch.params)
+        known = launch.secrets
         code, printed, said = _run(task.bash or "", folder, environ, log, partial(end_of_piece, known=known))
     if code == 0:
         return printed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
-from backfill_manager.masking import Known, mask_code, mask_text
+from backfill_manager.masking import Known, mask_code, mask_text, secrets_in, secrets_of
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
 from backfill_manager.schemas.checks import CheckOutcome
 
@@ -55,6 +55,11 @@ class TaskLaunch:
     @property
     def key(self) -> LaunchKey:
         return (self.ti.dag_id, self.ti.run_id, self.ti.task_id, self.ti.launch)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Masked wherever they stand: of its params, and of the variables that its command is given."""
+        return tuple(dict.fromkeys((*secrets_in(self.params), *secrets_of(dict(self.task.env)))))
 
     @property
     def interval(self) -> Interval | None:

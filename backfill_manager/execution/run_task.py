@@ -26,7 +26,7 @@ from backfill_manager.execution.table_access import TableAccesses, record_reads
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.task_log import TaskLogger
 from backfill_manager.execution.write_context import StateIdentity, WriteContext
-from backfill_manager.masking import mask_text, masked_json, secrets_in
+from backfill_manager.masking import mask_text, masked_json
 from backfill_manager.model.records import DagVersion
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
@@ -101,7 +101,7 @@ def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Tur
 
 
 def _outcome_of(launch: TaskLaunch, run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
-    known = secrets_in(launch.params)  # no part of one may be left where an error is cut
+    known = launch.secrets  # no part of one may be left where an error is cut
     try:
         return run()
     except TaskSkipped as skipped:

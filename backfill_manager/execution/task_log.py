@@ -31,7 +31,7 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
 )
 from backfill_manager.execution.printed_lines import end_of_piece
-from backfill_manager.masking import MASK, Known, known_of, mask_text, masked_json, secrets_in, without_known
+from backfill_manager.masking import MASK, Known, known_of, mask_text, masked_json, without_known
 from backfill_manager.model.records import TaskLog
 
 HEAD_LINES: Final = 8_000  # of one try
@@ -63,7 +63,7 @@ class LogLines:
 
     def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
-        self._secrets: tuple[Known, ...] = secrets_in(launch.params)
+        self._secrets: tuple[Known, ...] = launch.secrets
         self._by_name: tuple[Known, ...] = ()  # of them, what `ctx.secret` has given to this try
         self._lock = threading.Lock()
         self._waiting: list[TaskLog] = []

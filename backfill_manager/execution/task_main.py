@@ -46,7 +46,7 @@ from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.task_log import shorten_middle
 from backfill_manager.execution.task_spark import NoSpark, TaskSpark
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.masking import Known, hide, mask_text, secrets_in
+from backfill_manager.masking import Known, hide, mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
 from backfill_manager.processes.limits import apply_in_child
@@ -135,7 +135,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
         if may_wait:
             before.update(process_state(_own_threads(spark, manager)))
 
-    manager.secrets = secrets_in(order.launch.params)
+    manager.secrets = order.launch.secrets
     manager.send({"begun": True})
     outcome = run_python_task(
         order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,

@@ -209,6 +209,14 @@ def test_it_runs_in_a_process_of_its_own_with_its_secrets_masked(runner: TaskRun
     assert "Qw8" not in said
 
 
+def test_secrets_among_the_variables_of_a_command_are_masked_by_their_names(runner: TaskRunner) -> None:
+    launch = a_command(
+        'echo "with $DB_PASSWORD"; echo "and $DB_PASSWORD" >&2; exit 5', env=(("DB_PASSWORD", "Zx7!open"),)
+    )
+    assert runner.run(launch) == Failed("ended with exit code 5: and ***")
+    assert "Zx7" not in repr([event for event in runner.recorder.events if isinstance(event, TaskEnded | TaskLogged)])
+
+
 def test_what_is_cancelled_may_end_well_and_leaves_nothing_behind(runner: TaskRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     os.mkfifo(tmp_path / "begun")
