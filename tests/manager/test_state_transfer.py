@@ -197,6 +197,7 @@ def test_it_moves_into_a_catalog_and_back(spark: SparkSession, root: Path, expor
     catalog, back = DeltaSparkStore("spark_catalog.imported_state", spark), DeltaRsStore(str(tmp_path / "back"))
     import_state(catalog, export, tmp_path / "snapshots", quiet)
     assert rows_in(catalog) == rows_in(DeltaRsStore(str(root)))
+    assert not catalog.tables.is_half_imported()
 
     export_state(catalog, tmp_path / "again", tmp_path / "snapshots", NOW, quiet)
     import_state(back, tmp_path / "again", tmp_path / "snapshots2", quiet)
@@ -277,6 +278,67 @@ def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path,
     ):  # its rows would be there twice
         import_state(DeltaRsStore(str(tmp_path / "new")), export, tmp_path / "new" / "snapshots", quiet)
     assert before and before == {name: DeltaTable(store.locations()[name]).version() for name in before}
+
+
+class BrokenOff(Exception):
+    """As a kill in the middle of an import."""
+
+
+def broken_off(table: str, batches_of: Any) -> Any:
+    """Gives what comes before this table."""
+
+    def broken(name: str) -> Iterator[pa.RecordBatch]:
+        if name == table:
+            raise BrokenOff
+        yield from batches_of(name)
+
+    return broken
+
+
+def refuses_to_be_led(store: Store) -> None:
+    with pytest.raises(StateError, match="is a part of a state: an import broke off there, or is going on"):
+        adopt_state(store, Settings(), SystemClock(), "copy")
+    assert store.lease() is None
+
+
+@pytest.mark.parametrize("table", ["dag_run", "manager"])
+def test_an_import_into_empty_tables_that_breaks_off_leaves_no_state_that_can_be_led(
+    export: Path, tmp_path: Path, table: str
+) -> None:
+    class BreaksOff(DeltaRsStore):
+        def fill(self, batches_of: Any) -> None:
+            super().fill(broken_off(table, batches_of))
+
+    store = BreaksOff(str(tmp_path / "new"))
+    store.init()
+    with pytest.raises(StateError, match=f"Table {table} at .* can't be written"):
+        import_state(store, export, tmp_path / "new" / "snapshots", quiet)
+    refuses_to_be_led(store)
+
+
+def test_an_import_into_a_catalog_that_breaks_off_leaves_no_state_that_can_be_led(
+    spark: SparkSession, export: Path, tmp_path: Path
+) -> None:
+    from backfill_manager.store.delta_spark.store import DeltaSparkStore
+
+    class BreaksOff(DeltaSparkStore):
+        def fill(self, batches_of: Any) -> None:
+            super().fill(broken_off("dag_run", batches_of))
+
+    store = BreaksOff("spark_catalog.half_imported_state", spark)
+    with pytest.raises(BrokenOff):
+        import_state(store, export, tmp_path / "snapshots", quiet)
+    refuses_to_be_led(store)
+
+
+def test_a_state_that_was_never_led_can_be_led_where_it_is_imported(tmp_path: Path) -> None:
+    store, new = DeltaRsStore(str(tmp_path / "state")), DeltaRsStore(str(tmp_path / "new"))
+    store.init()
+    export_state(store, tmp_path / "export", tmp_path / "none", NOW, quiet)
+    import_state(new, tmp_path / "export", tmp_path / "none", quiet, as_copy=SystemClock())
+    adopt_state(new, Settings(), SystemClock(), "copy")
+    lease = new.lease()
+    assert lease is not None and lease.term == 1
 
 
 def test_tables_that_are_written_meanwhile_are_of_one_moment(tmp_path: Path) -> None:
