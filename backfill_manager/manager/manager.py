@@ -168,7 +168,7 @@ class Manager:
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         self._events, self._shutdown = events, shutdown = term.events, term.shutdown
         now = clock.now()
-        self._state = state = restore_state(store, term=leader.term, now=now)
+        self._state = state = restore_state(store, term=leader.term, now=now, tries_kept_s=settings.retention.tries)
         state.batch_target_s = settings.limits.batch_target
         state.targets = tuple(term.channels)
         add_configured_pools(state, settings)

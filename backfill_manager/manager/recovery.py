@@ -21,7 +21,7 @@ Rows whose parents were never committed were deleted when the lease was taken (`
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
@@ -37,8 +37,9 @@ from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKe
 from backfill_manager.store.base import Condition, Store, matching
 
 
-def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
-    """The state as the tables have it, with the changes that repair what a crash left (`ManagerState.changes`)."""
+def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float | None = None) -> ManagerState:
+    """The state as the tables have it, with the changes that repair what a crash left (`ManagerState.changes`). `tries_kept_s`:
+    the age at which retention deletes tries."""
     state = ManagerState()
     state.catalog.dags = {row.dag_id: row for row in store.read(records.DagRow)}
     state.pools = {row.name: row for row in store.read(records.Pool)}
@@ -62,7 +63,7 @@ def restore_state(store: Store, *, term: int, now: datetime) -> ManagerState:
     for live in state.backfills.values():
         _match_items(state, store, live)
     _reopen_cleared(state, store)
-    _complete_tries(state, store, term)
+    _complete_tries(state, store, term, None if tries_kept_s is None else now - timedelta(seconds=tries_kept_s))
     _restart_tasks(state, term, now, was_given_back=before is not None and before.state == s.STOPPED)
     _remove_unknown(state, now)
     return state
@@ -170,22 +171,30 @@ def _taken_over(state: ManagerState, store: Store, row: DagRun, cleared_by: str 
     return row
 
 
-def _complete_tries(state: ManagerState, store: Store, term: int) -> None:
+def _complete_tries(state: ManagerState, store: Store, term: int, deleted_before: datetime | None) -> None:
     """Adds the missing tries of starts that have ended. The outcome is unknown when the task was cleared, or started again,
-    in the tick that the crash interrupted: then the try is lost."""
+    in the tick that the crash interrupted: then the try is lost. But of a run from before `deleted_before` retention may have
+    deleted tries: a crash can have taken the newest ones only."""
     started = [ti for _, ti in state.tasks() if ti.launch]
     if not started:
         return
     where = [Condition("run_seq", ">=", min(ti.run_seq for ti in started))]
     where += matching(run_id=sorted({ti.run_id for ti in started}))  # one may be old: not all rows since then
-    existing = {(t.dag_id, t.run_id, t.task_id, t.launch) for t in store.read(records.TaskTry, where)}
+    existing = defaultdict[tuple[str, str, str], set[int]](set)
+    for row in store.read(records.TaskTry, where):
+        existing[row.dag_id, row.run_id, row.task_id].add(row.launch)
     for ti in started:
+        there, deleted_up_to = existing[ti.key], 0
+        if deleted_before is not None and state.runs[ti.dag_id, ti.run_id].row.created_at < deleted_before:
+            deleted_up_to = max(there, default=ti.launch)
         ended = ti.launch - 1 if ti.state in s.TASK_STARTED else ti.launch
         for launch in range(1, ended + 1):
-            if (*ti.key, launch) in existing:
+            if launch in there:
                 continue
             if launch == ti.launch and ti.state not in (s.NONE, s.SCHEDULED):
                 tried = c.try_of(ti, term)
+            elif launch <= deleted_up_to:
+                continue
             else:
                 gone = ti.evolve(launch=launch, started_at=None, ended_at=None, duration_s=None, error="unknown")
                 tried = c.try_of(gone, term, state="lost")

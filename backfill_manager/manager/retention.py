@@ -304,7 +304,7 @@ class Sweep:
                 yield "versions"
 
     def _snapshot_folders(self) -> Iterator[str]:
-        """Snapshots that no version names any more and what a kill has left of one, then files that no snapshot holds any more."""
+        """Snapshots that no version names any more, what a kill has left of one, then files that no snapshot holds any more."""
         if self._snapshots is None or not self._snapshots.is_dir():
             return
         cutoff, has_deleted = self._cutoffs["snapshots"].timestamp(), False
@@ -345,7 +345,7 @@ class Sweep:
 
 
 def _delete_snapshot(folder: Path, cutoff: float) -> bool:
-    """Takes it away from its place first: half of one must not be there, and one that was taken into use meanwhile (which sets its
+    """Takes it away from its place first: half of one must not be there. One that was taken into use meanwhile (which sets its
     time), also by the leader that has followed this one, is put back."""
     away = folder
     if not folder.name.startswith(BEING_MADE):

@@ -151,6 +151,8 @@ def _derive(store: Store, leader: Leader, clock: Clock, lost: set[str]) -> Itera
 
 
 def _task_instances(store: Store, runs: dict[records.RunKey, records.DagRun]) -> list[records.Record]:
+    """Their generations are not known. There is a start for each that has written, so as many as the starts before the last one
+    are enough: with fewer, what a cleared task writes would count as written."""
     there = set(store.count("task_instance", ["dag_id", "run_id", "task_id"]))
     last: dict[tuple[str, str, str], records.TaskTry] = {}
     for row in store.read(records.TaskTry, order_by=["launch"]):
@@ -159,7 +161,7 @@ def _task_instances(store: Store, runs: dict[records.RunKey, records.DagRun]) ->
         records.TaskInstance(
             dag_id=row.dag_id, run_id=row.run_id, task_id=row.task_id, run_seq=row.run_seq, launch=row.launch,
             state=row.state if row.state in s.TASK_FINISHED else s.NONE, try_number=row.try_number, pool=row.pool,
-            failures=int(row.state == s.FAILED), started_at=row.started_at, ended_at=row.ended_at,
+            failures=int(row.state == s.FAILED), generation=row.launch - 1, started_at=row.started_at, ended_at=row.ended_at,
             duration_s=row.duration_s, error=row.error,
         )
         for key, row in last.items() if key not in there and key[:2] in runs

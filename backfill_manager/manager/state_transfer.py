@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import socket
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -25,18 +28,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill_manager import __version__
-from backfill_manager.clock import format_instant
-from backfill_manager.dags.bundles.source import BEING_MADE
+from backfill_manager.clock import Clock, format_instant
+from backfill_manager.dags.bundles.snapshot import STORE
+from backfill_manager.dags.bundles.source import BEING_MADE, rename_unless_there, scratch_folder
 from backfill_manager.errors import InvalidInput, StateError
 from backfill_manager.humanise import plural
+from backfill_manager.manager.state_identity import COPY, identity_fields
 from backfill_manager.model import states as s
 from backfill_manager.model.records import NEW_TABLES, SCHEMA_VERSION, TABLES, Manager
+from backfill_manager.process_info import manager_id
 from backfill_manager.store.base import Store
 from backfill_manager.store.table_properties import arrow_schema
-from backfill_manager.store.whole_tables import BATCH_ROWS, READING_ORDER
+from backfill_manager.store.whole_tables import BATCH_ROWS, READING_ORDER, batch_of, records_in
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
+TAR: Final = ".tar"
+OTHER_ARCHIVES: Final = (".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z")
 REPORT_ROWS: Final = 100_000
 Note = Callable[[str], None]
 
@@ -45,12 +53,16 @@ def export_state(store: Store, target: Path, snapshots: Path, now: datetime, not
     """Writes it and returns the manifest; `note` gets how far it is."""
     if target.exists():
         raise InvalidInput(f"{target} exists already; name a new folder or file.")
+    if target.suffix.lower() in OTHER_ARCHIVES:
+        raise InvalidInput(
+            f"{target}: an export is a folder, or a file that ends with {TAR}; name one of these. (Its tables are compressed.)"
+        )
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as scratch:
             folder = Path(scratch) / "export"
             manifest = _write(store, folder, snapshots, now, note)
-            if target.suffix == ".tar":
+            if target.suffix.lower() == TAR:
                 (Path(scratch) / "tar").touch(mode=0o600)
                 with tarfile.open(Path(scratch) / "tar", "w") as archive:
                     archive.add(folder, arcname=".")
@@ -97,8 +109,11 @@ def _copy_snapshots(source: Path, target: Path) -> None:
         raise StateError(f"{file} can't be copied ({why}). If it was deleted meanwhile, export again.") from error
 
 
-def import_state(store: Store, source: Path, snapshots: Path, note: Note) -> dict[str, Any]:
-    """Makes the state of an export and returns the manifest. Nothing is written before everything has been checked."""
+def import_state(
+    store: Store, source: Path, snapshots: Path, note: Note, *, as_copy: Clock | None = None
+) -> dict[str, Any]:
+    """Makes the state of an export and returns the manifest. Nothing is written before everything has been checked. `as_copy`: it
+    is given a new id, with its lease in one commit: a state that there is never has that of the original."""
     if store.exists() and any(store.count(name, [])[()] for name in TABLES):
         raise StateError(f"There is a state at {store.root} already; an import makes a new one. Name another place.")
     if not store.exists() and store.was_begun():  # what is there would be there twice
@@ -114,18 +129,46 @@ def import_state(store: Store, source: Path, snapshots: Path, note: Note) -> dic
             rows = 0
             if NEW_TABLES.get(table, 0) > manifest["schema_version"]:
                 return
+            terms: list[Manager] = []
             with pq.ParquetFile(folder / "tables" / f"{table}.parquet") as parquet:
                 for batch in parquet.iter_batches(BATCH_ROWS):
-                    yield _as_now(table, batch)
                     rows = _count(rows, batch, table, note)
+                    if table == Manager.TABLE:
+                        terms += [row for row in records_in(table, _as_now(table, batch)) if isinstance(row, Manager)]
+                    else:
+                        yield _as_now(table, batch)
+            if terms:  # at once: with the first of them it is a state that can be led
+                last = max(terms, key=lambda row: row.term)
+                yield batch_of(table, terms if as_copy is None else [*terms, _adopted(store, last, as_copy)])
             note(f"{table}: {plural(rows, 'row')}")
 
         if (folder / "snapshots").is_dir():
-            snapshots.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode
-            for one in (folder / "snapshots").iterdir():
-                shutil.copytree(one, snapshots / one.name, dirs_exist_ok=True)
+            _take_snapshots(folder / "snapshots", snapshots)
         store.fill(batches_of)
     return manifest
+
+
+def _take_snapshots(source: Path, target: Path) -> None:
+    """Those that are not there yet: one that is is right by its name. Contents that they share are found again by themselves."""
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode
+        for one in source.iterdir():
+            if one.name != STORE and not (target / one.name).exists():
+                with scratch_folder(target) as scratch:
+                    rename_unless_there(Path(shutil.copytree(one, Path(scratch) / one.name)), target / one.name)
+    except OSError as error:
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        raise StateError(f"The snapshots can't be copied to {target}: {why}.") from error
+
+
+def _adopted(store: Store, last: Manager, clock: Clock) -> Manager:
+    """The row of a term that was given back at once, as `state adopt --as-copy` leaves it."""
+    now = clock.now()
+    return Manager(
+        term=last.term + 1, manager_id=manager_id(clock.new_id()), host=socket.gethostname(), pid=os.getpid(), state=s.STOPPED,
+        started_at=now, heartbeat_at=now, ended_at=now, lease_s=last.lease_s, version=__version__,
+        **identity_fields(store, last, clock, COPY),
+    )  # fmt: skip
 
 
 def _count(rows: int, batch: pa.RecordBatch, table: str, note: Note) -> int:
@@ -144,7 +187,7 @@ def _opened(source: Path) -> Iterator[Path]:
         try:
             with tarfile.open(source) as archive:
                 archive.extractall(scratch, filter="data")
-        except (OSError, tarfile.TarError) as error:
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
             raise InvalidInput(f"{source} can't be read as an export: {error}.") from error
         yield Path(scratch)
 
@@ -160,6 +203,9 @@ def _checked(folder: Path, source: Path) -> dict[str, Any]:
             f"{source} is of state version {version}; this backfill_manager knows {SCHEMA_VERSION}. Use release "
             f"{manifest.get('release')} or a newer one."
         )
+    for one in folder.rglob("*"):
+        if one.is_symlink() or not (one.is_file() or one.is_dir()):
+            raise StateError(f"{source} is not as it was written: {one.relative_to(folder)} is a link or no file.")
     there = {str(file.relative_to(folder)) for file in _files_in(folder)} - {MANIFEST}
     known = {f"tables/{name}.parquet" for name in TABLES if NEW_TABLES.get(name, 0) <= version}
     if apart := sorted((set(files) | known) ^ there):
@@ -185,7 +231,7 @@ def _as_now(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    return sorted(file for file in folder.rglob("*") if file.is_file())
 
 
 def _checksum(file: Path) -> str:

@@ -172,6 +172,12 @@ class DeltaTables(ABC):
         """True when a manager has led this state, as far as can be known without its table `manager`."""
         return False
 
+    def half_imported(self) -> StateError:
+        return StateError(
+            f"At {self.root} is a part of a state: an import broke off there, or is going on. Delete it, and import it again, or "
+            "wait for its end."
+        )
+
     def _outdated(self, table: str, version: str) -> StateError:
         return StateError(
             f"Table {table} at {self.location(table)} has state version {version}, this backfill_manager works with "

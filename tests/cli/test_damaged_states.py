@@ -213,6 +213,25 @@ def test_task_instances_are_made_again_from_their_tries(bfm: Bfm, root: Path) ->
     assert all((row.state, row.try_number) == (before[key].state, before[key].try_number) for key, row in after.items())
 
 
+def test_a_task_that_is_made_again_and_cleared_has_a_generation_that_has_written_nothing(bfm: Bfm, root: Path) -> None:
+    """Its write would be left out as one that had landed, and the task succeed."""
+    manager = go_on(root)
+    for _ in range(2):
+        manager.ask("tasks.clear", ask={"dag_id": "flights", "run_ids": ["backfill__2024-01-01T00:00:00Z"]})
+        manager.drain()
+    manager.leader.compact(everywhere=True)
+    manager.leader.resign(manager.clock.now())
+    before = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
+    assert {row.generation for row in before.values()} == {0, 2}
+    data_file(root, "task_instance").unlink()
+
+    repaired(bfm)
+
+    after = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
+    assert all(row.generation >= before[key].generation for key, row in after.items())
+    assert len(after) > 1
+
+
 @pytest.mark.parametrize("table", ["task_try", "dag", "pool", "bundle"])
 def test_a_table_that_is_gone_is_made_anew_where_its_rows_can_be_derived(bfm: Bfm, root: Path, table: str) -> None:
     before = rows_of(root)

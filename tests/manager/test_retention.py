@@ -16,8 +16,10 @@ from support.scenarios import accepted, never
 from backfill_manager.dags.bundles.snapshot import take
 from backfill_manager.dags.bundles.source import BEING_MADE
 from backfill_manager.errors import StateError
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.manager import retention
 from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.manager.tick import MAX_SLEEP_S
 from backfill_manager.model import states as s
@@ -387,6 +389,33 @@ def test_import_errors_go_when_the_file_was_read_again_and_current_ones_stay() -
     assert prune(manager, only) == {"import_errors": 1}
     assert [problem.file for problem in manager.store.read(ImportProblem)] == ["now.py"]
     assert prune(manager, only) == {}
+
+
+def test_tries_that_were_deleted_do_not_come_back_as_lost_when_their_run_is_cleared() -> None:
+    """A manager that starts while the run is live takes missing tries for those that a crash has taken."""
+    failing = iter([Failed("no"), Succeeded()])
+    manager = InMemoryManager(
+        dag_spec("d", "load", each={"load": {"retries": 1, "retry_delay": 5.0}}), script=lambda _: next(failing)
+    )
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    manager.clock.advance(seconds=60)
+    manager.drain()
+    assert [row.launch for row in manager.store.read(TaskTry)] == [1, 2]
+    manager.clock.advance(seconds=2 * HOUR)
+    assert prune(manager, RetentionSettings(tries=HOUR), later=0) == {"tries": 2}
+    manager.script = never
+    accepted(manager, "tasks.clear", ask={"dag_id": "d", "run_ids": [manager.runs("d")[0].run_id]})
+
+    def made_again(tries_kept_s: float | None) -> list[tuple[int, str]]:
+        state = restore_state(
+            manager.store, term=manager.leader.term, now=manager.clock.now(), tries_kept_s=tries_kept_s
+        )
+        return [(row.launch, row.state) for row in state.changes.rows("task_try") if isinstance(row, TaskTry)]
+
+    assert [ti.launch for ti in manager.tasks("d")] == [3]
+    assert made_again(HOUR) == [(3, "lost")]
+    assert made_again(1000 * HOUR) == [(1, "lost"), (2, "lost"), (3, "lost")], "none of so young a run was deleted"
 
 
 class Compared(Calm):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import resource
+import shutil
 import tarfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -59,8 +61,6 @@ def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def export(exported: Path, tmp_path: Path) -> Path:
     """A copy to be changed."""
-    import shutil
-
     return Path(shutil.copytree(exported, tmp_path / "export"))
 
 
@@ -101,6 +101,59 @@ def test_an_export_is_readable_for_its_owner_only_and_so_are_the_snapshots_that_
     assert (tmp_path / "code").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o750  # one that was there keeps its mode
     assert (tmp_path / "shared" / "abc" / "dag.py").read_text() == "# the code"
+
+
+def test_a_copy_never_has_the_id_of_the_original_also_when_its_import_is_killed(
+    root: Path, export: Path, tmp_path: Path
+) -> None:
+    """Its lease and its own id are one commit, the last one."""
+    new, was = tmp_path / "new", DeltaRsStore(str(root)).lease()
+    import_state(DeltaRsStore(str(new)), export, new / "snapshots", quiet, as_copy=SystemClock())
+    lease = DeltaRsStore(str(new)).lease()
+    assert was is not None and lease is not None
+    assert (lease.term, lease.state, lease.state_root) == (was.term + 1, "stopped", str(new))
+    assert lease.state_id not in (None, was.state_id) and lease.ticks is None
+    log = DeltaTable(str(new / "manager")).history()
+    assert [entry["operation"] for entry in log] == ["WRITE", "CREATE TABLE"]
+    manager = go_on(new)
+    assert manager.leader.term == was.term + 2 and manager.leader.row.state_id == lease.state_id
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.TGZ"])
+def test_an_archive_of_another_kind_is_refused(root: Path, tmp_path: Path, name: str) -> None:
+    """It would be a folder of that name."""
+    with pytest.raises(InvalidInput, match=rf"{name}: an export is a folder, or a file that ends with \.tar"):
+        export_state(DeltaRsStore(str(root)), tmp_path / name, root / "snapshots", NOW, quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_snapshots_that_are_there_stay_as_they_are_and_half_a_copy_of_one_is_none(
+    root: Path, export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of snapshots can't be written by their owner, so whoever is not root could not import a second time."""
+    shared = tmp_path / "shared"
+    copytree = shutil.copytree
+
+    def killed(source: Path, target: Path) -> Path:
+        Path(target).mkdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "copytree", killed)
+        import_state(DeltaRsStore(str(tmp_path / "new")), export, shared, quiet)
+    assert shutil.copytree is copytree and not (shared / "abc").exists()
+    import_state(DeltaRsStore(str(tmp_path / "new")), export, shared, quiet)
+    there = (shared / "abc" / "dag.py").stat()
+    import_state(DeltaRsStore(str(tmp_path / "other")), export, shared, quiet)
+    now = (shared / "abc" / "dag.py").stat()
+    assert (now.st_mtime_ns, now.st_ctime_ns) == (there.st_mtime_ns, there.st_ctime_ns), "it was not written"
+
+
+def test_snapshots_that_can_not_be_written_are_one_line(export: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match=r"The snapshots can't be copied to .*file/below: Not a directory\."):
+        import_state(DeltaRsStore(str(tmp_path / "new")), export, tmp_path / "file" / "below", quiet)
+    assert not (tmp_path / "new").exists()
 
 
 def test_it_goes_on_where_it_was(root: Path, export: Path, tmp_path: Path) -> None:
@@ -144,6 +197,7 @@ def test_it_moves_into_a_catalog_and_back(spark: SparkSession, root: Path, expor
     catalog, back = DeltaSparkStore("spark_catalog.imported_state", spark), DeltaRsStore(str(tmp_path / "back"))
     import_state(catalog, export, tmp_path / "snapshots", quiet)
     assert rows_in(catalog) == rows_in(DeltaRsStore(str(root)))
+    assert not catalog.tables.is_half_imported()
 
     export_state(catalog, tmp_path / "again", tmp_path / "snapshots", NOW, quiet)
     import_state(back, tmp_path / "again", tmp_path / "snapshots2", quiet)
@@ -174,6 +228,9 @@ def change_manifest(export: Path, **values: Any) -> None:
         (lambda folder: (folder / RUNS).unlink(), f"{RUNS} is missing"),
         (lambda folder: (folder / CODE).write_text("# other"), f"the checksum of {CODE} differs"),
         (lambda folder: (folder / "snapshots" / "more.py").write_text(""), "snapshots/more.py is new"),
+        (lambda folder: (folder / "snapshots" / "l.py").symlink_to("/etc/passwd"), "snapshots/l.py is a link or no file"),
+        (lambda folder: (folder / "snapshots" / "abd").symlink_to("/etc"), "snapshots/abd is a link or no file"),
+        (lambda folder: os.mkfifo(folder / "snapshots" / "abc" / "pipe"), "snapshots/abc/pipe is a link or no file"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "its manifest.json is missing or damaged"),
     ],
 )  # fmt: skip
@@ -189,9 +246,12 @@ def test_what_is_not_as_it_was_written_is_refused_before_anything_is_made(
 def test_a_truncated_archive_is_refused(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "state.tar"
     export_state(DeltaRsStore(str(root)), file, root / "snapshots", NOW, quiet)
+    packed = tmp_path / "state.tar.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes())[:5000])
     file.write_bytes(file.read_bytes()[:5000])
-    with pytest.raises(InvalidInput, match=r"state\.tar"):
-        import_state(DeltaRsStore(str(tmp_path / "new")), file, tmp_path / "new" / "snapshots", quiet)
+    for one in (file, packed):
+        with pytest.raises(InvalidInput, match=r"state\.tar"):
+            import_state(DeltaRsStore(str(tmp_path / "new")), one, tmp_path / "new" / "snapshots", quiet)
 
 
 def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path, tmp_path: Path) -> None:
@@ -218,6 +278,67 @@ def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path,
     ):  # its rows would be there twice
         import_state(DeltaRsStore(str(tmp_path / "new")), export, tmp_path / "new" / "snapshots", quiet)
     assert before and before == {name: DeltaTable(store.locations()[name]).version() for name in before}
+
+
+class BrokenOff(Exception):
+    """As a kill in the middle of an import."""
+
+
+def broken_off(table: str, batches_of: Any) -> Any:
+    """Gives what comes before this table."""
+
+    def broken(name: str) -> Iterator[pa.RecordBatch]:
+        if name == table:
+            raise BrokenOff
+        yield from batches_of(name)
+
+    return broken
+
+
+def refuses_to_be_led(store: Store) -> None:
+    with pytest.raises(StateError, match="is a part of a state: an import broke off there, or is going on"):
+        adopt_state(store, Settings(), SystemClock(), "copy")
+    assert store.lease() is None
+
+
+@pytest.mark.parametrize("table", ["dag_run", "manager"])
+def test_an_import_into_empty_tables_that_breaks_off_leaves_no_state_that_can_be_led(
+    export: Path, tmp_path: Path, table: str
+) -> None:
+    class BreaksOff(DeltaRsStore):
+        def fill(self, batches_of: Any) -> None:
+            super().fill(broken_off(table, batches_of))
+
+    store = BreaksOff(str(tmp_path / "new"))
+    store.init()
+    with pytest.raises(StateError, match=f"Table {table} at .* can't be written"):
+        import_state(store, export, tmp_path / "new" / "snapshots", quiet)
+    refuses_to_be_led(store)
+
+
+def test_an_import_into_a_catalog_that_breaks_off_leaves_no_state_that_can_be_led(
+    spark: SparkSession, export: Path, tmp_path: Path
+) -> None:
+    from backfill_manager.store.delta_spark.store import DeltaSparkStore
+
+    class BreaksOff(DeltaSparkStore):
+        def fill(self, batches_of: Any) -> None:
+            super().fill(broken_off("dag_run", batches_of))
+
+    store = BreaksOff("spark_catalog.half_imported_state", spark)
+    with pytest.raises(BrokenOff):
+        import_state(store, export, tmp_path / "snapshots", quiet)
+    refuses_to_be_led(store)
+
+
+def test_a_state_that_was_never_led_can_be_led_where_it_is_imported(tmp_path: Path) -> None:
+    store, new = DeltaRsStore(str(tmp_path / "state")), DeltaRsStore(str(tmp_path / "new"))
+    store.init()
+    export_state(store, tmp_path / "export", tmp_path / "none", NOW, quiet)
+    import_state(new, tmp_path / "export", tmp_path / "none", quiet, as_copy=SystemClock())
+    adopt_state(new, Settings(), SystemClock(), "copy")
+    lease = new.lease()
+    assert lease is not None and lease.term == 1
 
 
 def test_tables_that_are_written_meanwhile_are_of_one_moment(tmp_path: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 from support.state_changes import AT, changes, request, rows_rewritten, run, takes_over, task
 
-from backfill_manager.model.records import TABLES, TaskInstance, TaskTry
+from backfill_manager.model.records import TABLES, Response, TaskInstance, TaskTry
+from backfill_manager.store.delta_rs import compaction
 from backfill_manager.store.delta_rs.compaction import (
     BIG_ROWS,
     COMPACT_AFTER,
@@ -27,6 +32,7 @@ from backfill_manager.store.delta_rs.compaction import (
 from backfill_manager.store.delta_rs.leader import DeltaRsLeader
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.table_properties import LED_TABLES
+from backfill_manager.store.whole_tables import batch_of
 
 
 @pytest.fixture
@@ -95,6 +101,35 @@ def test_requests_are_tidied_while_clients_may_ask(state: DeltaRsStore) -> None:
     assert lead.compact()["request"] == 1
     state.append_request(request("one more"))
     assert len(state.unanswered()) == COMPACT_AFTER + 2
+
+
+def test_a_large_table_without_a_span_is_rewritten_as_rarely_as_it_is_large(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is rewritten at once: every few commits, each would cost the more the longer the history."""
+    monkeypatch.setattr(compaction, "COMPACT_AFTER", 4)
+
+    def responses(first: int, number: int, size: int) -> list[Response]:
+        payloads = (base64.b64encode(os.urandom(size)).decode() for _ in range(number))
+        return [
+            Response(f"{first + n}", "backfill.dry_run", "accepted", None, "", payload, AT, 1)
+            for n, payload in enumerate(payloads)
+        ]
+
+    def large(table: str) -> Iterator[pa.RecordBatch]:
+        if table == Response.TABLE:
+            yield from (batch_of(table, responses(first, 1_000, 1_900)) for first in range(0, 16_000, 1_000))
+
+    state.fill(large)
+    lead = takes_over(state)
+    for n in range(30):
+        lead.commit(changes(*responses(20_000 + n, 1, 10)))
+        lead.compact()
+    log = state.tables.open(Response.TABLE).history()
+    rewrites = [entry for entry in log if entry.get("operationParameters", {}).get("mode") == "Overwrite"]
+    assert len(state.tables.open(Response.TABLE).file_uris()) > MAX_SMALL_FILES
+    assert 1 <= len(rewrites) <= 3
+    assert state.count(Response.TABLE, []) == {(): 16_030}
 
 
 def entries_of(store: DeltaRsStore, table: str) -> set[str]:

@@ -228,11 +228,12 @@ def import_(
     from backfill_manager.manager.state_transfer import import_state
 
     store, settings = context.local_backend().any_store, context.settings
-    manifest = import_state(store, Path(source), snapshots_folder(settings, store.root), context.out.note)
-    if manifest["tables"]["manager"]["rows"]:
+    snapshots, as_copy = snapshots_folder(settings, store.root), None if as_original else context.clock
+    manifest = import_state(store, Path(source), snapshots, context.out.note, as_copy=as_copy)
+    if as_original and manifest["tables"]["manager"]["rows"]:
         from backfill_manager.manager.short_leadership import adopt_state
 
-        adopt_state(store, settings, context.clock, "original" if as_original else "copy")
+        adopt_state(store, settings, context.clock, "original")
     rows = sum(table["rows"] for table in manifest["tables"].values())
     context.out.print_result(manifest, f"{plural(rows, 'row')} of {source} are in the state at {store.root}.")
 

@@ -77,6 +77,7 @@ class Compactor:
         self._compacted: dict[str, int] = {}  # table -> version after the last time
         self._vacuumed: dict[str, int] = {}
         self._shortened: dict[str, int] = {}  # its log
+        self._left: dict[str, int] = {}  # table without spans -> files after it was rewritten
         self._worked_at: dict[str, deque[int]] = {}  # table -> lowest run_seq of each recent tick, stragglers aside
 
     def touched(self, table: str, lowest: int) -> None:
@@ -97,8 +98,9 @@ class Compactor:
         if has_run_seq(TABLES[table]):
             for _ in range(THOROUGH_PASSES if thoroughly else 1):  # small files become slices, and these big files
                 self._rewrite_spans(target, may_stay)
-        elif len(handle.file_uris()) > may_stay:
-            _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)
+        elif len(handle.file_uris()) > (may_stay if thoroughly else max(may_stay, 2 * self._left.get(table, 0))):
+            _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)  # all of it: the rarer, the larger it is
+            self._left[table] = len(handle.file_uris())
         if thoroughly or handle.version() - self._vacuumed.get(table, 0) >= VACUUM_AFTER:
             handle.vacuum(dry_run=False, full=True, **target.commit)
             self._shorten_log(table, handle)

@@ -56,7 +56,11 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
     """Lease row, fence in every table, orphans; see `Store.lead`. The fences are made side by side, and meanwhile the lease is
     kept: a store that takes 100 ms for each request needs longer for them than a lease lasts."""
     lease = tables.open(Manager.TABLE)
-    check_next_term(row, _value(lease, Manager.TABLE, "max(term)") or 0)
+    last_term = _value(lease, Manager.TABLE, "max(term)") or 0
+    check_next_term(row, last_term)
+    # `fill` marks each table that it has filled, this one last; nobody else does before there is a term
+    if not last_term and lease.transaction_version(LEADER_APP_ID) is None and tables.was_led():
+        raise tables.half_imported()
     writer = DeltaRsWriter(tables, row.term, {Manager.TABLE: lease}, clock)
     try:
         writer.append(Manager, [row])

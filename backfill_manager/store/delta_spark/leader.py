@@ -45,6 +45,8 @@ def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
     """Lease row, fence in every table, orphans; see `Store.lead`."""
     last = store.lease()
     check_next_term(row, last.term if last else 0)
+    if last is None and store.tables.is_half_imported():
+        raise store.tables.half_imported()
     numbers = itertools.count(row.term * 2**40)
     writer = Writer(store.tables, row, numbers, Term(row.term))
     writer.append(Manager, [row])

@@ -18,7 +18,7 @@ from backfill_manager.model.records import TABLES, Manager, Request
 from backfill_manager.store.base import Leader
 from backfill_manager.store.delta_base import DeltaStore, engine_message, query_error
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
-from backfill_manager.store.delta_spark.tables import DeltaSparkTables
+from backfill_manager.store.delta_spark.tables import BEGUN, DONE, DeltaSparkTables
 from backfill_manager.store.sql_guard import tables_named
 from backfill_manager.store.whole_tables import FILLING_ORDER, PinnedTables, TablesReadWhole
 
@@ -66,11 +66,13 @@ class DeltaSparkStore(DeltaStore):
         import pyarrow as pa
 
         self.init()
+        self.tables.note_import(BEGUN)
         for table in FILLING_ORDER:
             with self.tables.translate_errors(table, "written"):
                 for batch in batches_of(table):
                     frame = self.tables.rows_frame(TABLES[table], pa.Table.from_batches([batch]), self.tables.spark)
                     frame.write.format("delta").mode("append").saveAsTable(self.tables.location(table))
+        self.tables.note_import(DONE)
 
     def append_request(self, request: Request) -> None:
         table = Request.TABLE

@@ -21,7 +21,7 @@ from backfill_manager.store.delta_base import DeltaTables, engine_message, sql_f
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, is_available
 from backfill_manager.store.sql_text import SPARK, arrow_table
-from backfill_manager.store.table_properties import VERSION_PROPERTY, arrow_schema, properties
+from backfill_manager.store.table_properties import LED_TABLES, VERSION_PROPERTY, arrow_schema, properties
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,9 @@ SESSION_CONF: Final = {
 }
 # On where a platform switches them on by itself; each is a feature that some reader of these tables lacks.
 FEATURES_OFF: Final = {"delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
+IMPORT_PROPERTY: Final = "backfill_manager.import"  # of the first table: how far the one that makes the state has come
+BEGUN: Final = "begun"
+DONE: Final = "done"
 _MISSING: Final = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 
@@ -187,6 +190,15 @@ class DeltaSparkTables(DeltaTables):
             table=self.location(record.TABLE), columns=", ".join(fields), properties=", ".join(settings)
         )
         self.spark.sql(sql)
+
+    def note_import(self, how_far: str) -> None:
+        with self.translate_errors(LED_TABLES[0], "written"):
+            self.spark.sql(
+                f"ALTER TABLE {self.location(LED_TABLES[0])} SET TBLPROPERTIES ('{IMPORT_PROPERTY}' = '{how_far}')"
+            )
+
+    def is_half_imported(self) -> bool:
+        return self._properties(LED_TABLES[0]).get(IMPORT_PROPERTY) == BEGUN
 
     def _upgrade(self, record: type[Record]) -> bool:
         name = self.location(record.TABLE)
