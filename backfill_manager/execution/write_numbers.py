@@ -2,7 +2,7 @@
 (`foreachBatch`) the n-th of its batch into the table.
 
 A stream with a checkpoint goes on in the next try where it was, so its first batch there is another one; the batch's own number
-stays. Streams are told apart by their names: the id of one without a checkpoint is another one in each try.
+stays. Streams are distinguished by their names: the id of one without a checkpoint is another one in each try.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # of the thre
 
 
 class _Series(NamedTuple):
-    """Writes that are told apart by their order alone."""
+    """Writes that are distinguished by their order alone."""
 
     table: str  # its identity
     batch: str  # "" outside of streams
