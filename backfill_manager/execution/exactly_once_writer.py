@@ -8,7 +8,8 @@ How:
   generation, so the try after a crash between this commit and the state's finds its rows there and writes nothing: in
   append mode too. Clearing raises the generation, so a cleared task writes again: `replace` replaces, `append`
   appends once more. A run that replaces another has a run id, and so transactions, of its own.
-- The n-th write must be the same write in each try: a task that branches on `try_number` breaks this.
+- The n-th write must be the same write in each try: a task that branches on `try_number` breaks this. How writes are
+  numbered, in streams and with threads, is in write_numbers.py.
 - An abandoned try (timed out, cancelled, or of a manager that no longer leads) is refused before it computes and again
   before it commits; its Spark jobs are cancelled, and if a newer generation has landed, Delta refuses the older one.
 - Checks of the rows (execution/row_checks.py) come after they are staged or kept, and before the commit: what is committed is
@@ -26,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +39,7 @@ from backfill_manager.execution.output_table import Commit, CommitMark, OutputTa
 from backfill_manager.execution.row_checks import RowChecks
 from backfill_manager.execution.staged_write import Replaced, StagedWrite
 from backfill_manager.execution.write_context import WriteContext
+from backfill_manager.execution.write_numbers import WriteNumbers
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_text
 from backfill_manager.model.states import WriteMode
@@ -57,11 +58,7 @@ class OutputWriter:
 
     def __init__(self, this: WriteContext) -> None:
         self._try = this
-        self._nth: Counter[str] = Counter()
-        self._tables: dict[
-            str, OutputTable
-        ] = {}  # by identity: the same table, by the name that it was written by first
-        self._folders: dict[str, str] = {}  # by identity, of those that were there when another was written
+        self._numbers = WriteNumbers()
 
     def write(
         self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: WriteMode,
@@ -87,29 +84,16 @@ class OutputWriter:
 
     def _land(self, df: DataFrame, name: str, change: Write | Merge, own_checks: Sequence[Check]) -> int | None:
         self._try.refuse_if_abandoned()
-        table = OutputTable(self._try.spark, name)
-        if (preview := self._try.preview) is None:
-            return self._land_in(table, self._transaction(table), df, change, own_checks, table.key)
-        clone = preview.table_to_write(table)
-        self._try.log.info("preview: %s is written in %s", table.name, clone.name)
-        with preview.itself():
-            return self._land_in(clone, self._transaction(clone), df, change, own_checks, table.key)
-
-    def _transaction(self, table: OutputTable) -> str:
-        """Of the next write into this table, which may have been written by another name before: by its path, or another one of
-        the catalog."""
-        if table.identity not in self._tables:
-            folder = self._folder(table) if self._tables else None
-            same = (one for one in self._tables.values() if folder is not None and self._folder(one) == folder)
-            self._tables[table.identity] = next(same, table)
-        counted = self._tables[table.identity].identity
-        self._nth[counted] += 1
-        return self._try.transaction_id(self._nth[counted])
-
-    def _folder(self, table: OutputTable) -> str | None:
-        if table.identity not in self._folders and (folder := table.folder(self._try.spark)) is not None:
-            self._folders[table.identity] = folder
-        return self._folders.get(table.identity)
+        table = given = OutputTable(self._try.spark, name)
+        preview = self._try.preview
+        if preview is not None:
+            table = preview.table_to_write(given)
+            self._try.log.info("preview: %s is written in %s", given.name, table.name)
+        with (
+            contextlib.nullcontext() if preview is None else preview.itself(),
+            self._numbers.next(self._try.spark, table, change.call) as number,
+        ):
+            return self._land_in(table, self._try.transaction_id(number), df, change, own_checks, given.key)
 
     def _land_in(
         self, table: OutputTable, transaction: str, df: DataFrame, change: Write | Merge, own_checks: Sequence[Check], key: str

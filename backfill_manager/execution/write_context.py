@@ -63,7 +63,7 @@ class WriteContext:
         return self.session()
 
     def transaction_id(self, nth: int | str) -> str:
-        """Of the `nth` write of this task into a table, or of a statement of its SQL."""
+        """Of the `nth` write of this task into a table (see write_numbers.py), or of a statement of its SQL."""
         ti = self.launch.ti
         whose = f"{self.state.state_id}/" if self.state.is_part_of_ids(self.launch.run) else ""
         return f"bfm/{whose}{ti.dag_id}/{ti.task_id}/{ti.run_id}/{nth}"

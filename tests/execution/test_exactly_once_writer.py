@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +135,95 @@ def test_a_table_that_a_task_names_in_several_ways_gets_all_that_it_writes(runne
     assert runner.run(first, by_several_names) == Succeeded("[3, 3, 3, 3]")
     assert runner.run(again(first), by_several_names) == Succeeded("[null, null, null, null]")
     assert values(runner.spark, table) == [n for n in range(5) for _ in range(3)]
+
+
+def test_two_threads_do_not_write_one_table_at_once(runner: TaskRunner, table: str, tmp_path: Path) -> None:
+    """Which of the two is the first is left to chance, and a retry goes by that."""
+    begun, goes_on = str(tmp_path / "begun"), str(tmp_path / "goes on")
+    for path in (begun, goes_on):
+        os.mkfifo(path)
+
+    def threads(ctx: Any) -> list[Any]:
+        def wait(batches: Any) -> Any:
+            open(begun, "w").close()
+            open(goes_on).close()
+            yield from batches
+
+        def write(frame: DataFrame, name: str = table) -> int | None:
+            rows: int | None = ctx.write(frame, name, mode="append")
+            return rows
+
+        with ThreadPoolExecutor() as pool:
+            slow = pool.submit(write, ctx.spark.range(3, numPartitions=1).mapInArrow(wait, "id BIGINT"))
+            open(begun).close()
+            refused = pool.submit(write, ctx.spark.range(5)).exception()
+            other = pool.submit(write, ctx.spark.range(7), f"{table}_other").result()
+            open(goes_on, "w").close()
+            return [slow.result(), str(refused), other, write(ctx.spark.range(5))]
+
+    outcome = runner.run(a_launch(), threads)
+    assert isinstance(outcome, Succeeded), outcome
+    slow, refused, other, after = json.loads(outcome.result_json or "")
+    assert (slow, other, after) == (3, 7, 5)
+    assert f"ctx.write(..., '{table}'): another thread of this task is writing this table, and a retry" in refused
+    assert runner.spark.table(table).count() == 8
+    runner.spark.sql(f"DROP TABLE {table}_other")
+
+
+def stream_into(
+    table: str, source: str, checkpoint: str, *, breaks_off: str = "", names: tuple[str, ...] = ("",)
+) -> Any:
+    """A task that writes each batch of the source, three files in all; the second one breaks off before or after its write."""
+
+    def streams(ctx: Any) -> None:
+        def write(frame: DataFrame, number: int) -> None:
+            if (breaks_off, number) == ("before", 1):
+                raise RuntimeError("the power went")
+            ctx.write(frame, table, mode="append")
+            if (breaks_off, number) == ("after", 1):
+                raise RuntimeError("the power went")
+
+        for n, name in enumerate(names):
+            stream = ctx.spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(source).writeStream
+            stream = stream.queryName(name) if name else stream
+            query = stream.foreachBatch(write).option("checkpointLocation", f"{checkpoint}/{n}")
+            query.trigger(availableNow=True).start().awaitTermination()
+
+    return streams
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> str:
+    path = str(tmp_path / "source")
+    for n in range(3):
+        spark.range(n, n + 1).write.format("delta").mode("append").save(path)
+    return path
+
+
+@pytest.mark.parametrize("breaks_off", ["before", "after"])
+def test_a_stream_that_broke_off_goes_on_with_the_batch_that_is_next(
+    runner: TaskRunner, table: str, source: str, tmp_path: Path, breaks_off: str
+) -> None:
+    """Its checkpoint tells it; the batch is the first one in that try, and not the first one of the stream."""
+    first, checkpoint = a_launch(), str(tmp_path / "checkpoint")
+    failed = runner.run(first, stream_into(table, source, checkpoint, breaks_off=breaks_off))
+    assert isinstance(failed, Failed) and "the power went" in runner.log_of(first)
+    assert runner.run(again(first), stream_into(table, source, checkpoint)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(0,), (1,), (2,)]
+
+
+def test_streams_into_one_table_are_told_apart_by_their_names(
+    runner: TaskRunner, table: str, source: str, tmp_path: Path
+) -> None:
+    def run(launch: TaskLaunch, *names: str) -> Any:
+        return runner.run(launch, stream_into(table, source, str(tmp_path / names[0]), names=names))
+
+    first, unnamed = a_launch(run_id="named"), a_launch(run_id="unnamed")
+    for launch in (first, again(first)):
+        assert run(launch, "one", "two") == Succeeded(None)
+        assert rows_of(runner.spark, table) == [(0,), (0,), (1,), (1,), (2,), (2,)]
+    assert isinstance(run(unnamed, "", ""), Failed)
+    assert "two streams of this task write this table" in runner.log_of(unnamed)
 
 
 def test_a_try_that_broke_off_between_two_writes_is_completed_by_the_next(runner: TaskRunner, table: str) -> None:

@@ -359,7 +359,8 @@ def test_what_comes_before_the_query_is_not_done_again_once_its_rows_have_landed
 
     def rows() -> list[tuple[object, ...]]:
         (clone,) = clones.all() if previewed else [None]
-        return rows_of(runner.spark, table if clone is None else f"delta.`{clone.path}`")
+        found: list[tuple[object, ...]] = rows_of(runner.spark, table if clone is None else f"delta.`{clone.path}`")
+        return found
 
     assert runner.run(launch) == Succeeded(None)
     runner.spark.sql(f"DROP VIEW IF EXISTS {view}")  # as it is after a restart without a metastore
