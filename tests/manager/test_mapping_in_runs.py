@@ -239,8 +239,8 @@ def test_many_tasks_that_are_mapped_in_one_tick_are_linear_work() -> None:
     def calls(n: int) -> int:
         names, counted = [f"load{k}" for k in range(n)], 0
         spec = dag_spec(
-            "d", "find", *names, "report", upstream={**dict.fromkeys(names, ["find"]), "report": names},
-            each=dict.fromkeys(names, {"over_result_of": "find"}),
+            "d", "find", *names, "report", upstream={**{name: ["find"] for name in names}, "report": names},
+            each={name: {"over_result_of": "find"} for name in names},
         )  # fmt: skip
         manager = InMemoryManager(
             spec, script=lambda launch: Succeeded('["a", "b"]') if launch.ti.task_id == "find" else None

@@ -17,7 +17,14 @@ from backfill_manager.errors import InvalidConfig, SparkGone, StateError
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.notification_rules import new_notifications
-from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
+from backfill_manager.manager.notification_sender import (
+    ATTEMPTS,
+    GIVE_UP_AFTER,
+    RETRY_S,
+    AppriseChannel,
+    NotificationSender,
+    compose,
+)
 from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.manager.short_leadership import compact_state
 from backfill_manager.manager.tick import TickMetrics
@@ -394,15 +401,35 @@ def test_what_is_committed_meanwhile_does_not_send_a_message_again(sink: Sink) -
     assert post.states() == [("sent", 0)] * 2
 
 
+def attempts_until_given_up(post: Post) -> int:
+    """Attempts at the instants at which they are due."""
+    made = 0
+    while post.states() == [("waiting", made)]:
+        due_s = post.sender.run_once()
+        post.manager.drain()
+        post.manager.clock.advance(seconds=due_s or 0.0)
+        made += 1
+    assert post.sender.run_once() is None and post.states() == [("failed", made)]
+    return made
+
+
 def test_after_a_day_it_is_given_up(sink: Sink) -> None:
-    sink.refuses = 99
+    sink.refuses = 999
     post = Post(sink, group_s=0.0)
     post.fail("2013-01-01")
-    post.sender.run_once()
-    post.manager.clock.advance(seconds=GIVE_UP_AFTER.total_seconds())
-    assert post.sender.run_once() is None
-    post.manager.drain()
-    assert post.states() == [("failed", 2)]
+    began = post.manager.clock.now()
+    assert attempts_until_given_up(post) > ATTEMPTS
+    assert timedelta(0) <= post.manager.clock.now() - began - GIVE_UP_AFTER <= timedelta(seconds=RETRY_S[1])
+
+
+def test_one_that_waited_for_days_without_a_manager_gets_its_attempts(sink: Sink) -> None:
+    sink.refuses = 999
+    post = Post(sink, group_s=0.0)
+    post.fail("2013-01-01")
+    post.manager.crash()
+    post.manager.clock.advance(days=2)
+    post.start()
+    assert attempts_until_given_up(post) == ATTEMPTS
 
 
 def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -> None:
