@@ -54,6 +54,12 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= tick.now):
             tick.put(c.scheduled(ti))
+        if (
+            ti.state == s.SCHEDULED and ti.queued_at is None  # it waits for a slot, and has not begun
+            and _past_obstacle(tick.state, run, task) is not None
+        ):  # fmt: skip
+            ti = c.held_back(ti)  # a run has come before this one since
+            tick.put(ti)
         if ti.state != s.NONE or task.is_callback:
             continue
         if to_be_mapped and any(run.spec.task(up).mapped_from in to_be_mapped for up in task.upstream):
