@@ -213,6 +213,32 @@ def test_a_deadline_that_was_put_off_and_passes_too_is_a_message_of_its_own() ->
     assert len(set(manager.titles())) == 1
 
 
+def test_a_deadline_that_passes_before_the_tick_that_takes_a_new_version_is_looked_at() -> None:
+    """As after hours without room for a commit, in which the file of the DAG was changed."""
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    manager = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
+    manager.drain()
+    clock.advance(hours=5)
+    manager.add_dag(flights(expected_by=3600.0, description="another"))
+    manager.drain()
+    assert manager.titles() == ["flights: the interval of 2024-01-01T00:00:00Z is late"]
+
+
+@pytest.mark.parametrize("without", [{}, {"expected_by": 3600.0, "end_date": datetime(2024, 1, 1, tzinfo=UTC)}])
+def test_a_deadline_of_the_days_in_which_there_was_none_is_not_looked_at(without: dict[str, Any]) -> None:
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    manager = Manager(flights(expected_by=3600.0), scheduled=True, clock=clock)
+    manager.drain()
+    manager.script = lambda _: None
+    manager.add_dag(flights(**without))
+    for _ in range(3):
+        clock.advance(days=1)
+        manager.drain()
+    manager.add_dag(flights(expected_by=3600.0))
+    manager.drain()
+    assert not [row for row in manager.messages() if row.event == "late"]
+
+
 def test_after_its_end_date_nothing_is_late() -> None:
     day, clock = datetime(2024, 1, 1, tzinfo=UTC), FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
     spec = flights(expected_by=3600.0, start_date=day, end_date=day)
