@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import json
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -245,7 +246,7 @@ class DagSpec:
     def check(self) -> None:
         """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, no task at all, or a schedule
         whose runs would lack a param."""
-        dag, ids = f"DAG {self.dag_id!r}", [task.task_id for task in self.tasks]
+        dag, ids = f"DAG {self.dag_id!r}", Counter(task.task_id for task in self.tasks)
         if not self.work:
             raise InvalidDag(f"{dag} has no task")
         required = [name for name, declared in self.declared_params.items() if declared.is_required]
@@ -255,7 +256,7 @@ class DagSpec:
         self._check_text()
         for task in self.tasks:
             who = f"{dag}, task {task.task_id!r}"
-            if ids.count(task.task_id) > 1:
+            if ids[task.task_id] > 1:
                 raise InvalidDag(f"{dag} has two tasks with the id {task.task_id!r}")
             if task.trigger_rule not in TRIGGER_RULES:
                 hint = nearest(task.trigger_rule, TRIGGER_RULES) or "; one of " + ", ".join(TRIGGER_RULES)

@@ -6,7 +6,7 @@ task instances begin as `none`. All of this is one commit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 from backfill_manager.dags.definition import DagSpec
@@ -67,16 +67,27 @@ def make_run(
     return run
 
 
-def fit_tasks(state: ManagerState, run: ActiveRun, selected: Collection[str], now: datetime, *, only: str = "") -> None:
+def names_before_dots(task_id: str) -> Iterator[str]:
+    """Of the tasks from which it may be mapped."""
+    return (task_id[:at] for at, character in enumerate(task_id) if character == ".")
+
+
+def fit_tasks(
+    state: ManagerState, run: ActiveRun, selected: Collection[str], now: datetime, *, only: Collection[str] | None = None,
+) -> None:  # fmt: skip
     """Task instances as the run's definition, which is another now, has them: those that it lacks are `removed`, new ones are
-    added. `only`: of those whose ids begin so."""
+    added. `only`: what is mapped from these."""
+
+    def is_left_alone(task_id: str) -> bool:
+        return only is not None and not any(name in only for name in names_before_dots(task_id))
+
     for ti in list(run.tasks.values()):
-        if ti.task_id.startswith(only) and ti.task_id not in run.spec.by_id and ti.state != s.REMOVED:
+        if ti.task_id not in run.spec.by_id and ti.state != s.REMOVED and not is_left_alone(ti.task_id):
             gone = c.cleared(ti, ti.cleared_by) if ti.state in s.TASK_FINISHED else ti
             state.put(c.removed(gone, now))
     owner = state.owner_of(run.row)
     for task in run.spec.tasks:
-        if not task.task_id.startswith(only):
+        if is_left_alone(task.task_id):
             continue
         existing = run.tasks.get(task.task_id)
         if existing is None:

@@ -1,15 +1,17 @@
-"""A task that is mapped over the result of another comes to its turn: its mapped tasks are made, in the same tick."""
+"""Tasks that are mapped over the result of another come to their turn: their mapped tasks are made, in the same tick, of all of
+them at once."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.dags.mapping import values_of, with_mapped, without_mapped
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.mapping import values_of, with_mapped_or_refused, without_mapped
 from backfill_manager.errors import InvalidInput, shorten
 from backfill_manager.execution.spark_executor_runtime import MAX_RESULT_CHARS
-from backfill_manager.manager.create_run import fit_tasks
+from backfill_manager.manager.create_run import fit_tasks, names_before_dots
 from backfill_manager.manager.state import ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -47,28 +49,53 @@ def _result(run: ActiveRun, task: TaskSpec) -> Any:
     return results if is_mapped else results[over]
 
 
-def map_tasks(tick: Tick, run: ActiveRun, task: TaskSpec) -> bool:
-    """Whether the run has other tasks now. `task` is `success` then, `skipped` where there is nothing to map over, or failed.
-    False as long as tasks that it has no more are being stopped."""
-    ti, values = run.tasks[task.task_id], dict[str, Any]()
-    spec, error = without_mapped(run.spec, task.task_id), None
-    try:
-        values = values_of(task, _result(run, task))
-        spec = with_mapped(spec, {task.task_id: values})
-    except InvalidInput as refused:
-        error = shorten(str(refused), MAX_ERROR)
-    begins = f"{task.task_id}."
-    gone = [one for one in run.tasks.values() if one.task_id.startswith(begins) and one.task_id not in spec.by_id]
-    if tick.cancel(gone, f"stopped, as {task.task_id} is mapped again"):
-        return False
-    if error is not None:
-        tick.put(c.failed(ti, tick.now, error))
-    elif values:
-        tick.put(c.succeeded(ti, tick.now, json.dumps(values, ensure_ascii=False)))
-    else:
-        tick.put(c.skipped(ti, tick.now, f"the result of {task.over_result_of} is empty"))
+def map_tasks(tick: Tick, run: ActiveRun, tasks: Sequence[TaskSpec]) -> bool:
+    """Whether the run has other tasks now. Each of `tasks` is `success` then, `skipped` where there is nothing to map over, or
+    failed; it stays as it is as long as tasks that the run has no more are being stopped."""
+    values: dict[str, dict[str, Any]] = {}
+    errors: dict[str, InvalidInput] = {}
+    for task in tasks:
+        try:
+            values[task.task_id] = values_of(task, _result(run, task))
+        except InvalidInput as refused:
+            values[task.task_id], errors[task.task_id] = {}, refused
+    spec, refusals = _mapped_again(run, values)
+    waiting = {
+        task_id for task_id, gone in _gone(run, spec, values).items()
+        if tick.cancel(gone, f"stopped, as {task_id} is mapped again")
+    }  # fmt: skip
+    if waiting:
+        values = {task_id: of_task for task_id, of_task in values.items() if task_id not in waiting}
+        spec, refusals = _mapped_again(run, values)
+    errors |= refusals
+    for task_id, of_task in values.items():
+        ti = run.tasks[task_id]
+        if task_id in errors:
+            tick.put(c.failed(ti, tick.now, shorten(str(errors[task_id]), MAX_ERROR)))
+        elif of_task:
+            tick.put(c.succeeded(ti, tick.now, json.dumps(of_task, ensure_ascii=False)))
+        else:
+            over = run.spec.task(task_id).over_result_of
+            tick.put(c.skipped(ti, tick.now, f"the result of {over} is empty"))
     run.spec = spec
-    mapped = frozenset(spec.mapped.get(task.task_id, {}).values())
+    mapped = frozenset(task_id for one in values for task_id in spec.mapped.get(one, {}).values())
     selected = run.selected | mapped | {callback.task_id for callback in spec.callbacks if callback.watches in mapped}
-    fit_tasks(tick.state, run, selected, tick.now, only=begins)
-    return True
+    fit_tasks(tick.state, run, selected, tick.now, only=values)
+    return bool(values)
+
+
+def _mapped_again(
+    run: ActiveRun, values: Mapping[str, Mapping[str, Any]]
+) -> tuple[DagSpec, dict[str, InvalidInput]]:  # fmt: skip
+    return with_mapped_or_refused(without_mapped(run.spec, values), values)
+
+
+def _gone(run: ActiveRun, spec: DagSpec, mapped_from: Iterable[str]) -> dict[str, list[TaskInstance]]:
+    """What was mapped from each of these, and is not in `spec`."""
+    gone: dict[str, list[TaskInstance]] = {one: [] for one in mapped_from}
+    for ti in run.tasks.values():
+        if ti.task_id not in spec.by_id:
+            for one in names_before_dots(ti.task_id):
+                if one in gone:
+                    gone[one].append(ti)
+    return gone

@@ -10,7 +10,7 @@ when the next one begins.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, cast
 
 from backfill_manager.clock import format_instant
@@ -109,11 +109,14 @@ def _deadlines(state: ManagerState, now: datetime) -> Iterator[tuple[DagRow, Dag
             state.expected.pop(dag.dag_id, None)
             continue
         spec = state.current_spec(dag.dag_id)
-        if spec.expected_by is None:
-            continue
         known = state.expected.get(dag.dag_id)
-        if known is None or known[0] != dag.current_version:
-            after = (state.not_led_since or now) if known is None else now
+        if known is None or known[0] != dag.current_version or spec.expected_by is None:
+            state.expected.pop(dag.dag_id, None)
+            if spec.expected_by is None:
+                continue
+            after = state.not_led_since or now
+            if known is not None:  # of a version before, whose deadline may have passed since the last tick
+                after = min(now, known[2] - timedelta(microseconds=1))
             found = first_deadline(spec, after, state.recent[dag.dag_id].last_scheduled)
             if found is None:
                 continue

@@ -1,8 +1,8 @@
 """Sends the messages that the state holds, by Apprise, from a thread of its own.
 
 What happens within a target's `group` of its first message is sent as one. An attempt that fails is repeated with growing
-delays, for a day; the rows say how it went (`NotificationsSent`, which a tick commits). A manager that is killed between the two
-leaves a message that the next one sends again.
+delays, for a day and `ATTEMPTS` times at least; the rows say how it went (`NotificationsSent`, which a tick commits). A manager
+that is killed between the two leaves a message that the next one sends again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar, Final, Protocol
 
 from backfill_manager.clock import Clock
@@ -28,6 +28,7 @@ from backfill_manager.service import Service
 
 RETRY_S: Final = (5.0, 600.0)  # after the first failure, doubled by each further one up to the last
 GIVE_UP_AFTER: Final = timedelta(days=1)
+ATTEMPTS: Final = 20  # at least, which take two hours: there may have been no manager in that day
 MAX_LISTED: Final = 20  # in one message
 MAX_ERROR_CHARS: Final = 300
 MAX_TEXT_CHARS: Final = 4_000  # of one message: Teams takes 28 KB, and JSON may write a character with six bytes
@@ -164,7 +165,7 @@ class NotificationSender(Service):
         else:
             waiting.failures += 1
             log.warning("messages can't be sent", target=name, messages=len(rows), reason=error)
-            done = [_failed(row, error, now - row.created_at >= GIVE_UP_AFTER, self._clock) for row in rows]
+            done = [_failed(row, error, now) for row in rows]
             again = {(row.notification_id, row.target): row for row in done if row.state == "waiting"}
             with self._lock:
                 waiting.rows = {**again, **waiting.rows}
@@ -175,9 +176,10 @@ class NotificationSender(Service):
         self._on_sent(NotificationsSent(tuple(done)))
 
 
-def _failed(row: Notification, error: str, is_too_old: bool, clock: Clock) -> Notification:
+def _failed(row: Notification, error: str, now: datetime) -> Notification:
     row = row.evolve(failures=row.failures + 1, error=error)
-    return row.evolve(state="failed", ended_at=clock.now()) if is_too_old else row
+    is_given_up = now - row.created_at >= GIVE_UP_AFTER and row.failures >= ATTEMPTS
+    return row.evolve(state="failed", ended_at=now) if is_given_up else row
 
 
 def compose(

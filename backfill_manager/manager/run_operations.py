@@ -230,7 +230,8 @@ class RunOperations:
         run.marked_failed = f"{MARKED_FAILED}{call.by}"
         if outcome_of(run) != s.FAILED or not any(ti.state == s.FAILED for ti in run.own_tasks):
             own = [ti.task_id for ti in run.own_tasks if ti.task_id in run.selected and ti.state != s.REMOVED]
-            for task_id in [one for one in own if one in run.spec.leaves] or own:
+            leaves = set(run.spec.leaves)
+            for task_id in [one for one in own if one in leaves] or own:
                 self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))
         return True
 

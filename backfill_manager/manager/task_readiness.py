@@ -43,6 +43,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
     blocked: dict[str, str] = {}
     awaited: dict[str, None] = {}
     waiting = set[str]()
+    mapped_now: list[TaskSpec] = []
     to_be_mapped = {  # again: it was cleared
         task_id for task_id in run.spec.mapped_over_results
         if task_id in run.selected and task_id in run.tasks and run.tasks[task_id].state not in s.TASK_FINISHED
@@ -53,11 +54,17 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             continue
         if ti.state == s.UP_FOR_RETRY and (ti.retry_at is None or ti.retry_at <= tick.now):
             tick.put(c.scheduled(ti))
+        if (
+            ti.state == s.SCHEDULED and ti.queued_at is None  # it waits for a slot, and has not begun
+            and _past_obstacle(tick.state, run, task) is not None
+        ):  # fmt: skip
+            ti = c.held_back(ti)  # a run has come before this one since
+            tick.put(ti)
         if ti.state != s.NONE or task.is_callback:
             continue
-        if any(run.spec.task(up).mapped_from in to_be_mapped for up in task.upstream):
+        if to_be_mapped and any(run.spec.task(up).mapped_from in to_be_mapped for up in task.upstream):
             continue  # it waits for those that are mapped then
-        upstream = [run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks]
+        upstream = {run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks}
         verdict = evaluate(task.trigger_rule, upstream)
         if (
             verdict == "start" and task.over_result_of is not None
@@ -78,8 +85,8 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             if not missing:
                 if task.over_result_of is None:
                     tick.put(c.scheduled(ti))
-                elif map_tasks(tick, run, task):
-                    return None
+                else:
+                    mapped_now.append(task)
                 continue
             ends_at = _wait_ends_at(run, task, tick.now)
             if ends_at is None or tick.now < ends_at:
@@ -88,6 +95,8 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
                 continue
             why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
             tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
+    if mapped_now and map_tasks(tick, run, mapped_now):
+        return None
     run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
     now_waits = f"waits for {_listed(awaited)}" if awaited else None
     if run.row.reason != now_waits:

@@ -35,6 +35,11 @@ def scheduled(ti: TaskInstance) -> TaskInstance:
     return _move(ti, s.SCHEDULED, retry_at=None)
 
 
+def held_back(ti: TaskInstance) -> TaskInstance:
+    """It was scheduled, and waits for something again before it has begun."""
+    return _move(ti, s.NONE)
+
+
 def queued(ti: TaskInstance, at: datetime, pool: str) -> TaskInstance:
     """Handed to the executor; from here `launch` names this start and no other."""
     return _move(

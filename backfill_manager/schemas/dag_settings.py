@@ -13,6 +13,7 @@ import inspect
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -191,10 +192,11 @@ def values_by_key(value: Any, *, at_least: int = 1) -> dict[str, str]:
         raise ValueError(f"must be {rule}, not {value!r}")
     if not at_least <= len(keys) <= MAX_MAPPED:
         raise ValueError(f"must have {at_least} to {MAX_MAPPED:,} values, not {len(keys):,}")
+    times = Counter(keys)
     for key in keys:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise ValueError(f"must be {rule}; a name has 1 to 100 letters, digits, `_` or `-`, unlike {key!r}")
-        if keys.count(key) > 1:
+        if times[key] > 1:
             raise ValueError(f"must have each name once, not {key!r} twice")
     made: dict[str, str] = {}
     for key, one in zip(keys, values, strict=True):

@@ -623,7 +623,9 @@ class Notification(Resource):
 
     target: str = Field(description="The target's name.", examples=["ops"])
     event: NotificationEvent = Field(description="What it is about.")
-    state: NotificationState = Field(description="`waiting` until it is sent; `failed`: given up after a day.")
+    state: NotificationState = Field(
+        description="`waiting` until it is sent; `failed`: given up after a day and 20 attempts."
+    )
     dag_id: str = Field(description="The DAG's id.", examples=["flights"])
     run_id: str | None = Field(description="Of the run that it is about.")
     backfill_id: str | None = Field(description="Of the backfill that it is about.")

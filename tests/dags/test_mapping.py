@@ -60,7 +60,7 @@ def test_in_a_run_each_value_is_a_task_and_what_came_after_it_comes_after_all() 
         ("load.on_failure", "load"), ("load.a.on_failure", "load.a"), ("load.b.on_failure", "load.b"),
     }  # fmt: skip
     mapped.check()
-    assert without_mapped(mapped, "load") == spec == without_mapped(spec, "load")
+    assert without_mapped(mapped, ["load"]) == spec == without_mapped(spec, ["load"])
     assert with_mapped(spec, {"load": {}}) == spec
 
 

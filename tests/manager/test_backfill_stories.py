@@ -463,6 +463,21 @@ def test_a_run_inserted_before_a_live_one_is_waited_for_by_what_has_not_begun() 
     ]  # fmt: skip
 
 
+def test_a_task_that_waits_for_a_slot_waits_for_a_run_that_is_inserted_before_its_own() -> None:
+    spec = dag_spec("d", "t", each={"t": {"depends_on_past": True}})
+    manager = InMemoryManager(dag_spec("other", "t"), spec, script=never, slots=1)
+    manager.backfill("other", JANUARY[:3], priority=5)
+    manager.backfill("d", JANUARY[1:2], priority=1, ignore_first_depends_on_past=False)
+    manager.drain()
+    assert [ti.state for ti in manager.tasks("d")] == [s.SCHEDULED]
+    manager.backfill("d", JANUARY[:1])
+    manager.drain()
+    while manager.running:
+        manager.finish(next(iter(manager.running)), Succeeded())
+        manager.drain()
+    assert [launch.run.run_id[15:20] for launch in manager.launched if launch.ti.dag_id == "d"] == ["01-01", "01-02"]
+
+
 def test_higher_priority_goes_first_then_older() -> None:
     manager = InMemoryManager(dag_spec("low", "t"), dag_spec("high", "t"), script=never, slots=2)
     manager.backfill("low", JANUARY[:2], priority=0)

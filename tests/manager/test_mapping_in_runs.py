@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -230,3 +231,34 @@ def test_a_selection_of_it_is_of_all_of_them() -> None:
     manager = begun(script, tasks="^load$", with_upstream=True)
     assert script.ran == ["find", "load.a"]
     assert states(manager)["report"] == s.SKIPPED
+
+
+def test_many_tasks_that_are_mapped_in_one_tick_are_linear_work() -> None:
+    """Counted in calls of functions, which grew with the square: each of them looked at every task of the run."""
+
+    def calls(n: int) -> int:
+        names, counted = [f"load{k}" for k in range(n)], 0
+        spec = dag_spec(
+            "d", "find", *names, "report", upstream={**{name: ["find"] for name in names}, "report": names},
+            each={name: {"over_result_of": "find"} for name in names},
+        )  # fmt: skip
+        manager = InMemoryManager(
+            spec, script=lambda launch: Succeeded('["a", "b"]') if launch.ti.task_id == "find" else None
+        )
+        manager.backfill("d", days("2024-01-01", 1))
+        manager.tick()
+
+        def count(frame: Any, event: str, arg: Any) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            manager.tick()
+        finally:
+            sys.setprofile(before)
+        assert len(manager.tasks("d")) == 2 + 3 * n, "they are all mapped in this tick"
+        return counted
+
+    assert calls(80) < 3 * calls(40)

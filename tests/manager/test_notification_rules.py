@@ -17,7 +17,14 @@ from backfill_manager.errors import InvalidConfig, SparkGone, StateError
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.notification_rules import new_notifications
-from backfill_manager.manager.notification_sender import GIVE_UP_AFTER, AppriseChannel, NotificationSender, compose
+from backfill_manager.manager.notification_sender import (
+    ATTEMPTS,
+    GIVE_UP_AFTER,
+    RETRY_S,
+    AppriseChannel,
+    NotificationSender,
+    compose,
+)
 from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.manager.short_leadership import compact_state
 from backfill_manager.manager.tick import TickMetrics
@@ -204,6 +211,32 @@ def test_a_deadline_that_was_put_off_and_passes_too_is_a_message_of_its_own() ->
     manager.drain()
     assert len({row.key for row in manager.messages()}) == len(manager.messages()) == 2
     assert len(set(manager.titles())) == 1
+
+
+def test_a_deadline_that_passes_before_the_tick_that_takes_a_new_version_is_looked_at() -> None:
+    """As after hours without room for a commit, in which the file of the DAG was changed."""
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    manager = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
+    manager.drain()
+    clock.advance(hours=5)
+    manager.add_dag(flights(expected_by=3600.0, description="another"))
+    manager.drain()
+    assert manager.titles() == ["flights: the interval of 2024-01-01T00:00:00Z is late"]
+
+
+@pytest.mark.parametrize("without", [{}, {"expected_by": 3600.0, "end_date": datetime(2024, 1, 1, tzinfo=UTC)}])
+def test_a_deadline_of_the_days_in_which_there_was_none_is_not_looked_at(without: dict[str, Any]) -> None:
+    clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
+    manager = Manager(flights(expected_by=3600.0), scheduled=True, clock=clock)
+    manager.drain()
+    manager.script = lambda _: None
+    manager.add_dag(flights(**without))
+    for _ in range(3):
+        clock.advance(days=1)
+        manager.drain()
+    manager.add_dag(flights(expected_by=3600.0))
+    manager.drain()
+    assert not [row for row in manager.messages() if row.event == "late"]
 
 
 def test_after_its_end_date_nothing_is_late() -> None:
@@ -394,15 +427,35 @@ def test_what_is_committed_meanwhile_does_not_send_a_message_again(sink: Sink) -
     assert post.states() == [("sent", 0)] * 2
 
 
+def attempts_until_given_up(post: Post) -> int:
+    """Attempts at the instants at which they are due."""
+    made = 0
+    while post.states() == [("waiting", made)]:
+        due_s = post.sender.run_once()
+        post.manager.drain()
+        post.manager.clock.advance(seconds=due_s or 0.0)
+        made += 1
+    assert post.sender.run_once() is None and post.states() == [("failed", made)]
+    return made
+
+
 def test_after_a_day_it_is_given_up(sink: Sink) -> None:
-    sink.refuses = 99
+    sink.refuses = 999
     post = Post(sink, group_s=0.0)
     post.fail("2013-01-01")
-    post.sender.run_once()
-    post.manager.clock.advance(seconds=GIVE_UP_AFTER.total_seconds())
-    assert post.sender.run_once() is None
-    post.manager.drain()
-    assert post.states() == [("failed", 2)]
+    began = post.manager.clock.now()
+    assert attempts_until_given_up(post) > ATTEMPTS
+    assert timedelta(0) <= post.manager.clock.now() - began - GIVE_UP_AFTER <= timedelta(seconds=RETRY_S[1])
+
+
+def test_one_that_waited_for_days_without_a_manager_gets_its_attempts(sink: Sink) -> None:
+    sink.refuses = 999
+    post = Post(sink, group_s=0.0)
+    post.fail("2013-01-01")
+    post.manager.crash()
+    post.manager.clock.advance(days=2)
+    post.start()
+    assert attempts_until_given_up(post) == ATTEMPTS
 
 
 def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -> None:
