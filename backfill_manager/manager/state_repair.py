@@ -9,7 +9,7 @@
 | `dag` | versions: the newest of each DAG, paused |
 | `bundle`, `import_error`, `pool` | bundles and configuration, at the manager's next start |
 
-Everything else that a data file held is named as lost.
+Everything else that a data file held is named as lost. Tasks, tries and logs of a run that is gone go with it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.process_info import is_gone
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import Settings
-from backfill_manager.store.base import Leader, Store, matching
+from backfill_manager.store.base import CHILDREN, Leader, Store, matching
 from backfill_manager.store.delta_rs.damage import Damage
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 POLL_INTERVAL_S: Final = 0.2
 MAX_NAMED: Final = 5
+MAX_DELETED: Final = 1_000  # runs that one statement names
 LOST_RESPONSE: Final = "its response was lost with a damaged file; see whether it was carried out before you ask again"
 
 
@@ -65,6 +66,8 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     if lost:
         yield from _lost_by_name(store)
         with leading(store, settings, clock) as leader:
+            if "dag_run" in lost:
+                _delete_orphans(store, leader)
             yield from _derive(store, leader, clock, lost)
 
 
@@ -111,10 +114,26 @@ def _lost_by_name(store: Store) -> Iterator[str]:
     of_tasks = {key for key in store.count("task_instance", ["dag_id", "run_id"]) if key not in runs}
     tried = {key for key in store.count("task_try", ["dag_id", "run_id"]) if key not in runs}
     if gone := sorted("/".join(key) for key in of_tasks | tried):
-        yield f"Lost: {plural(len(gone), 'run')}: {_some(gone)}. Backfill their dates again."
+        yield (
+            f"Lost: {plural(len(gone), 'run')}: {_some(gone)}. Backfill their dates again; if what they have written is to be "
+            "written anew, after `bfm state adopt --as-copy`."
+        )
     backfills = {row.backfill_id for row in store.read(records.Backfill)}
     if gone := sorted({key[0] for key in store.count("backfill_item", ["backfill_id"])} - backfills):
         yield f"Lost: {plural(len(gone), 'backfill')}: {_some(gone)}."
+
+
+def _delete_orphans(store: Store, leader: Leader) -> None:
+    """Rows of runs that are gone: a new run of the same date has the same id, and would take them for its own. What these runs
+    have written stays known."""
+    runs = store.count("dag_run", ["dag_id", "run_id"])
+    for table in CHILDREN["dag_run"]:
+        if table == records.TableAccess.TABLE:
+            continue
+        rows = store.count(table, ["dag_id", "run_id", "run_seq"])
+        seqs = sorted({run_seq for *key, run_seq in rows if tuple(key) not in runs})
+        for begin in range(0, len(seqs), MAX_DELETED):
+            leader.delete(table, matching(run_seq=seqs[begin : begin + MAX_DELETED]))
 
 
 def _some(names: list[str]) -> str:

@@ -14,8 +14,10 @@ from support.page_client import browser_of
 from support.recorded_state import SPEC, go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance
+from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
+from backfill_manager.store.base import matching
 from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.testing import days
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +202,24 @@ def test_a_lost_file_of_runs_is_named_with_its_runs(bfm: Bfm, root: Path) -> Non
 
     lost = before - {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
     assert lost and all(f"flights/{run_id}" in shown for run_id in lost)
+
+
+def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_only_its_own_tasks(bfm: Bfm, root: Path) -> None:
+    """It has the same id."""
+    store, days_lost = DeltaRsStore(str(root)), days("2024-01-01", 3)
+    data_file(root, "dag_run").unlink()
+    assert "backfill__2024-01-01T00:00:00Z" in repaired(bfm)
+    manager = go_on(root)
+    for _ in range(50):  # its clock gives ids from the first on
+        manager.clock.new_id()
+    manager.backfill("flights", days_lost, reprocess="completed")
+    manager.drain()
+    (run,) = (run for run in store.read(DagRun) if run.run_id == "backfill__2024-01-01T00:00:00Z")
+    tasks = store.read(TaskInstance, matching(run_id=run.run_id))
+    assert [(ti.task_id, ti.run_seq) for ti in tasks] == [("clean", run.run_seq), ("delays", run.run_seq)]
+    assert len(store.read(TaskTry, matching(run_id=run.run_id))) == 2
+    for record in (TaskInstance, TaskTry):
+        assert len({row.key for row in store.read(record)}) == len(store.read(record))
 
 
 def test_task_instances_are_made_again_from_their_tries(bfm: Bfm, root: Path) -> None:
