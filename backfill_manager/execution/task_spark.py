@@ -8,6 +8,7 @@ those of an ordinary driver.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -222,6 +223,8 @@ class TaskSpark:
             python_parameters=PythonParameters(port=0, eager_load=False),
         )
         gateway.proc = None
+        # The JVM may still forget objects of a process that had this gateway before, by their numbers: ours have others.
+        gateway.gateway_property.pool.next_id = secrets.randbits(48)
         client = gateway._gateway_client
         client.given = connection
         os.register_at_fork(after_in_parent=client.has_forked, after_in_child=client.leave_to_parent)

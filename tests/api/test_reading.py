@@ -385,7 +385,7 @@ def test_a_wrong_value_is_named_with_its_place(api: ApiFixture, path: str, field
     ("body", "message"),
     [
         (b"{", "The body is not JSON: Expecting property name enclosed in double quotes, at character 2."),
-        (b'{"dag_id": "flights",}', "at character 22."),
+        (b'{"dag_id": "flights" "a"}', "at character 22."),
         (b"[" * 50_000, "The body can't be read as JSON: it must be uncompressed UTF-8 text"),
         (b'{"priority": ' + b"9" * 5000 + b"}", "without numbers of thousands of digits"),
         (gzip.compress(b'{"dag_id": "flights"}'), "uncompressed UTF-8"),
