@@ -73,7 +73,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             verdict = "wait"  # whatever its rule says: there are no values yet
         obstacle = _past_obstacle(tick.state, run, task) if verdict == "start" else None
         if verdict == "skip":
-            tick.put(c.skipped(ti, tick.now, "skipped by its upstream"))
+            tick.put(c.skipped(ti, tick.now, c.SKIPPED_BY_UPSTREAM))
         elif verdict == "upstream_failed":
             tick.put(c.upstream_failed(ti, tick.now))
         elif obstacle:
