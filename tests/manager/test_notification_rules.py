@@ -214,7 +214,7 @@ def test_a_deadline_that_was_put_off_and_passes_too_is_a_message_of_its_own() ->
 
 
 def test_a_deadline_that_passes_before_the_tick_that_takes_a_new_version_is_looked_at() -> None:
-    """As after hours without room for a commit, in which the file of the DAG was changed."""
+    """As after hours without space for a commit, in which the file of the DAG was changed."""
     clock = FakeClock(datetime(2024, 1, 2, tzinfo=UTC))
     manager = Manager(flights(expected_by=3600.0), script=lambda _: None, scheduled=True, clock=clock)
     manager.drain()
