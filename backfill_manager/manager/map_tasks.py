@@ -4,7 +4,7 @@ them at once."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -81,7 +81,22 @@ def map_tasks(tick: Tick, run: ActiveRun, tasks: Sequence[TaskSpec]) -> bool:
     mapped = frozenset(task_id for one in values for task_id in spec.mapped.get(one, {}).values())
     selected = run.selected | mapped | {callback.task_id for callback in spec.callbacks if callback.watches in mapped}
     fit_tasks(tick.state, run, selected, tick.now, only=values)
+    _clear_held(tick, run, mapped)
     return bool(values)
+
+
+def _clear_held(tick: Tick, run: ActiveRun, mapped: Collection[str]) -> None:
+    """Those that were there before and could not start, as what they are mapped from had not succeeded in between: they run now,
+    and may have something to report."""
+    held = {task_id for task_id in mapped if _was_held(run.tasks[task_id])}
+    callbacks = (callback.task_id for callback in run.spec.callbacks if callback.watches in held)
+    for ti in [run.tasks[task_id] for task_id in (*sorted(held), *callbacks)]:
+        if ti.state in s.TASK_FINISHED:
+            tick.put(c.cleared(ti, ti.cleared_by))
+
+
+def _was_held(ti: TaskInstance) -> bool:
+    return ti.state == s.UPSTREAM_FAILED or (ti.state == s.SKIPPED and ti.error == c.SKIPPED_BY_UPSTREAM)
 
 
 def _mapped_again(

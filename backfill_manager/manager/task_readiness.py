@@ -8,8 +8,9 @@ there (`waits_for`, up to its `wait_limit`). Then it is `scheduled`. Which of th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
@@ -44,6 +45,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
     awaited: dict[str, None] = {}
     waiting = set[str]()
     mapped_now: list[TaskSpec] = []
+    waits_for_items = cache(partial(_waits_for_items, tick.state, run))  # the same for all of its tasks
     to_be_mapped = {  # again: it was cleared
         task_id for task_id in run.spec.mapped_over_results
         if task_id in run.selected and task_id in run.tasks and run.tasks[task_id].state not in s.TASK_FINISHED
@@ -56,7 +58,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             tick.put(c.scheduled(ti))
         if (
             ti.state == s.SCHEDULED and ti.queued_at is None  # it waits for a slot, and has not begun
-            and _past_obstacle(tick.state, run, task) is not None
+            and _past_obstacle(tick.state, run, task, waits_for_items) is not None
         ):  # fmt: skip
             ti = c.held_back(ti)  # a run has come before this one since
             tick.put(ti)
@@ -71,9 +73,9 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             and any(over.state not in s.TASK_FINISHED for over in over_tasks(run, task).values())
         ):  # fmt: skip
             verdict = "wait"  # whatever its rule says: there are no values yet
-        obstacle = _past_obstacle(tick.state, run, task) if verdict == "start" else None
+        obstacle = _past_obstacle(tick.state, run, task, waits_for_items) if verdict == "start" else None
         if verdict == "skip":
-            tick.put(c.skipped(ti, tick.now, "skipped by its upstream"))
+            tick.put(c.skipped(ti, tick.now, c.SKIPPED_BY_UPSTREAM))
         elif verdict == "upstream_failed":
             tick.put(c.upstream_failed(ti, tick.now))
         elif obstacle:
@@ -143,7 +145,9 @@ def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | N
     return run.wait_ends.setdefault(task.task_id, now + timedelta(seconds=task.wait_limit))
 
 
-def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str | None:
+def _past_obstacle(
+    state: ManagerState, run: ActiveRun, task: TaskSpec, waits_for_items: Callable[[], bool]
+) -> str | None:  # fmt: skip
     """What keeps a task with `depends_on_past` from starting. None: nothing. "": a run that is active, not read yet, or whose
     dates a backfill is to run again. Else: why it can never start."""
     if not task.depends_on_past or run.row.previous_run_id is None:
@@ -154,7 +158,7 @@ def _past_obstacle(state: ManagerState, run: ActiveRun, task: TaskSpec) -> str |
             return ""  # read by the next prefetch
         if owner.first == run.row.ordinal:
             return None
-    if _waits_for_items(state, run):
+    if waits_for_items():
         return ""
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
     past = run.past if previous is None else previous.tasks

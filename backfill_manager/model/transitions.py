@@ -16,6 +16,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import COMMIT_ORDER, Backfill, BackfillItem, DagRun, Record, TaskInstance, TaskTry
 
 NOT_SELECTED = "left out by the backfill's tasks"  # why a task is skipped that never was to run
+SKIPPED_BY_UPSTREAM = "skipped by its upstream"
 
 R = TypeVar("R", TaskInstance, DagRun, Backfill, BackfillItem)
 

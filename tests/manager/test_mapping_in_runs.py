@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.dags.definition import DagSpec
-from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.commands import ClearTasks
@@ -177,6 +178,35 @@ def test_another_result_after_a_clear_has_other_tasks(crash: bool) -> None:
         **dict.fromkeys(("find", "load", "load.b", "load.c", "report"), s.SUCCESS), "load.a": s.REMOVED,
     }  # fmt: skip
     assert script.launches[-1].results["load"] == {"b": "b", "c": "c"}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("ended", [Failed("boom"), Skipped("nothing there")])
+@pytest.mark.parametrize("how", [{"tasks": "^find$", "downstream": True}, {"tasks": "^(find|load|report)$"}])
+def test_those_that_could_not_start_run_when_it_is_mapped_again_in_a_run_that_goes_on(
+    how: dict[str, Any], ended: Outcome, crash: bool
+) -> None:
+    outcome: Outcome | None = None
+    ran: list[str] = []
+
+    def script(launch: TaskLaunch) -> Outcome | None:
+        ran.append(launch.ti.task_id)
+        if launch.ti.task_id == "goes_on":
+            return None
+        return outcome if outcome is not None and launch.ti.task_id == "find" else Succeeded('["a", "b"]')
+
+    spec = files(callbacks=("load.on_success",))
+    spec = dataclasses.replace(spec, tasks=(*spec.tasks, TaskSpec("goes_on")))
+    manager = begun(script, spec)
+    outcome = ended
+    clear(manager, tasks="^find$", downstream=True)
+    assert {states(manager)[one] for one in ("load", "load.a", "report")} <= {s.UPSTREAM_FAILED, s.SKIPPED}
+    if crash:
+        manager.crash()
+    outcome, ran[:] = None, []
+    clear(manager, **how)
+    assert {"find", "load.a", "load.b", "report", "load.a.on_success", "load.b.on_success"} == set(ran) - {"goes_on"}
+    assert [one for one, state in states(manager).items() if state != s.SUCCESS] == ["goes_on", "load.on_success"]
 
 
 def test_a_manager_that_takes_over_goes_on_with_the_mapped_tasks() -> None:
