@@ -21,6 +21,7 @@ from backfill_manager.model.records import DagRun
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
 
 WITHOUT_WAITING = "/openapi-without-wait.json"
+REFUSALS = ["400", "401", "403", "404", "405", "406", "409", "415", "422", "428", "429", "431", "5xx"]
 NEVER_ENDING = "/api/v1/events"  # a stream: it has stories of its own (test_events_and_serving.py)
 
 
@@ -152,6 +153,8 @@ def scan_results(app: Any, document: Any, *, examples: int, stateful: bool) -> l
             "checks": {
                 # Valid by the document and refused all the same: an unknown id, a date that does not exist.
                 "positive_data_acceptance": {"expected-statuses": ["2xx", "404", "409", "422", "503"]},
+                # By default, and 431: with a cursor that is too long the address may be, too.
+                "negative_data_rejection": {"expected-statuses": REFUSALS},
                 # A dry run without a manager.
                 "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "503"]},
             },
