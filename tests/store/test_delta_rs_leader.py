@@ -82,6 +82,21 @@ def test_of_many_candidates_for_one_term_one_leads(state: DeltaRsStore) -> None:
     assert state.count("manager", []) == {(): 1}
 
 
+def test_one_that_begins_to_lead_while_another_looks_is_no_broken_import(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = DeltaRsStore(state.root)
+    was_led = mine.tables.was_led
+
+    def another_leads_first() -> bool:
+        takes_over(state)
+        return was_led()
+
+    monkeypatch.setattr(mine.tables, "was_led", another_leads_first)
+    with pytest.raises(LostLease):
+        mine.lead(manager(1))
+
+
 def test_a_take_over_in_the_middle_of_anothers_ticks_stops_it_for_good(state: DeltaRsStore) -> None:
     old = takes_over(state)
     committed: list[int] = []

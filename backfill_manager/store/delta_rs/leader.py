@@ -60,6 +60,8 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
     check_next_term(row, last_term)
     # `fill` marks each table that it has filled, this one last; nobody else does before there is a term
     if not last_term and lease.transaction_version(LEADER_APP_ID) is None and tables.was_led():
+        lease = tables.open(Manager.TABLE)
+        check_next_term(row, _value(lease, Manager.TABLE, "max(term)") or 0)  # another has begun to lead meanwhile
         raise tables.half_imported()
     writer = DeltaRsWriter(tables, row.term, {Manager.TABLE: lease}, clock)
     try:
