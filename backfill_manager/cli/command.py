@@ -18,14 +18,16 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from backfill_manager.cli.airflow_aliases import AirflowOption
-from backfill_manager.cli.options import options_of, parameter, removals_of, typed_values, without_removed
+from backfill_manager.cli.options import not_empty, options_of, parameter, removals_of, typed_values, without_removed
 
 Function = Callable[..., int | None]  # what it returns is the exit code; None is 0
 
 
 def _global(kind: Any, name: str, metavar: str | None, help: str) -> Any:
     panel = "Global options (before or after the command)"
-    option = typer.Option(f"--{name}", metavar=metavar, help=help, rich_help_panel=panel, show_default=False)
+    option = typer.Option(
+        f"--{name}", metavar=metavar, help=help, rich_help_panel=panel, show_default=False, callback=not_empty
+    )
     return parameter(name, Annotated[kind | None, option], None)
 
 

@@ -36,8 +36,6 @@ class CliContext:
 
     def override(self, **options: Any) -> None:
         for name, value in options.items():
-            if value == "":  # as of a variable of the shell that is not set
-                raise InvalidInput(f"--{name} has no value: name one, or leave it out.")
             if value:
                 setattr(self, name, value)
         if self.timezone:

@@ -22,10 +22,10 @@ def argument(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
 
 
 def option(spellings: str, help: str, default: Any = None, **more: Any) -> Any:
-    return typer.Option(default, *spellings.split(), help=help, callback=_not_empty, **more)
+    return typer.Option(default, *spellings.split(), help=help, callback=not_empty, **more)
 
 
-def _not_empty(of: typer.CallbackParam, typed: Any) -> Any:
+def not_empty(of: typer.CallbackParam, typed: Any) -> Any:
     """`InvalidInput` for an empty text, as of a variable of the shell that is not set: it would be as if it were not there."""
     if typed == "" or (isinstance(typed, list | tuple) and "" in typed):
         raise InvalidInput(f"{of.opts[0]} must not be empty: give it a value, or leave it out.")

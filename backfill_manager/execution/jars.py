@@ -98,23 +98,29 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         for jar in jars:
             fetched = Path(scratch) / jar.file_name
             if not fetched.exists():
-                lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-                known = (r"refused|Unknown|timed out|Exception", r"not found")
-                telling = next(
-                    (found for one in known if (found := [line for line in lines if re.search(one, line)])), lines
-                )
-                last = telling[-1] if telling else "(no output)"
-                if "PKIX" in last:  # as of a proxy that reads what it hands on
-                    last += f"\n{runtime} does not trust who signed the certificate: `keytool -importcert -cacerts -file CA.pem`."
+                why = _reason(done.stdout + done.stderr, runtime)
                 raise InvalidInput(
                     f"The jar {jar.group}:{jar.artifact}:{jar.version} could not be fetched. This first start needs the "
-                    f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{last}"
+                    f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{why}"
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != jar.sha256:
                 raise InvalidInput(
                     f"{jar.file_name} was fetched, but its SHA-256 is not {jar.sha256}; it was thrown away."
                 )
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
+
+
+def _reason(output: str, runtime: str) -> str:
+    """The line of Ivy's output that says most of why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for telling in (r"refused|Unknown|timed out|Exception", r"not found", r""):
+        if found := [line for line in lines if re.search(telling, line)]:
+            break
+    else:
+        return "(no output)"
+    if "PKIX" in found[-1]:  # as of a proxy that reads what it hands on
+        return f"{found[-1]}\n{runtime} does not trust who signed the certificate: `keytool -importcert -cacerts -file CA.pem`."
+    return found[-1]
 
 
 def _proxy_options() -> Iterator[str]:
@@ -139,9 +145,9 @@ def _proxy_options() -> Iterator[str]:
                 f"-Dhttp.proxyPassword={unquote(at.password or '')}",
             )
             yield "-Djdk.http.auth.tunneling.disabledSchemes="  # Java gives a proxy no password otherwise
-    direct = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]
-    if direct:
-        patterns = [f"*{host}" if host.startswith(".") else host for host in direct]
+    direct = [host.strip().lstrip(".") for host in proxies.get("no", "").split(",") if host.strip()]
+    if direct:  # of a name, hosts below it as well, as pip has it
+        patterns = [one for host in direct for one in (host, f"*.{host}")]
         yield f"-Dhttp.nonProxyHosts={'|'.join(['localhost', '127.*', '[::1]', *patterns])}"
 
 

@@ -47,7 +47,7 @@ def test_an_option_for_the_state_without_a_value_is_no_other_state(bfm: Bfm, sta
     for args in ((option, "", "dags", "list"), ("dags", "list", option, "")):
         result = bfm(*args)
         assert (result.code, result.out) == (2, "")
-        assert result.error == f"{option} has no value: name one, or leave it out."
+        assert result.error == f"{option} must not be empty: give it a value, or leave it out."
 
 
 @pytest.mark.parametrize(

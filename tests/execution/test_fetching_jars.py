@@ -95,9 +95,10 @@ def test_a_jar_that_is_not_there_is_told(proxy: Proxy, monkeypatch: pytest.Monke
         jar_paths([Jar("org.example", "other", "2.0", "")])
 
 
-def test_a_host_of_no_proxy_is_asked_directly(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("names", ["example.org, .invalid", "invalid", "repository.invalid"])
+def test_a_host_of_no_proxy_is_asked_directly(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://ada:p%22a%5Cs%20s%401@127.0.0.1:{proxy.server_port}")
-    monkeypatch.setenv("NO_PROXY", "example.org, .invalid")
+    monkeypatch.setenv("NO_PROXY", names)
 
     with pytest.raises(InvalidInput, match="could not be fetched") as refused:
         jar_paths([JAR])

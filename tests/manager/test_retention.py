@@ -117,7 +117,8 @@ def test_the_run_that_a_revert_goes_back_to_stays_while_the_one_that_overrode_it
     assert {run.run_id for run in manager.runs("d")} == {third}, first
 
 
-def test_tries_and_logs_go_by_their_own_ages_and_those_of_a_live_run_stay() -> None:
+def one_done_and_one_live() -> tuple[InMemoryManager, DagRun, DagRun]:
+    """Two runs of a DAG."""
     manager = InMemoryManager(SPEC)
     manager.backfill("d", days("2024-01-01", 1))
     manager.drain()
@@ -125,6 +126,11 @@ def test_tries_and_logs_go_by_their_own_ages_and_those_of_a_live_run_stay() -> N
     manager.backfill("d", days("2024-01-02", 1))
     manager.drain()
     done, live = manager.runs("d")
+    return manager, done, live
+
+
+def test_tries_and_logs_go_by_their_own_ages_and_those_of_a_live_run_stay() -> None:
+    manager, done, live = one_done_and_one_live()
     manager.store.write([log_line(run, manager.clock.now()) for run in (done, live)])
     manager.store.write(
         [TaskTry("d", live.run_id, "load", 9, 1, "failed", live.run_seq, 1, ended_at=manager.clock.now())]
@@ -363,13 +369,7 @@ def test_a_snapshot_that_is_taken_into_use_while_it_is_deleted_stays(
 
 def test_tries_that_a_crash_has_lost_go_with_the_end_of_their_run() -> None:
     """They have no end of their own."""
-    manager = InMemoryManager(SPEC)
-    manager.backfill("d", days("2024-01-01", 1))
-    manager.drain()
-    manager.script = never
-    manager.backfill("d", days("2024-01-02", 1))
-    manager.drain()
-    done, live = manager.runs("d")
+    manager, done, live = one_done_and_one_live()
     manager.store.write([TaskTry("d", run.run_id, "load", 9, 1, "lost", run.run_seq, 1) for run in (done, live)])
     only = RetentionSettings(tries=HOUR)
     assert prune(manager, only, later=HOUR / 2) == {}
