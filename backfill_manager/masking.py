@@ -60,11 +60,14 @@ class _Pattern:
     def _compiled(self) -> re.Pattern[str]:
         return re.compile(self._text)
 
-    def search(self, text: str) -> re.Match[str] | None:
-        return self._compiled.search(text)
+    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        return self._compiled.search(text, start)
 
     def sub(self, with_: str | Callable[[re.Match[str]], str], text: str) -> str:
         return self._compiled.sub(with_, text)
+
+    def match(self, text: str, start: int) -> re.Match[str] | None:
+        return self._compiled.match(text, start)
 
 
 # What may follow in a name that is then about a secret, and holds none: `token_count`, `password_file`, `TokenError`.
@@ -81,6 +84,13 @@ _NAME: Final = (
     r"|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])" + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
 _SECRET_NAME: Final = _Pattern(_NAME)
+# How each such name begins: these are looked for, which is fast, and the expressions that begin with a name are tried only there.
+_BEGINS_NAME: Final = _Pattern(
+    "pass|secret|token|credential|authorization|api|access|account|private|shared|signing|encryption|master|pw|sas|sig"
+)
+_LOWER: Final = str.maketrans(  # as `(?i:...)` takes them
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ\u017f\u212a", "abcdefghijklmnopqrstuvwxyzsk"
+)
 _HINTS: Final = (
     "pass",
     "secret",
@@ -142,9 +152,8 @@ _PAIR: Final = _Pattern(
 _AUTH: Final = _Pattern(
     rf"""(?P<before>\bauth[ ]?=[ ]?\(\s{{0,9}}["'][^"'\n]{{0,200}}["']\s{{0,9}},\s{{0,9}})(?P<value>{_QUOTED})"""
 )
-_BEHIND: Final = _Pattern(
-    rf"""(?i:(?P<before>(?:(?<!\w)identified[ ]by|(?!(?<!\w)tokens?\W){_NAME}["'`]?)\s{{1,9}}))(?P<value>{_QUOTED})"""
-)
+_BEHIND: Final = _Pattern(rf"""(?i:(?P<before>(?!(?<!\w)tokens?\W){_NAME}["'`]?\s{{1,9}}))(?P<value>{_QUOTED})""")
+_IDENTIFIED: Final = _Pattern(rf"(?i:(?P<before>(?<!\w)identified[ ]by\s{{1,9}}))(?P<value>{_QUOTED})")
 _OPTION: Final = _Pattern(
     r"""(?P<before>(?:(?<![\w-])--?[\w.-]{0,40}?|(?<![\w.-])(?:spark|fs)\.[\w.-]{0,80}?)"""
     rf"""{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
@@ -199,17 +208,23 @@ def mask_text(text: str, more: tuple[Known, ...] = ()) -> str:
         return text
     for pattern in (_BEARER, _COOKIE, _ELEMENT, _PRIVATE_KEY, *_COMMANDS):
         text = pattern.sub(rf"\1{MASK}", text)
-    for pattern in (_PAIR, _AUTH, _OPTION, _BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED):
+    for pattern in (_AUTH, _IDENTIFIED):
         text = pattern.sub(_hidden, text)
-    return _without_compared(_ALIASED.sub(_hidden_alias, text))
+    if _starts_of_names(text):
+        for pattern in (_PAIR, _OPTION):
+            text = pattern.sub(_hidden, text)
+        text = _hidden_at_names(text, (_BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED))
+        text = _ALIASED.sub(_hidden_alias, text)
+    return _without_compared(text)
 
 
 def mask_code(code: str, more: tuple[Known, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
     code = _TEXT_OF_CODE.sub(_masked_text_of_code, _without_known(code, more))
-    for pattern in (_PAIR, _AUTH, _BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL):
+    for pattern in (_PAIR, _AUTH, _IDENTIFIED):
         code = pattern.sub(_hidden, code)
+    code = _hidden_at_names(code, (_BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL))
     code = _ALIASED.sub(_hidden_alias, code)
     return _without_compared(code) if _SQL_FILE.match(code) else code
 
@@ -318,6 +333,32 @@ def _secrets_in(value: Any, name: str, hides: bool) -> Iterator[str]:
         yield value
     elif hides and isinstance(value, int) and not isinstance(value, bool) and not _COUNTS.search(name):
         yield str(value)
+
+
+def _starts_of_names(text: str) -> list[int]:
+    """Where names begin that look secret; one may begin within another one."""
+    lower = text.lower() if text.isascii() else text.translate(_LOWER)  # of the same length
+    starts, found = [], _BEGINS_NAME.search(lower)
+    while found:
+        start = found.start()
+        if _SECRET_NAME.match(text, start):
+            starts.append(start)
+        found = _BEGINS_NAME.search(lower, start + 1)
+    return starts
+
+
+def _hidden_at_names(text: str, patterns: tuple[_Pattern, ...]) -> str:
+    """The text after `pattern.sub(_hidden, text)` with one after another, each of which begins with a name."""
+    starts = _starts_of_names(text)
+    for pattern in patterns:
+        shown, end = [], 0
+        for start in starts:
+            if start >= end and (found := pattern.match(text, start)):
+                shown += [text[end:start], _hidden(found)]
+                end = found.end()
+        if shown and (changed := "".join([*shown, text[end:]])) != text:
+            text, starts = changed, _starts_of_names(changed)
+    return text
 
 
 def _hidden(found: re.Match[str]) -> str:
