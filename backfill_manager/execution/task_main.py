@@ -119,7 +119,9 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
     """Whether the process waits for another try now, and has said so. `may_wait`: it does if nothing speaks against it."""
     own = os.getpid()
 
-    def stop(_number: int, _frame: object) -> NoReturn:
+    def stop(_number: int, _frame: object) -> None:
+        if manager.stops_when_sent():
+            return
         spark.drop_connection()
         raise TaskStopped("this try is stopped")
 
@@ -185,7 +187,8 @@ class _Manager:
         self._lock = threading.Lock()
         self.threads: list[threading.Thread] = []  # that one, and no other
         self.secrets: tuple[Known, ...] = ()  # of the try's params: no part of one may be left where a line is cut
-        self.stop: Callable[[int, FrameType | None], NoReturn] | None = None  # the handler of SIGTERM
+        self.stop: Callable[[int, FrameType | None], None] | None = None  # the handler of SIGTERM
+        self._stop_waits = False
         self.turns = RemoteTurns(self)
 
     def prepare_for_forks(self) -> None:
@@ -203,6 +206,16 @@ class _Manager:
             self._channel.send(message)
         except OSError:  # the manager is gone, and nobody waits for this try
             _exit(1)
+        if self._stop_waits and self.stop is not None and threading.current_thread() is threading.main_thread():
+            self._stop_waits = False
+            self.stop(signal.SIGTERM, None)
+
+    def stops_when_sent(self) -> bool:
+        """Whether a stop has come in the middle of a message; it is called again after that."""
+        if self._channel.is_sending_here:
+            self._stop_waits = True
+            return True
+        return False
 
     def receive_order(self, spark: TaskSpark) -> TaskOrder | None:
         """None when the manager needs this process no more. One that has to wait attaches itself to the JVM meanwhile."""

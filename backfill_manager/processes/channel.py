@@ -23,6 +23,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._lock = sock, threading.Lock()
+        self._sender: int | None = None  # the thread that is in the middle of a message
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -35,10 +36,20 @@ class Channel:
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), attachment: bytes = b"") -> None:
         """`OSError` when the other end is gone. The attachment is a second message, see `receive_attachment`."""
+        content = _to_json(message).encode()
         with self._lock:
-            self._send(_to_json(message).encode(), descriptors)
-            if attachment:
-                self._send(attachment)
+            self._sender = threading.get_ident()
+            try:
+                self._send(content, descriptors)
+                if attachment:
+                    self._send(attachment)
+            finally:
+                self._sender = None
+
+    @property
+    def is_sending_here(self) -> bool:
+        """Whether this thread is in the middle of a message: a handler of a signal that raises would leave half of it."""
+        return self._sender == threading.get_ident()
 
     def try_send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> bool:
         """Sends a short message without waiting; False when the other end is gone, or takes nothing out."""
