@@ -244,6 +244,8 @@ class RunOperations:
             raise NotFound(f"task of run {run_id}", task_id, tasks)
         if spec.mapped.get(task_id) and task_id in spec.by_id:
             raise errors.MARK_OF_MAPPED(task_id=task_id, mapped=name_list(list(spec.mapped[task_id].values())))
+        if tasks[task_id].state == s.REMOVED:
+            raise errors.MARK_OF_REMOVED(task_id=task_id, run_id=run_id)
         reason = f"marked {command.state} by {call.by}"
         again = set[str]()  # what could not start because of this task may start now
         if command.state != s.FAILED:

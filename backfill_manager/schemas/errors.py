@@ -217,6 +217,10 @@ RUN_ENDED = _refused("Run {run_id} of {dag_id} has ended ({state}): there is not
 RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.")
 RUN_REVERTED = _refused("Run {run_id} was reverted and is kept as it was; run its date again in a new run.")
 MARK_OF_MAPPED = _refused("Task {task_id!r} has been mapped in this run; mark its mapped tasks: {mapped}.")
+MARK_OF_REMOVED = _refused(
+    "Task {task_id!r} of run {run_id} was removed: the run's version, or the result that it was mapped by, has it no more. It "
+    "can't be marked."
+)
 ONLY_FAILED_AND_RUNNING = _error(
     "[only_failed] and [only_running] leave nothing together; use one of them", "only_running"
 )
