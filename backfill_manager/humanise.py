@@ -132,4 +132,4 @@ def backfill_config(config: Mapping[str, Any], day: Callable[[str], str] = str) 
     }.get(kind, kind)  # fmt: skip
     what = "intervals without data" if config.get("by") == "data" else what
     start, end = (day(config[name]) if config.get(name) else None for name in ("start_date", "end_date"))
-    return f"{what} from {start or '…'} to {end or 'the last complete interval'}{options}"
+    return f"{what} from {start or 'the start_date of the DAG'} to {end or 'the last complete interval'}{options}"

@@ -140,7 +140,7 @@ class PlanOptions(Command, Generic[Date]):
     partitions: tuple[str, ...] = option(
         (), "Keys that are no dates: a region, a customer.", "--partition", metavar="KEY", strict=False
     )
-    run_backwards: bool = option(False, "Newest first.", "--run-backwards", "-B", label="Newest first")
+    run_backwards: bool = option(False, "The last interval runs first.", "--run-backwards", "-B", label="Newest first")
     reprocess: Reprocess = option(
         "none",
         "Dates that have a run already. none: leave them; failed: re-do those that failed, as new runs; failed_tasks: "
@@ -175,7 +175,7 @@ class BackfillConfig(Command):
     end_date: DateText | None = Field(None, description="The last interval starts here or before (inclusive).")
     dates: tuple[DateText, ...] = Field((), description="Logical dates, of the type `dates`.", strict=False)
     partitions: tuple[str, ...] = Field((), description="Keys, of the type `partitions`.", strict=False)
-    run_backwards: bool = Field(False, description="Newest first.")
+    run_backwards: bool = Field(False, description="The last interval runs first.")
     allow_future: bool = Field(False, description="Also run intervals that have not ended yet.")
     total: Count | None = Field(
         None, description="In a list of backfills, which has the first of many dates or partitions: how many there are."
