@@ -98,7 +98,10 @@ def _joined(rows: pa.Table) -> list[tuple[datetime | None, datetime | None, str 
         elif start < end:
             joined.append([start, end])
     keys = rows["partition_key"].drop_null().unique().to_pylist()
-    return [*((from_micros(start), from_micros(end), None) for start, end in joined), *((None, None, key) for key in keys)]
+    return [
+        *((from_micros(start), from_micros(end), None) for start, end in joined),
+        *((None, None, key) for key in keys),
+    ]
 
 
 def without_reverted(accesses: pa.Table) -> pa.Table:

@@ -37,7 +37,9 @@ def day(number: int) -> datetime:
     return parse_instant(f"2013-01-{number:02}T05:00:00Z")
 
 
-def runs(*rows: tuple[str | None, datetime | None, str | None], version: int = 1, is_partial: bool | None = False) -> pa.Table:
+def runs(
+    *rows: tuple[str | None, datetime | None, str | None], version: int = 1, is_partial: bool | None = False
+) -> pa.Table:
     """Runs that exist: state, logical date, partition key."""
     dates = [row[1] for row in rows]
     return pa.table(
@@ -343,7 +345,10 @@ def test_a_date_of_a_batch_whose_own_run_counts_as_none_is_missing(spark: SparkS
     partial = runs(("success", day(3), None), is_partial=True)
     around = batch_run("success", day(1), day(5), items=4)
     result = {"start_date": day(1), "end_date": day(4)}
-    for existing in (together(around, reverted, partial), together(around, partial, batch_run(None, day(2), day(3), 2))):
+    for existing in (
+        together(around, reverted, partial),
+        together(around, partial, batch_run(None, day(2), day(3), 2)),
+    ):
         assert reasons(plan(spark, DAILY, existing, **result)) == {1: SKIP, 2: GO, 3: GO, 4: SKIP}
         assert reasons(plan(spark, DAILY, existing, kind="missing", **result)) == {2: GO, 3: GO}
     two = dataclasses.replace(DAILY, tasks=(TaskSpec("clean"), TaskSpec("load")))

@@ -53,11 +53,9 @@ def test_what_is_read_is_what_was_written_one_by_one(
         start, end = (None, None) if hours is None else (at(hours[0]), at(hours[1]))
         changes.put(TableAccess("d", f"r{n}", "a", 1, 1, "write", n, FIRST, True, 1, table_name=name, table_path=path,
                                 interval_start=start, interval_end=end, partition_key=key))  # fmt: skip
-        for asked in expected:
-            if (asked == "t" and name in ("t", "Default.T")) or (asked == "/w/t" and path in ("file:/w/t", "/w/t")):
-                expected[asked].add(start, end, key)
-            elif asked == name:
-                expected[asked].add(start, end, key)
+        meant = {"t": "t", "Default.T": "t", "u": "u"}.get(name or ""), None if path is None else table_path(path)
+        for asked in expected.keys() & set(meant):
+            expected[asked].add(start, end, key)
     leader.commit(changes)
     found = read_written(store, expected.keys())
     assert {name: vars(one) for name, one in found.items()} == {name: vars(one) for name, one in expected.items()}
