@@ -345,11 +345,13 @@ def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) ->
     if not is_whole(command, dag):
         return existing
     live = pa.array(sorted(states.RUN_LIVE), pa.string())
-    done = pc.invert(pc.is_in(existing["state"].cast("string"), live))
-    partial = pc.and_(pc.fill_null(existing["is_partial"], False), done)
-    name, value = ("dag_version", 0) if command.kind == "stale" else ("state", None)
+    state = existing["state"].cast(pa.string())  # each store has its own kind of strings
+    partial = pc.and_(pc.fill_null(existing["is_partial"], False), pc.invert(pc.is_in(state, live)))
+    name, value, column = (
+        ("dag_version", 0, existing["dag_version"]) if command.kind == "stale" else ("state", None, state)
+    )
     at = existing.column_names.index(name)
-    return existing.set_column(at, name, pc.if_else(partial, value, existing[name]))
+    return existing.set_column(at, name, pc.if_else(partial, value, column))
 
 
 def _that_may_meet(command: CreateBackfill) -> Sequence[Condition]:
