@@ -174,8 +174,8 @@ def _items_of_run(live: ActiveBackfill, items: list[BackfillItem], run: DagRun, 
 
 def _reprocess_verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
     """What to do with an item, and the current run of its date (for `rerun` and `adopt`: or the one that covers it)."""
-    current = live.timeline.current_at(timeline_key(item.logical_date, item.partition_key))
-    existing = current or live.timeline.covering(item.logical_date)
+    key = timeline_key(item.logical_date, item.partition_key)
+    current, existing = live.timeline.current_at(key), live.timeline.standing_at(key)
     if existing is None:
         return "make", None
     is_own, is_live = existing.backfill_id == live.row.backfill_id, existing.state in s.RUN_LIVE
@@ -211,9 +211,8 @@ def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
 
 
 def _is_current_run(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
-    """Whether the run is the current one of the item's date."""
-    key = timeline_key(item.logical_date, item.partition_key)
-    existing = live.timeline.current_at(key) or live.timeline.covering(item.logical_date)
+    """Whether the run stands for the item's date."""
+    existing = live.timeline.standing_at(timeline_key(item.logical_date, item.partition_key))
     return existing is not None and existing.run_id == run.run_id
 
 

@@ -89,7 +89,7 @@ def _live(state: ManagerState) -> Counter[str]:
 
 def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:
     """Whether an active run, or batch, has the date that is due: it is never overridden, and so waited for."""
-    current = recent.current_at(timeline_key(due.start, None)) or recent.covering(due.start)
+    current = recent.standing_at(timeline_key(due.start, None))
     return current is not None and current.state in s.RUN_LIVE
 
 
@@ -111,8 +111,9 @@ def _lookback_runs(spec: DagSpec, recent: TimelineWindow, due: Upcoming) -> list
         before = timetable.last_before(at)
         if before is None or (recent.floor is not None and before <= recent.floor):  # its predecessor is not in memory
             break
-        current = recent.current_at(timeline_key(before, None))
-        if current is not None and current.state in s.RUN_FINISHED:
+        key = timeline_key(before, None)
+        current = recent.current_at(key)
+        if current is not None and current.state in s.RUN_FINISHED and recent.standing_at(key) is current:
             runs.append(current)
         at = before
     return runs[::-1]

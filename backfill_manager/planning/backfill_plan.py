@@ -296,9 +296,9 @@ def _one_statement(spark: SparkSession, relations: Mapping[str, str | pa.Table],
 
 def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The DAG's runs that an item of this backfill (`command`: with both ends of its range) may meet: not overridden, not
-    external, on a date asked for or with an interval that reaches into the range. Reverted ones are left out, but where the rows
-    of a run before are back: then they are as that one was. Columns `run_id run_type state
-    logical_date partition_key dag_version interval_start interval_end items is_partial`."""
+    external, on a date asked for or with an interval that reaches into the range. Of a reverted one `state` is null: it counts as
+    none. But where the rows of a run before are back, it is as that one was. Columns `run_id run_type state logical_date
+    partition_key dag_version interval_start interval_end items is_partial`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -309,24 +309,25 @@ def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Tab
         partial = pa.array([run_id for _, run_id in partial_runs_of_older_releases(store, [dag.dag_id])], pa.string())
         is_partial = pc.coalesce(is_partial, pc.is_in(runs["run_id"].cast(pa.string()), partial))
     runs = runs.set_column(runs.column_names.index("is_partial"), "is_partial", is_partial)
-    return _without_undone(store, runs, dag.dag_id).drop_columns(["reverted_at", "restored_run_id"])
+    return _with_reverts(store, runs, dag.dag_id).drop_columns(["reverted_at", "restored_run_id"])
 
 
-def _without_undone(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
+def _with_reverts(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if runs["reverted_at"].null_count == runs.num_rows:
         return runs
     restored = runs["restored_run_id"].cast(pa.string())
-    kept = pc.or_(pc.is_null(runs["reverted_at"]), pc.is_valid(restored))
-    runs, restored = runs.filter(kept), restored.filter(kept)
+    counts = pc.or_(pc.is_null(runs["reverted_at"]), pc.is_valid(restored))
     ids = tuple(dict.fromkeys(restored.drop_null().to_pylist()))
     before = store.read(DagRun, matching(dag_id=dag_id, run_id=ids)) if ids else []
     versions = {run.run_id: run.dag_version for run in before}
     was = pa.array([versions.get(run_id) for run_id in restored.to_pylist()], runs["dag_version"].type)
     as_before = {
-        "state": pc.if_else(pc.is_valid(restored), states.SUCCESS, runs["state"].cast(pa.string())),
+        "state": pc.if_else(
+            counts, pc.if_else(pc.is_valid(restored), states.SUCCESS, runs["state"].cast(pa.string())), None
+        ),
         "is_partial": pc.if_else(pc.is_valid(restored), False, runs["is_partial"]),
         "dag_version": pc.coalesce(was, runs["dag_version"]),
     }
@@ -336,20 +337,21 @@ def _without_undone(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
 
 
 def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) -> pa.Table:
-    """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill nothing,
-    but of `stale` something that is not of the current version."""
+    """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill it counts as
+    none, but for `stale` as one that is not of the current version."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not is_whole(command, dag):
         return existing
     live = pa.array(sorted(states.RUN_LIVE), pa.string())
-    done = pc.invert(pc.is_in(existing["state"].cast("string"), live))
-    partial = pc.and_(pc.fill_null(existing["is_partial"], False), done)
-    if command.kind != "stale":
-        return existing.filter(pc.invert(partial))
-    at = existing.column_names.index("dag_version")
-    return existing.set_column(at, "dag_version", pc.if_else(partial, 0, existing["dag_version"]))
+    state = existing["state"].cast(pa.string())  # each store has its own kind of strings
+    partial = pc.and_(pc.fill_null(existing["is_partial"], False), pc.invert(pc.is_in(state, live)))
+    name, value, column = (
+        ("dag_version", 0, existing["dag_version"]) if command.kind == "stale" else ("state", None, state)
+    )
+    at = existing.column_names.index(name)
+    return existing.set_column(at, name, pc.if_else(partial, value, column))
 
 
 def _that_may_meet(command: CreateBackfill) -> Sequence[Condition]:
@@ -406,6 +408,7 @@ def _known_runs(existing: pa.Table, dag_version: int) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    existing = existing.filter(pc.is_valid(existing["state"]))
     return pa.table({
         "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
         "partition_key": existing["partition_key"].cast(pa.string()), "state": existing["state"].cast(pa.string()),

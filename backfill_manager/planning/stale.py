@@ -41,7 +41,7 @@ def runs_for_stale(runs: pa.Table, store: Store, dag: DagSpec, dag_version: int)
     versions, run_states = runs["dag_version"], runs["state"].cast(pa.string())
     equal = pa.array(_equal_versions(store, dag.dag_id, dag_version, set(versions.to_pylist())), pa.int64())
     left = pa.array(_left_behind(store, dag.dag_id), pa.string())
-    is_left = pc.is_in(runs["run_id"].cast(pa.string()), left)
+    is_left = pc.and_(pc.is_in(runs["run_id"].cast(pa.string()), left), pc.is_valid(run_states))
     seen = pc.if_else(pc.is_in(versions, equal), dag_version, versions)
     columns = {"dag_version": pc.if_else(is_left, 0, seen), "state": pc.if_else(is_left, states.SUCCESS, run_states)}
     for name, column in columns.items():

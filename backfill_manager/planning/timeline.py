@@ -166,6 +166,12 @@ class TimelineWindow:
         over = [run for (start, _), run in self._batches.items() if start is not None and start < date < _end_of(run)]
         return max(over, key=lambda run: (run.state in s.RUN_LIVE, run.logical_date), default=None)
 
+    def standing_at(self, key: TimelineKey) -> DagRun | None:
+        """The run that stands for this key: its own, or the batch that covers it, where it has none or only the batch is live."""
+        own, batch = self.current_at(key), self.covering(key[0])
+        is_of_batch = own is None or (batch is not None and batch.state in s.RUN_LIVE and own.state not in s.RUN_LIVE)
+        return batch if is_of_batch else own
+
     def next_run_id(self, run_type: str, key: TimelineKey) -> str:
         """The id of the next run of this key."""
         return run_id_for(run_type, key, self._numbers.get(key, 0))

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from backfill_manager.clock import from_micros
 from backfill_manager.model.records import TableAccess
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.value_rules import table_key, table_keys
@@ -61,16 +62,46 @@ def read_written(store: Store, names: Collection[str]) -> dict[str, WrittenInter
     found = {name: WrittenIntervals() for name in names}
     if not found:
         return found
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
     where = [Condition("access", "in", ("write", REVERT)), Condition("succeeded", "=", True)]
     rows = without_reverted(store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "access"), where))
     keys = {name: table_keys(name) for name in names}
-    for part in rows.group_by(list(columns)).aggregate([]).to_pylist():
-        of = {table_key(name) for name in (part["table_name"], part["table_path"]) if name is not None}
-        for name, written in found.items():
-            if not of.isdisjoint(keys[name]):
-                written.add(part["interval_start"], part["interval_end"], part["partition_key"])
+    both = (pc.fill_null(rows[name].cast(pa.string()), "") for name in ("table_name", "table_path"))
+    tables = pc.binary_join_element_wise(*both, "\x1f")
+    for table in tables.unique().to_pylist():
+        of = {table_key(name) for name in table.split("\x1f") if name}
+        asked = [written for name, written in found.items() if not of.isdisjoint(keys[name])]
+        parts = _joined(rows.filter(pc.equal(tables, table))) if asked else ()
+        for written in asked:
+            for part in parts:
+                written.add(*part)
     return found
+
+
+def _joined(rows: pa.Table) -> list[tuple[datetime | None, datetime | None, str | None]]:
+    """The intervals and partitions of these rows, of which there may be many: those that touch or overlap are one."""
+    import pyarrow as pa
+
+    micros = (
+        rows[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        for name in ("interval_start", "interval_end")
+    )
+    joined: list[list[int]] = []
+    for start, end in sorted(
+        (start, end) for start, end in zip(*micros, strict=True) if start is not None and end is not None
+    ):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        elif start < end:
+            joined.append([start, end])
+    keys = rows["partition_key"].drop_null().unique().to_pylist()
+    return [
+        *((from_micros(start), from_micros(end), None) for start, end in joined),
+        *((None, None, key) for key in keys),
+    ]
 
 
 def without_reverted(accesses: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -110,12 +110,16 @@ def at_pace(backfill: dict[str, Any], pace: Pace, now: datetime) -> dict[str, An
 
 
 def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
-    of_it = matching(backfill_id=backfill["backfill_id"], state=(states.SUCCESS, states.FAILED))
-    runs = store.read(DagRun, of_it, order_by=("-ended_at",), limit=MAX_RUNS_READ, without=NOT_LISTED)
-    starts = [run.started_at for run in runs if run.started_at is not None]
+    of_it = matching(backfill_id=backfill["backfill_id"], state=(states.SUCCESS, states.FAILED, *states.RUN_LIVE))
+    most = MAX_RUNS_READ + int(backfill["max_active_runs"] or 0)
+    made = store.read(DagRun, of_it, order_by=("-run_seq",), limit=most, without=NOT_LISTED)
+    ended = [run for run in made if run.state not in states.RUN_LIVE]
+    starts = [run.started_at for run in ended if run.started_at is not None]
     spent = (now - min(starts)).total_seconds() if starts else 0.0
+    if starts and not backfill["parents"]:  # else there is no run while it waits for these, which is part of its pace
+        spent -= _idle_s(made, min(starts), now)
     if spent > 0:
-        return Pace(spent / sum(run.items for run in runs))
+        return Pace(spent / sum(run.items for run in ended))
     of_dag = matching(dag_id=backfill["dag_id"], state=states.SUCCESS)
     past = store.read(DagRun, of_dag, order_by=("-run_seq",), limit=MAX_RUNS_READ, without=NOT_LISTED)
     took = [(s, s / run.items) for run in past if (s := seconds_between(run.started_at, run.ended_at)) is not None]
@@ -126,3 +130,14 @@ def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
     version = store.first(DagVersion, matching(dag_id=backfill["dag_id"], version=backfill["dag_version"]))
     is_serial = version is not None and DagSpec.from_json(version.definition_json).is_serial
     return Pace(None, statistics.median(s for s, _ in took), statistics.median(each for _, each in took), is_serial)
+
+
+def _idle_s(runs: Iterable[DagRun], since: datetime, now: datetime) -> float:
+    """Seconds since then in which none of these runs was there for more than a minute: a pause, a closed time window, what
+    lies between the end of a backfill and its retry."""
+    idle_s, until = 0.0, since
+    for begin, end in (*sorted((run.created_at, run.ended_at or now) for run in runs), (now, now)):
+        gap_s = (begin - until).total_seconds()
+        idle_s += gap_s if gap_s > OBSERVED_S else 0.0
+        until = max(until, end)
+    return idle_s

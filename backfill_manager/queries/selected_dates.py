@@ -88,8 +88,9 @@ def _selected(dates: list[int], intervals: Sequence[Any], keys: list[str], timet
         start, end = map(from_micros, in_order[0])
         if len(in_order) == 1 and timetable.next_after(start) != end:
             return SelectedDates(single=(start, end))
-        if timetable.first_at_or_after(start) == start:  # else it is a part of an interval
-            return SelectedDates(range=(from_micros(dates[0]), from_micros(dates[-1])))
+        last = timetable.last_before(from_micros(in_order[-1][1]))  # of a schedule that has shorter intervals since
+        if last is not None and timetable.first_at_or_after(start) == start:  # else it is a part of an interval
+            return SelectedDates(range=(start, max(last, from_micros(dates[-1]))))
     return SelectedDates(dates=tuple(map(from_micros, dates)))
 
 

@@ -7,14 +7,14 @@ the reads count: they show what the task needs. A table has one key: its name in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import EPOCH, format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.model.records import TableAccess
@@ -101,12 +101,24 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
     interval = launch.interval
     if interval is None:
         return []
-    length = interval.end - interval.start
     where = matching(dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, access=("write", REVERT), succeeded=True)
     where += matching(**{"table_path" if "/" in table else "table_name": table})
     where.append(Condition("interval_end", "<=", interval.start))
+    length = interval.end - interval.start
+
+    def since(start: datetime) -> list[int]:
+        return _rows_by_interval(store, [*where, Condition("interval_start", ">=", start)], length)
+
     if unit == "days":
-        where.append(Condition("interval_start", ">=", interval.start - timedelta(days=number)))
+        return since(interval.start - timedelta(days=number))
+    near = 4 * number * length  # mostly it has so many there: its history, which may be long, is not read
+    if near < interval.start - EPOCH and len(found := since(interval.start - near)) >= number:
+        return found[:number]
+    return _rows_by_interval(store, where, length)[:number]
+
+
+def _rows_by_interval(store: Store, where: Sequence[Condition], length: timedelta) -> list[int]:
+    """For each interval of about this length the rows that the last try wrote; the newest interval first."""
     columns = ("interval_start", "interval_end", "dag_id", "run_id", "access", "launch", "at", "rows_written")
     last: dict[datetime, tuple[datetime, tuple[Any, ...]]] = {}  # when an interval was written last, and by which try
     rows = Counter[tuple[Any, ...]]()  # of each try and interval
@@ -117,8 +129,7 @@ def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit:
             write = (start, one["run_id"], one["launch"])
             rows[write] += one["rows_written"]
             last[start] = max(last.get(start, (one["at"], write)), (one["at"], write))
-    starts = sorted(last, reverse=True)
-    return [rows[last[start][1]] for start in (starts if unit == "days" else starts[:number])]
+    return [rows[last[start][1]] for start in sorted(last, reverse=True)]
 
 
 def lineage(store: Store, *, dag_id: str | None = None, table: str | None = None) -> dict[str, Any]:

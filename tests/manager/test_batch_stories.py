@@ -236,6 +236,21 @@ def test_a_batch_that_failed_and_is_cleared_while_its_halves_wait_takes_its_item
     assert manager.states(backfill) == {s.SUCCESS: 8}
 
 
+def test_a_batch_that_is_cleared_while_a_backfill_waits_has_its_dates_also_one_that_was_done_again_since() -> None:
+    manager = ground_with("2013-01-09")
+    manager.backfill("d", days("2013-01-01", 5), batch=5)
+    manager.drain()
+    manager.backfill("d", days("2013-01-03", 1), reprocess="completed")
+    manager.drain()
+    waits = manager.backfill("d", days("2013-01-03", 1), reprocess="completed", is_paused=True, state=s.PAUSED)
+    manager.script = never
+    accepted(manager, "tasks.clear", **clear("d", run_ids=["backfill__2013-01-01T00:00:00Z"]))
+    accepted(manager, "backfill.unpause", backfill_id=waits)
+    manager.drain()
+    assert [run.state for run in timeline(manager, "d")][:2] == [s.RUNNING, s.SUCCESS], "the day is not run beside it"
+    assert [item.reason for item in manager.items(waits)] == ["in flight"]
+
+
 def test_two_backfills_at_once_the_one_that_comes_second_leaves_out_what_the_others_batch_has_done_meanwhile() -> None:
     manager = InMemoryManager(SPEC, script=never)
     manager.backfill("d", days("2013-01-01", 6), batch=6)

@@ -89,11 +89,11 @@ def refusal(manager: InMemoryManager, run_id: str) -> str:
 
 
 def planned_states(manager: InMemoryManager) -> list[tuple[str, str, int]]:
-    """What a plan takes the existing runs for."""
+    """What a plan takes the existing runs for, without those that count as none."""
     start, end = days("2023-01-01", 9)[0][0], days("2023-01-09", 1)[0][1]
     command = CreateBackfill(dag_id="d", start_date=start, end_date=end)
     found = existing_runs(manager.store, command, manager.state.current_spec("d")).to_pylist()
-    return sorted((run["run_id"], run["state"], run["dag_version"]) for run in found)
+    return sorted((run["run_id"], run["state"], run["dag_version"]) for run in found if run["state"] is not None)
 
 
 def run_of(manager: InMemoryManager, run_id: str) -> DagRun:

@@ -473,6 +473,22 @@ def test_lookback_leaves_alone_what_is_running() -> None:
     ]  # fmt: skip
 
 
+def test_lookback_leaves_alone_a_day_of_a_batch_that_runs_again() -> None:
+    spec = dag_spec("d", "a", lookback=1, batchable=True, **FROM_2024)
+    manager = InMemoryManager(spec, scheduled=True, clock=FakeClock(at("2024-01-04")))
+    accepted(manager, "dag.pause", dag_id="d")
+    manager.backfill("d", days("2024-01-01", 3), batch=3)
+    manager.drain()
+    manager.backfill("d", days("2024-01-03", 1), reprocess="completed")
+    manager.drain()
+    manager.script = never
+    accepted(manager, "tasks.clear", **clear("d", run_ids=["backfill__2024-01-01T00:00:00Z"]))
+    accepted(manager, "dag.unpause", dag_id="d")
+    play(manager, "2024-01-05")
+    found = [(run.logical_date, run.state) for run in manager.runs("d") if run.state in s.RUN_LIVE]
+    assert found == [(at("2024-01-01"), s.RUNNING), (at("2024-01-04"), s.RUNNING)]
+
+
 def test_lookback_does_again_what_failed_too_and_what_a_backfill_made() -> None:
     manager = InMemoryManager(
         dag_spec("d", "a", lookback=2, **FROM_2024),

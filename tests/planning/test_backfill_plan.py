@@ -37,7 +37,9 @@ def day(number: int) -> datetime:
     return parse_instant(f"2013-01-{number:02}T05:00:00Z")
 
 
-def runs(*rows: tuple[str, datetime | None, str | None], version: int = 1, is_partial: bool | None = False) -> pa.Table:
+def runs(
+    *rows: tuple[str | None, datetime | None, str | None], version: int = 1, is_partial: bool | None = False
+) -> pa.Table:
     """Runs that exist: state, logical date, partition key."""
     dates = [row[1] for row in rows]
     return pa.table(
@@ -56,7 +58,7 @@ def runs(*rows: tuple[str, datetime | None, str | None], version: int = 1, is_pa
     )
 
 
-def batch_run(state: str, start: datetime, end: datetime, items: int, version: int = 1) -> pa.Table:
+def batch_run(state: str | None, start: datetime, end: datetime, items: int, version: int = 1) -> pa.Table:
     """One run that took several items."""
     one = runs((state, start, None), version=version).to_pylist()[0]
     return pa.Table.from_pylist([{**one, "interval_end": end, "items": items}], schema=runs().schema)
@@ -336,6 +338,22 @@ def test_a_date_with_a_run_of_its_own_is_judged_by_that_one_unless_the_batch_is_
     assert reasons(done) == {1: SKIP, 2: SKIP, 3: GO, 4: SKIP, 5: GO}
     cleared = plan(spark, DAILY, together(own, batch_run("running", day(1), day(5), items=4)), **result)
     assert reasons(cleared) == {1: LIVE, 2: LIVE, 3: LIVE, 4: LIVE, 5: GO}
+
+
+def test_a_date_of_a_batch_whose_own_run_counts_as_none_is_missing(spark: SparkSession) -> None:
+    reverted = runs((None, day(2), None))
+    partial = runs(("success", day(3), None), is_partial=True)
+    around = batch_run("success", day(1), day(5), items=4)
+    result = {"start_date": day(1), "end_date": day(4)}
+    for existing in (
+        together(around, reverted, partial),
+        together(around, partial, batch_run(None, day(2), day(3), 2)),
+    ):
+        assert reasons(plan(spark, DAILY, existing, **result)) == {1: SKIP, 2: GO, 3: GO, 4: SKIP}
+        assert reasons(plan(spark, DAILY, existing, kind="missing", **result)) == {2: GO, 3: GO}
+    two = dataclasses.replace(DAILY, tasks=(TaskSpec("clean"), TaskSpec("load")))
+    of_chosen = plan(spark, two, together(around, partial), tasks="clean", **result)
+    assert of_chosen.skipped == {"already exists": 4}, "a run that left nothing out of what is chosen"
 
 
 def test_missing_stale_and_dates_know_what_a_batch_has_done(spark: SparkSession) -> None:

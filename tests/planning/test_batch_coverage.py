@@ -14,7 +14,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.planning.batch_coverage import covered_ranges
 
 DAY = 86_400_000_000
-Batch = tuple[int, int, str, int]  # first day, the day after the last, state, DAG version
+Batch = tuple[int, int, str | None, int]  # first day, the day after the last, state, DAG version
 
 
 def table(batches: list[Batch], items: int = 2) -> pa.Table:
@@ -68,12 +68,27 @@ def test_a_batch_that_runs_again_is_live_on_all_of_its_dates() -> None:
     ]
 
 
-BATCH = st.tuples(st.integers(0, 20), st.integers(1, 8), st.sampled_from(("success", "failed", "running")))
+def test_what_counts_as_none_leaves_its_dates_to_nobody_unless_the_batch_around_it_is_live() -> None:
+    around = table([(1, 10, "success", 2)])
+    one = table([(3, 5, None, 2)], items=1)  # of one item: it has its first date alone
+    batch = table([(6, 8, None, 2)])
+    pieces = covered_ranges(pa.concat_tables([around, one, batch]), 2)
+    second = 3 * DAY + 1
+    assert list(zip(pieces["covers_from"].to_pylist(), pieces["covers_until"].to_pylist(), strict=True)) == [
+        (DAY, 3 * DAY), (second, 6 * DAY), (8 * DAY, 10 * DAY),
+    ]  # fmt: skip
+    assert covered([(6, 8, None, 2)]) == []
+    assert [piece[:4] for piece in covered([(1, 10, "running", 2), (6, 8, None, 2)])] == [
+        (1, 6, True, False), (6, 8, True, None), (8, 10, True, False),
+    ]  # fmt: skip
+
+
+BATCH = st.tuples(st.integers(0, 20), st.integers(1, 8), st.sampled_from(("success", "failed", "running", None)))
 
 
 @settings(deadline=None)  # the first example pays for loading Arrow
 @given(st.lists(BATCH, max_size=6, unique_by=lambda b: b[0]))
-def test_every_date_is_the_one_that_started_last(drawn: list[tuple[int, int, str]]) -> None:
+def test_every_date_is_the_one_that_started_last(drawn: list[tuple[int, int, str | None]]) -> None:
     batches = [(start, start + length, state, 2) for start, length, state in drawn]
     pieces = covered(batches)
     for a, b in pairwise(pieces):
@@ -81,8 +96,9 @@ def test_every_date_is_the_one_that_started_last(drawn: list[tuple[int, int, str
     for day in range(30):
         over = [b for b in batches if b[0] <= day < b[1]]
         found = [p for p in pieces if p[0] <= day < p[1]]
-        assert len(found) == bool(over)
-        if over:
-            last = max(over)
-            assert found[0][2] == any(b[2] == "running" for b in over)
-            assert found[0][3] == (last[2] == "success")
+        is_live = any(b[2] == "running" for b in over)
+        last = max(over, key=lambda b: b[0], default=None)
+        assert len(found) == (last is not None and (is_live or last[2] is not None))
+        if last is not None and found:
+            assert found[0][2] == is_live
+            assert bool(found[0][3]) == (last[2] == "success")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_manager.planning.written_intervals import WrittenIntervals
+from backfill_manager.model.records import Manager, TableAccess
+from backfill_manager.model.transitions import Changes
+from backfill_manager.planning.written_intervals import WrittenIntervals, read_written
+from backfill_manager.store.memory import MemoryStore
 from backfill_manager.value_rules import table_key, table_path
 
 FIRST = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -28,6 +31,34 @@ def test_an_interval_is_covered_when_each_of_its_hours_is(
         intervals.add(at(start), at(end), None)
         hours |= set(range(start, end))
     assert intervals.covers(at(asked[0]), at(asked[1]), None) == hours.issuperset(range(*asked))
+
+
+writes = st.tuples(
+    st.sampled_from((("t", "file:/w/t"), ("Default.T", None), (None, "/w/t"), ("u", "file:/w/u"))),
+    st.one_of(st.none(), parts, st.just((3, 3))),
+    st.sampled_from((None, "eu", "us")),
+)
+
+
+@settings(deadline=None)  # the first example pays for loading Arrow
+@given(st.lists(writes, max_size=20))
+def test_what_is_read_is_what_was_written_one_by_one(
+    written: list[tuple[tuple[str | None, str | None], tuple[int, int] | None, str | None]],
+) -> None:
+    store, expected = MemoryStore(), {name: WrittenIntervals() for name in ("t", "/w/t", "u", "other")}
+    store.init()
+    leader = store.lead(Manager(1, "m", "host", 1, "leading", FIRST, FIRST, 15, "0"))
+    changes = Changes()
+    for n, ((name, path), hours, key) in enumerate(written):
+        start, end = (None, None) if hours is None else (at(hours[0]), at(hours[1]))
+        changes.put(TableAccess("d", f"r{n}", "a", 1, 1, "write", n, FIRST, True, 1, table_name=name, table_path=path,
+                                interval_start=start, interval_end=end, partition_key=key))  # fmt: skip
+        meant = {"t": "t", "Default.T": "t", "u": "u"}.get(name or ""), None if path is None else table_path(path)
+        for asked in expected.keys() & set(meant):
+            expected[asked].add(start, end, key)
+    leader.commit(changes)
+    found = read_written(store, expected.keys())
+    assert {name: vars(one) for name, one in found.items()} == {name: vars(one) for name, one in expected.items()}
 
 
 def test_partitions_are_covered_by_their_keys_and_what_has_neither_waits_for_nothing() -> None:

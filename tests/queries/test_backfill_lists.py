@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from support.sample_state import FilledState
 
 from backfill_manager.errors import NotFound
-from backfill_manager.execution.messages import Succeeded
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model.records import Backfill
 from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of, settings_now
@@ -120,6 +121,34 @@ def test_before_its_first_run_has_ended_the_time_left_is_that_of_past_runs(
             manager.drain()
     found = with_time_left(manager.store, find_backfill(manager.store, backfill), manager.clock.now())
     assert found["time_left_s"] == left_s
+
+
+@pytest.mark.parametrize(("parents", "left_s"), [("[]", 10.0), ('["above"]', None)])
+def test_a_time_in_which_no_run_of_it_was_there_is_no_part_of_its_pace(parents: str, left_s: float | None) -> None:
+    """A pause for a night, and two weeks until a retry; what waits for a backfill upstream is as slow as that."""
+    manager = InMemoryManager(dag_spec("d", "a"), script=lambda _: None)
+    backfill = manager.backfill("d", days("2024-01-01", 6), max_active_runs=1)
+
+    def play(runs: int, outcome: Succeeded | Failed) -> None:
+        for _ in range(runs):
+            manager.drain()
+            manager.clock.advance(seconds=10)
+            manager.finish(next(iter(manager.running)), outcome)
+
+    play(2, Succeeded())
+    manager.ask("backfill.pause", backfill_id=backfill)
+    manager.drain()
+    manager.clock.advance(hours=9)
+    manager.ask("backfill.unpause", backfill_id=backfill)
+    play(3, Succeeded())
+    play(1, Failed("boom"))
+    manager.drain()
+    manager.clock.advance(days=14)
+    manager.ask("backfill.retry", backfill_id=backfill)
+    manager.drain()
+    found = {**find_backfill(manager.store, backfill), "parents": json.loads(parents)}
+    shown = with_time_left(manager.store, found, manager.clock.now())["time_left_s"]
+    assert (shown == left_s) if left_s is not None else shown > 24 * 3600
 
 
 def plan_of(n: int, skipped: dict[int, str]) -> dict[str, Any]:

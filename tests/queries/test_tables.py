@@ -137,6 +137,31 @@ def test_rows_of_the_intervals_before(state: FilledState, accessed: Accesses) ->
     assert rows_before(state.store, of_partition, "t", 3, "intervals") == []
 
 
+def test_of_a_long_history_only_the_end_is_read_unless_there_is_a_gap(
+    state: FilledState, accessed: Accesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(1, 21):
+        accessed("a.write", "write", "t", day=day, rows_written=day)
+    read_arrow, read = state.store.read_arrow, list[int]()
+
+    def counting(*what: Any) -> Any:
+        found = read_arrow(*what)
+        read.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(state.store, "read_arrow", counting)
+
+    def before(day: int) -> list[int]:
+        start = datetime(2024, 5, day, tzinfo=timezone.utc)
+        return rows_before(
+            state.store, a_launch("write", dag_id="a", interval=(start, start + timedelta(days=1))), "t", 2, "intervals"
+        )
+
+    assert (before(21), read) == ([20, 19], [8])
+    assert (before(31), read[1:]) == ([20, 19], [0, 20]), "nothing within four times as long"
+    assert (before(2), read[3:]) == ([1], [1, 1])
+
+
 def test_lineage_of_a_dag_and_of_a_table(state: FilledState, accessed: Accesses) -> None:
     state.dag("flights")
     accessed("load.fetch", "write", "bronze")

@@ -139,7 +139,7 @@ def test_selected_items_become_a_range_or_dates(scene: tuple[InMemoryManager, Te
 
 
 def test_a_selected_interval_that_is_none_of_the_schedule_stays_as_it_is() -> None:
-    """A month as one run, a part of a day, and such a part before a whole day."""
+    """A month as one run, a part of a day, such a part before a whole day, and weeks of a DAG that is daily by now."""
     (day, midnight), following = days("2013-01-01", 2)
     afternoon = (day + timedelta(hours=13), midnight)
     manager = InMemoryManager(dag_spec("flights", "clean", schedule="@daily"))
@@ -160,6 +160,8 @@ def test_a_selected_interval_that_is_none_of_the_schedule_stays_as_it_is() -> No
     assert form(afternoon, following) == "dates ['2013-01-01T13:00', '2013-01-02']"
     assert form((day, midnight)) == "schedule 2013-01-01 2013-01-01 "
     assert form(afternoon) == "dates ['2013-01-01T13:00']"
+    weeks = [(day + timedelta(days=7 * n), day + timedelta(days=7 * n + 7)) for n in range(2)]
+    assert form(*weeks) == "schedule 2013-01-01 2013-01-14 ", "the last week, too"
 
 
 def test_selected_batches_become_all_of_their_dates() -> None:
