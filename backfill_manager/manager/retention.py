@@ -288,7 +288,6 @@ class Sweep:
         for row in store.read(DagVersion, [], ["dag_id", "version"], without=("definition_json", "reader_json")):
             by_dag[row.dag_id].append(row)
         self._kept_snapshots = {row.content_hash for row in store.read(BundleRow)}  # which the next scan compares with
-        self._old_snapshots: set[str] = set()
         for dag_id, rows in by_dag.items():
             nexts = [*(row.created_at for row in rows[1:]), None]
             going = [
@@ -296,7 +295,6 @@ class Sweep:
                 if replaced_at is not None and replaced_at < cutoff and (dag_id, row.version) not in used
             ]  # fmt: skip
             self._kept_snapshots |= {Path(row.snapshot).name for row in rows if row not in going}
-            self._old_snapshots |= {Path(row.snapshot).name for row in going}
             if going:
                 numbers = tuple(row.version for row in going)
                 self._delete(DagVersion.TABLE, [*matching(dag_id=dag_id), Condition("version", "in", numbers)])
