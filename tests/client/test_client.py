@@ -218,6 +218,8 @@ def test_chosen_items_are_marked_cleared_and_retried(
     assert "runs 2 failed items again" in str(retried.message)
     with pytest.raises(errors.InvalidInput, match=r"items\.0: must be a number such as 5"):
         client.retry_backfill(backfill, items=["five"])
+    with pytest.raises(errors.InvalidInput, match="items: is empty"):
+        client.retry_backfill(backfill, items=[])
 
 
 def test_a_run_in_the_future_is_refused_unless_it_is_allowed(
