@@ -454,7 +454,9 @@ def _json(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Mapping):
         return {str(name): _json(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (set, frozenset)):  # in one order, so that a program that sends it again sends the same
+        return sorted(map(_json, value), key=str)
+    if isinstance(value, (list, tuple)):
         return [_json(one) for one in value]
     return value
 
