@@ -6,7 +6,7 @@ loopback name, or any web page could reach it by a name of its own (DNS rebindin
 Tokens are stored as SHA-256 and compared in constant time.
 
 A browser sends its cookie, and reaches loopback, on behalf of any page. So a change must come from a page of this server
-(`Origin`, `Sec-Fetch-Site`), and one in a session must carry the session's CSRF token as well.
+(`Sec-Fetch-Site`, `Origin`), and one in a session must carry the session's CSRF token as well.
 """
 
 from __future__ import annotations
@@ -181,10 +181,16 @@ def sent_token(request: Request) -> str | None:
 
 
 def check_origin(request: Request) -> None:
-    """Refuses a change that a browser sends on behalf of a page of another site."""
+    """Refuses a change that a browser sends on behalf of a page of another site. `Sec-Fetch-Site` tells, which no page can set;
+    a browser that leaves it out (older ones, and all at an `http` address by name) has sent `Origin`."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    if site not in (None, "same-origin", "none") or (origin is not None and not is_same_host(request, origin)):
-        raise Forbidden("This change was sent by a page of another site.")
+    if site in ("same-origin", "none") or (site is None and (origin is None or is_same_host(request, origin))):
+        return
+    host = request.headers.get("host", "")[:100]
+    where = ""
+    if site is None and origin is not None:
+        where = f" It comes from {origin[:100]} and was sent to {host}: if that is one server, a proxy must pass `Host` on as it is."
+    raise Forbidden(f"This change was sent by a page of another site.{where}")
 
 
 def is_same_host(request: Request, address: str) -> bool:
