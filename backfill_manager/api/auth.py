@@ -189,7 +189,7 @@ def check_origin(request: Request) -> None:
     host = request.headers.get("host", "")[:100]
     where = ""
     if site is None and origin is not None:
-        where = f" It comes from {origin[:100]} and was sent to {host}: if that is one server, a proxy must pass `Host` on as it is."
+        where = f" It comes from {origin[:100]} and was sent to {host}: if these are one, a proxy must pass `Host` on as it is."
     raise Forbidden(f"This change was sent by a page of another site.{where}")
 
 

@@ -168,8 +168,9 @@ def request_of_key(store: Store, user: User, key: str) -> records.Request | None
 
 
 async def _fingerprint(request: HttpRequest) -> str:
-    body = await request.body()
-    with suppress(ValueError, RecursionError):  # a form, or empty: as it is
+    is_form = getattr(request, "_form", None) is not None  # FastAPI has read it; the keys of pages have its values in them
+    body = b"" if is_form else await request.body()
+    with suppress(ValueError, RecursionError):  # empty: as it is
         body = json.dumps(json.loads(body), sort_keys=True).encode()
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "wait"]  # `dag_id` of a run
     address = json.dumps([request.method, request.url.path, sorted(query)])

@@ -7,8 +7,10 @@ manager's response and redirects to a page that shows it (see the docstring of t
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Coroutine
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
@@ -169,9 +171,16 @@ class PageContext:
         submitter = Submitter(self.app, self.user, self.request, source="ui", idempotency_key=idempotency_key)
         return await submitter.submit(kind, payload, wait_s=wait_s if has_manager else 0.0)
 
-    async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
+    async def submit(
+        self,
+        kind: str,
+        payload: Payload | Callable[[str], Payload],
+        *,
+        back: str | None,
+        idempotency_key: str | None = None,
+    ) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
-        return self.show_response(await self.request_change(kind, payload), back=back)
+        return self.show_response(await self.request_change(kind, payload, idempotency_key=idempotency_key), back=back)
 
     def show_response(self, submitted: Submitted, *, back: str | None) -> Response:
         """Redirects to `back`, which shows what became of a request."""
@@ -215,6 +224,13 @@ def request_of(store: Store, request_id: str) -> dict[str, Any] | None:
     except StateError:
         return None
     return request_view(rows[0], responses[0] if responses else None) if rows else None
+
+
+def once_key(once: str, values: Mapping[str, Any]) -> str:
+    """The idempotency key of a form: a reload that sends it again makes no second request. `once` is its hidden field, another
+    one each time that it is drawn; with other `values` it is another request."""
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return f"ui:{once or secrets.token_hex(8)}:{digest}"
 
 
 def redirect(address: str) -> RedirectResponse:
