@@ -168,7 +168,7 @@ def request_of_key(store: Store, user: User, key: str) -> records.Request | None
 
 
 async def _fingerprint(request: HttpRequest) -> str:
-    is_form = getattr(request, "_form", None) is not None  # FastAPI has read it; the keys of pages have its values in them
+    is_form = getattr(request, "_form", None) is not None  # of a page, whose keys have its values in them
     body = b"" if is_form else await request.body()
     with suppress(ValueError, RecursionError):  # empty: as it is
         body = json.dumps(json.loads(body), sort_keys=True).encode()
