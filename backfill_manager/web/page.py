@@ -24,6 +24,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_same_host, user_or_none
@@ -283,6 +284,8 @@ class PageRoute(APIRoute):
                 return await error_page(request, 422, "; ".join(map(_describe, error.errors()[:5])))
             except HTTPException as error:
                 return await error_page(request, error.status_code, str(error.detail))
+            except ClientDisconnect:
+                return await error_page(request, 400, "The form did not arrive whole: the connection broke off.")
             except Exception as error:  # logged, and shown as a page
                 log.error("unexpected", path=request.url.path, exc_info=error)
                 message = f"Unexpected {type(error).__name__}: this is a bug. See the server's log."
