@@ -6,7 +6,7 @@ loopback name, or any web page could reach it by a name of its own (DNS rebindin
 Tokens are stored as SHA-256 and compared in constant time.
 
 A browser sends its cookie, and reaches loopback, on behalf of any page. So a change must come from a page of this server
-(`Origin`, `Sec-Fetch-Site`), and one in a session must carry the session's CSRF token as well.
+(`Sec-Fetch-Site`, `Origin`), and one in a session must carry the session's CSRF token as well.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
+from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backfill_manager.api.client_addresses import client_address, is_loopback
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import error_response
-from backfill_manager.api.middleware import CLOSE, Middleware
+from backfill_manager.api.middleware import BODY_HEADERS, CLOSE, LOGIN_PATH, Middleware, on_start
 from backfill_manager.api.sessions import end_session, find_session, start_session
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import Forbidden, Unauthenticated
@@ -180,10 +181,16 @@ def sent_token(request: Request) -> str | None:
 
 
 def check_origin(request: Request) -> None:
-    """Refuses a change that a browser sends on behalf of a page of another site."""
+    """Refuses a change that a browser sends on behalf of a page of another site. `Sec-Fetch-Site` tells, which no page can set;
+    a browser that leaves it out (older ones, and all at an `http` address by name) has sent `Origin`."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    if site not in (None, "same-origin", "none") or (origin is not None and not is_same_host(request, origin)):
-        raise Forbidden("This change was sent by a page of another site.")
+    if site in ("same-origin", "none") or (site is None and (origin is None or is_same_host(request, origin))):
+        return
+    host = request.headers.get("host", "")[:100]
+    where = ""
+    if site is None and origin is not None:
+        where = f" It comes from {origin[:100]} and was sent to {host}: if these are one, a proxy must pass `Host` on as it is."
+    raise Forbidden(f"This change was sent by a page of another site.{where}")
 
 
 def is_same_host(request: Request, address: str) -> bool:
@@ -212,22 +219,38 @@ async def require_operator(user: Annotated[User, Depends(current_user)]) -> User
 
 
 class RejectUnauthenticated(Middleware):
-    """Refuses unauthenticated and cross-site changes before their body is read: else it would be held in memory, and parsed
-    as JSON, before a handler could refuse. (Not for pages: the body of `/login` is what authenticates.)"""
+    """Refuses unauthenticated and cross-site changes before their body is read: else it would be held in memory, and parsed,
+    before a handler could refuse. A page refuses them itself, without a body. (Not `/login`: its body is what authenticates.)"""
 
     def __init__(self, app: ASGIApp, *, context: AppContext) -> None:
         super().__init__(app)
         self._context = context
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in SAFE and scope["path"].startswith("/api/"):
+        if scope["method"] not in SAFE and scope["path"] != LOGIN_PATH:
             request = Request(scope)
             try:
                 if identify(self._context, request).via != "token":
                     check_origin(request)
             except (Unauthenticated, Forbidden) as error:
-                return await error_response(scope["path"], error, CLOSE)(scope, receive, send)
+                if scope["path"].startswith("/api/"):
+                    return await error_response(scope["path"], error, CLOSE)(scope, receive, send)
+                return await self._app(*_without_body(scope, receive, send))
         await self._app(scope, receive, send)
+
+
+def _without_body(scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive, Send]:
+    """The request as one without a body, whose connection is closed after the response."""
+    messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive_nothing() -> Message:
+        return messages.pop() if messages else await receive()
+
+    def close(message: Message) -> None:
+        MutableHeaders(scope=message).update(CLOSE)
+
+    headers = [one for one in scope["headers"] if one[0] not in BODY_HEADERS]
+    return {**scope, "headers": headers}, receive_nothing, on_start(send, close)
 
 
 Viewer = Annotated[User, Depends(current_user)]

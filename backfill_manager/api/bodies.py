@@ -8,12 +8,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    create_model,
+    model_validator,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from backfill_manager.schemas import backfill_options, commands, field_types, json_values
 from backfill_manager.schemas.fields import fields_of
 
 MAX_LISTED: Final = 100_000  # dates or partitions
+_CHOOSING: Final = ("run_ids", "dates", "items")
 
 
 def _example(**fields: Any) -> ConfigDict:
@@ -30,14 +40,41 @@ class Body(BaseModel):
             raise ValueError(problem)
         return value
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        found = handler(schema)
+        for field in handler.resolve_ref_schema(found)["properties"].values():
+            if "minItems" in field:
+                field.pop("default", None)  # `[]`, which a generated client would send
+        return found
 
-def _body_of(command: type[BaseModel], *, without: Collection[str] = (), nullable: bool = False) -> Any:
-    """A body with the fields of a command. `nullable`: each may be null or left out, whatever the command's default."""
+
+class NotEmpty:
+    """Of a list that means all when it is left out: one that is given and empty is what a script has chosen, which is nothing."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "minItems": 1}
+
+    @staticmethod
+    def _check(value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not value:
+            raise ValueError("is empty; leave it out where all are meant")
+        return value
+
+
+def _body_of(
+    command: type[BaseModel], *, without: Collection[str] = (), nullable: bool = False, choosing: Collection[str] = ()
+) -> Any:
+    """A body with the fields of a command. `nullable`: each may be null or left out, whatever the command's default. `choosing`:
+    lists that are `NotEmpty`."""
     fields: dict[str, Any] = {}
     for name, field in command.model_fields.items():
         if name in without:
             continue
-        fields[name] = (field.annotation, field)
+        fields[name] = (Annotated[field.annotation, NotEmpty()] if name in choosing else field.annotation, field)
         if nullable:
             parts = (field.annotation, *field.metadata)
             declared: Any = Annotated[parts]
@@ -83,7 +120,7 @@ class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # typ
     """How a backfill is cancelled."""
 
 
-class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"})):  # type: ignore[misc]
+class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"}, choosing={"items"})):  # type: ignore[misc]
     pass
 
 
@@ -117,7 +154,7 @@ class NewRun(commands.TriggerInput, Body):
     """A run by hand."""
 
 
-class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # type: ignore[misc]
+class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"}, choosing=_CHOOSING)):  # type: ignore[misc]
     """Which finished tasks run again. Without dates, tasks or runs: all of them."""
 
     model_config = _example(dry_run=True, start_date="2013-01-05", only_failed=True)
@@ -125,11 +162,12 @@ class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"})):  # t
     run_ids: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=4000)], ...],
         Field(max_length=1000, strict=False, description="Only these runs, of any kind."),
+        NotEmpty(),
     ] = ()
     dry_run: bool = Field(default=False, description="Only return what would be cleared.")
 
 
-class MarkRuns(_body_of(commands.MarkRuns, without={"dag_id"})):  # type: ignore[misc]
+class MarkRuns(_body_of(commands.MarkRuns, without={"dag_id"}, choosing=_CHOOSING)):  # type: ignore[misc]
     """Runs of a DAG, and the state that they get."""
 
     model_config = _example(dry_run=True, state="success", dates=["2013-01-05/2013-01-09"])

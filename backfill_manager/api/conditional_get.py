@@ -49,8 +49,10 @@ def read_from(*tables: str, ttl_s: int | None = None) -> Callable[[Callable[...,
             request, context = reader.request, reader.context
             versions = context.versions(tables)
             period = () if ttl_s is None else (str(int(reader.now().timestamp()) // ttl_s),)
-            key = (request.url.path, request.url.query, *period)
-            body, tag = context.at_versions(versions, ("json", *key), lambda: compute_tagged(reader, given))
+            # As handlers read it: of `?dag_id=a#b` the query of a URL would be `dag_id=a`.
+            address = (request.scope["path"], request.scope["query_string"])
+            key = ("json", *address, *period)
+            body, tag = context.at_versions(versions, key, lambda: compute_tagged(reader, address, given))
             # A weak ETag promises the same content, not the same bytes.
             headers = {"ETag": f"W/{tag}", "Cache-Control": "private, no-cache"}
             check_if_match(request.headers, tag)
@@ -58,10 +60,13 @@ def read_from(*tables: str, ttl_s: int | None = None) -> Callable[[Callable[...,
                 return Response(status_code=304, headers=headers)
             return Response(body, media_type="application/json", headers=headers)
 
-        def compute_tagged(reader: RequestReader, given: dict[str, Any]) -> tuple[bytes, str]:
+        def compute_tagged(
+            reader: RequestReader, address: tuple[str, bytes], given: dict[str, Any]
+        ) -> tuple[bytes, str]:
             body = to_json(compute(reader=reader, **given), inf_nan_mode="null")
-            address = f"{reader.store.root}\n{reader.request.url.path}\n{reader.request.url.query}\n"
-            return body, f'"{hashlib.sha256(address.encode("utf-8", "replace") + body).hexdigest()[:24]}"'
+            path, query = address
+            named = f"{reader.store.root}\n{path}\n".encode("utf-8", "replace") + query + b"\n"
+            return body, f'"{hashlib.sha256(named + body).hexdigest()[:24]}"'
 
         return handler
 

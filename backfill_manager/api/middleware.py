@@ -35,6 +35,8 @@ HEADERS: Final = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }  # fmt: skip
 CLOSE: Final = {"Connection": "close"}
+BODY_HEADERS: Final = (b"content-length", b"content-type", b"transfer-encoding")
+EVENTS_PATH: Final = "/api/v1/events"
 LOGIN_PATH: Final = "/login"
 MAX_LOGIN_BODY_BYTES: Final = 10_000  # anybody may send one, as often as they like
 MAX_TOTAL_BODY_BYTES: Final = 50_000_000  # of all requests together
@@ -156,7 +158,7 @@ class HeadAsGet(Middleware):
     """Answers `HEAD` as `GET`, without the body. Not for events, whose stream has no end."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "HEAD" or scope["path"].endswith("/events"):
+        if scope["method"] != "HEAD" or scope["path"] == EVENTS_PATH:
             return await self._app(scope, receive, send)
 
         async def send_without_body(message: Message) -> None:

@@ -52,8 +52,8 @@ class KeepSlashes(Middleware):
         raw: bytes = scope.get("raw_path") or b""
         if b"%" in raw and scope["path"].startswith("/api/"):
             segments = [unquote(segment) for segment in raw.decode("latin-1").split("/")]
-            path = "/".join(segment.replace("%", "%25").replace("/", "%2F") for segment in segments)
-            scope = {**scope, "path": path}
+            # Not in a copy: the router adds the route, which is counted outside of this.
+            scope["path"] = "/".join(segment.replace("%", "%25").replace("/", "%2F") for segment in segments)
         await self._app(scope, receive, send)
 
 

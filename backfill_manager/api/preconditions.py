@@ -9,11 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Message
 
-_OWN_HEADERS: Final = (b"if-match", b"if-none-match", b"content-length", b"content-type", b"transfer-encoding")
+from backfill_manager.api.auth import identify
+from backfill_manager.api.context import Context
+from backfill_manager.api.middleware import BODY_HEADERS
+from backfill_manager.api.submit import request_of_key
+
+_OWN_HEADERS: Final = (b"if-match", b"if-none-match", *BODY_HEADERS)
 
 
 def names(sent: str | None, tag: str | None) -> bool:
@@ -34,11 +40,16 @@ def check_if_match(headers: Headers, tag: str | None) -> None:
         raise HTTPException(412, "This is not as in the ETag of If-Match any more; read it again.")
 
 
-async def check_preconditions(request: Request) -> None:
-    """For every route of the API; reads check theirs when they know their ETag (`conditional_get`)."""
+async def check_preconditions(request: Request, context: Context) -> None:
+    """For every route of the API; reads check theirs when they know their ETag (`conditional_get`). A change that is sent again
+    has none: what it was submitted for may be done by now."""
     headers = request.headers
     if request.method in ("GET", "HEAD") or not ("if-match" in headers or "if-none-match" in headers):
         return
+    if key := headers.get("idempotency-key"):
+        user = identify(context, request)
+        if await run_in_threadpool(request_of_key, context.store, user, key):
+            return
     tag = await _current_tag(request)
     check_if_match(headers, tag)
     if names(sent_tags(headers, "if-none-match"), tag):

@@ -34,7 +34,7 @@ from backfill_manager.queries.requests import request_details
 from backfill_manager.requests import submit
 from backfill_manager.schemas.errors import refusal
 from backfill_manager.schemas.request_kinds import REFUSED
-from backfill_manager.store.base import Condition
+from backfill_manager.store.base import Condition, Store
 
 Payload = dict[str, Any]
 MAX_WAIT_S: Final = 60
@@ -92,17 +92,17 @@ class Submitter:
         def append_once() -> records.Request:
             if self._key is None:
                 return append(self.context.clock.new_id())
-            prefix = "k" + hashlib.sha256(json.dumps([self._user.name, self._key]).encode()).hexdigest()[:24]
+            prefix = _id_prefix(self._user, self._key)
             request_id = f"{prefix}.{fingerprint}"
             with _locks_of_keys[int(prefix[1:], 16) % len(_locks_of_keys)]:
-                same_key = [Condition("request_id", "starts_with", f"{prefix}.")]
-                for existing in self.store.read(records.Request, same_key, limit=1):
-                    if existing.request_id != request_id:
-                        raise InvalidInput(
-                            "This Idempotency-Key was used for another request; choose a new one for a new request."
-                        )
-                    return existing
-                return append(request_id)
+                existing = request_of_key(self.store, self._user, self._key)
+                if existing is None:
+                    return append(request_id)
+                if existing.request_id != request_id:
+                    raise InvalidInput(
+                        "This Idempotency-Key was used for another request; choose a new one for a new request."
+                    )
+                return existing
 
         request = await run_in_threadpool(append_once)
         return Submitted(request, await self.context.responses.wait(request.request_id, wait_s))
@@ -158,9 +158,19 @@ def request_document(view: dict[str, Any]) -> dict[str, Any]:
     return {**view, "state": view["outcome"], "answer": answer if answered else None}
 
 
+def _id_prefix(user: User, key: str) -> str:
+    return "k" + hashlib.sha256(json.dumps([user.name, key]).encode()).hexdigest()[:24]
+
+
+def request_of_key(store: Store, user: User, key: str) -> records.Request | None:
+    """What the user has submitted with this Idempotency-Key."""
+    return store.first(records.Request, [Condition("request_id", "starts_with", f"{_id_prefix(user, key)}.")])
+
+
 async def _fingerprint(request: HttpRequest) -> str:
-    body = await request.body()
-    with suppress(ValueError, RecursionError):  # a form, or empty: as it is
+    is_form = getattr(request, "_form", None) is not None  # of a page, whose keys have its values in them
+    body = b"" if is_form else await request.body()
+    with suppress(ValueError, RecursionError):  # empty: as it is
         body = json.dumps(json.loads(body), sort_keys=True).encode()
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "wait"]  # `dag_id` of a run
     address = json.dumps([request.method, request.url.path, sorted(query)])

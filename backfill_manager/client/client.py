@@ -111,13 +111,13 @@ class Client(AbstractContextManager["Client"]):
         return self._submit(_path("backfills", backfill_id, "cancel"), wait, {"let_running_finish": let_running_finish})
 
     def retry_backfill(
-        self, backfill_id: str, *, items: Sequence[int | str] = (), latest_version: bool = False,
+        self, backfill_id: str, *, items: Sequence[int | str] | None = None, latest_version: bool = False,
         downstream: bool = False, wait: float = 0.0,
     ) -> r.RequestDetails:  # fmt: skip
         """`items`: only those of its failed items, by number or range (`[3, "5-20"]`); `latest_version`: with the DAG's current
         version, not the one that it has; `downstream`: also the backfills downstream of it that failed."""
         how: dict[str, Any] = {"latest_version": latest_version, "downstream": downstream}
-        how |= {"items": list(items)} if items else {}
+        how |= {} if items is None else {"items": list(items)}
         return self._submit(_path("backfills", backfill_id, "retry"), wait, how)
 
     def diff_backfill(
@@ -454,7 +454,9 @@ def _json(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Mapping):
         return {str(name): _json(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (set, frozenset)):  # in one order, so that a program that sends it again sends the same
+        return sorted(map(_json, value), key=str)
+    if isinstance(value, (list, tuple)):
         return [_json(one) for one in value]
     return value
 

@@ -24,7 +24,9 @@ ATTEMPTS: Final = 4
 MIN_RETRY_DELAY_S: Final = 0.2  # doubled with each attempt
 MAX_RETRY_DELAY_S: Final = 10.0
 EVENTS_TIMEOUT_S: Final = 40.0  # without an event; the server sends a keep-alive every 15 s
-PROXY_ERRORS: Final = frozenset({502, 504})  # of a proxy in front of the server
+PROXY_ERRORS: Final = frozenset(
+    {502, 503, 504}
+)  # of a proxy in front of the server, where they are no problem documents
 
 
 class Connection:
@@ -92,11 +94,15 @@ class Connection:
             after = response.headers.get("retry-after", "")
             if response.status_code == 429 or (response.status_code == 503 and after):
                 delay_s = float(after) if after.isascii() and after.isdigit() else delay_s
-            elif response.status_code not in PROXY_ERRORS:
+            elif not _is_of_proxy(response):
                 break
         raise failure
 
     def _error(self, response: httpx.Response) -> BackfillManagerError:
+        if _is_of_proxy(response):
+            return Unreachable(
+                f"A proxy before {self.url} answered {response.status_code}: the server behind it can't be reached."
+            )
         if "json" not in response.headers.get("content-type", ""):
             return self._not_our_server(response)
         problem = self._document(response)
@@ -118,13 +124,17 @@ class Connection:
         )
 
 
+def _is_of_proxy(response: httpx.Response) -> bool:
+    return response.status_code in PROXY_ERRORS and "problem+json" not in response.headers.get("content-type", "")
+
+
 @contextmanager
 def _network_errors(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException as error:
         raise Unreachable(f"The server at {url} did not answer in time ({type(error).__name__}).") from error
-    except httpx.TransportError as error:
+    except httpx.RequestError as error:  # also a body that can't be decompressed
         raise Unreachable(f"The server at {url} can't be reached: {error or type(error).__name__}.") from error
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from itertools import islice, zip_longest
+from itertools import islice, pairwise
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -110,20 +110,19 @@ def backfill_of_days(store: Store, dag_id: str, days: Collection[date]) -> dict[
     _, dag = known_dag(store, dag_id)
     zone, timetable = ZoneInfo(dag.timezone), timetable_of(dag)
     first, last = min(days), max(days)
-
-    def instants(day: date, until: date) -> Iterator[datetime]:
-        begin, end = start_of_day(day, zone), start_of_day(until + timedelta(days=1), zone)
-        return (at for at, _ in timetable.intervals(begin, end - timedelta(microseconds=1)))
-
     is_known = date.min.year < first.year and last.year < date.max.year  # else a day begins in no year, in some zone
-    chosen = [at for day in sorted(set(days)) for at in instants(day, day)] if is_known else []
+    ordered = sorted(set(days)) if is_known else []
+    spans = [(start_of_day(day, zone), start_of_day(day + timedelta(days=1), zone)) for day in ordered]
+    starts = (at for begin, end in spans for at, _ in timetable.intervals(begin, end - timedelta(microseconds=1)))
+    chosen = list(islice(starts, MAX_DATES + 1))
     again = {"dag": dag_id, "reprocess": "completed"}
     if not chosen:
         raise InvalidInput(f"DAG {dag_id!r} has no interval on these days")
-    if all(at == one for at, one in zip_longest(chosen, islice(instants(first, last), len(chosen) + 1))):
+    left_out = [(end, begin) for (_, end), (begin, _) in pairwise(spans) if end < begin]
+    if all((at := timetable.first_at_or_after(end)) is None or at >= begin for end, begin in left_out):
         return {**again, "kind": "schedule", "start_date": first.isoformat(), "end_date": last.isoformat()}
     if len(chosen) > MAX_DATES:
         raise InvalidInput(
-            f"DAG {dag_id!r}: {len(chosen):,} intervals are more than a list takes ({MAX_DATES}); choose days side by side"
+            f"DAG {dag_id!r}: there are more intervals on these days than a list takes ({MAX_DATES}); choose days side by side"
         )
     return {**again, "kind": "dates", "dates": "\n".join(str(format_instant(at)) for at in chosen)}

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
-from backfill_manager.masking import mask_code, mask_values
+from backfill_manager.masking import mask_values
 from backfill_manager.model.states import RUNNING
 from backfill_manager.web.highlight import code_lines
 
@@ -154,6 +154,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "elapsed": elapsed, "estimate": humanise.estimate, "plain_day": _in_zone_of_page(plain_day),
     "state_label": state_label, "plural": humanise.plural, "size": humanise.size, "memory": humanise.memory,
     "in_zone": humanise.window,
-    "as_json": as_json, "mask_code": mask_code, "short_run": short_run, "inline_code": inline_code,
+    "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
     "code_lines": code_lines,
 }  # fmt: skip

@@ -7,8 +7,10 @@ manager's response and redirects to a page that shows it (see the docstring of t
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Coroutine
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
@@ -22,6 +24,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backfill_manager.api.auth import Operator, User, Viewer, csrf_token, is_same_host, user_or_none
@@ -169,9 +172,16 @@ class PageContext:
         submitter = Submitter(self.app, self.user, self.request, source="ui", idempotency_key=idempotency_key)
         return await submitter.submit(kind, payload, wait_s=wait_s if has_manager else 0.0)
 
-    async def submit(self, kind: str, payload: Payload | Callable[[str], Payload], *, back: str | None) -> Response:
+    async def submit(
+        self,
+        kind: str,
+        payload: Payload | Callable[[str], Payload],
+        *,
+        back: str | None,
+        idempotency_key: str | None = None,
+    ) -> Response:
         """Submits a request and redirects to `back`, which shows the response."""
-        return self.show_response(await self.request_change(kind, payload), back=back)
+        return self.show_response(await self.request_change(kind, payload, idempotency_key=idempotency_key), back=back)
 
     def show_response(self, submitted: Submitted, *, back: str | None) -> Response:
         """Redirects to `back`, which shows what became of a request."""
@@ -215,6 +225,13 @@ def request_of(store: Store, request_id: str) -> dict[str, Any] | None:
     except StateError:
         return None
     return request_view(rows[0], responses[0] if responses else None) if rows else None
+
+
+def once_key(once: str, values: Mapping[str, Any]) -> str:
+    """The idempotency key of a form: a reload that sends it again makes no second request. `once` is its hidden field, another
+    one each time that it is drawn; with other `values` it is another request."""
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return f"ui:{once or secrets.token_hex(8)}:{digest}"
 
 
 def redirect(address: str) -> RedirectResponse:
@@ -267,6 +284,8 @@ class PageRoute(APIRoute):
                 return await error_page(request, 422, "; ".join(map(_describe, error.errors()[:5])))
             except HTTPException as error:
                 return await error_page(request, error.status_code, str(error.detail))
+            except ClientDisconnect:
+                return await error_page(request, 400, "The form did not arrive whole: the connection broke off.")
             except Exception as error:  # logged, and shown as a page
                 log.error("unexpected", path=request.url.path, exc_info=error)
                 message = f"Unexpected {type(error).__name__}: this is a bug. See the server's log."

@@ -66,9 +66,17 @@ def test_a_page_of_another_site_can_change_nothing(api: ApiFixture, headers: dic
     assert (response.status_code, api.requests()) == (403, [])
 
 
-def test_a_page_of_ours_can(api: ApiFixture) -> None:
-    headers = {"Origin": "http://localhost:8099", "Sec-Fetch-Site": "same-origin"}
+@pytest.mark.parametrize("origin", ["http://localhost:8099", "https://jobs.example.org"])
+def test_a_page_of_ours_can(api: ApiFixture, origin: str) -> None:
+    """Also where a proxy does not pass on the name by which the browser knows the server."""
+    headers = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
     assert api.call("POST", f"/backfills/{api.backfill()}/pause", headers=headers).status_code == 202
+
+
+def test_where_only_the_host_tells_a_refusal_says_what_a_proxy_must_pass_on(api: ApiFixture) -> None:
+    refused = api.call("POST", f"/backfills/{api.backfill()}/pause", headers={"Origin": "http://jobs.example.org"})
+    assert "from http://jobs.example.org and was sent to localhost:8099" in refused.json()["detail"]
+    assert "a proxy must pass `Host` on" in refused.json()["detail"]
 
 
 def test_a_viewer_reads_and_an_operator_changes(guarded: ApiFixture) -> None:

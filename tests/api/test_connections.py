@@ -277,6 +277,13 @@ def test_a_body_of_two_lengths_is_refused_and_what_follows_is_no_request(quick: 
     assert (problem["status"], "not both" in problem["detail"], answer.count(b"HTTP/1.1 ")) == (400, True, 1)
 
 
+def test_a_hash_sign_in_a_query_is_of_its_value(quick: Server) -> None:
+    """No browser sends one; answers are kept for all clients by their address."""
+    head = b"GET /api/v1/backfills?dag_id=flights# HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert b'"items":[]' in quick.send(head)
+    assert len(quick.get("/backfills?dag_id=flights").json()["items"]) == 1
+
+
 def test_chunks_without_end_are_cut_off_by_size_and_by_time(quick: Server) -> None:
     head = A_POST + b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
@@ -303,6 +310,20 @@ def test_the_body_of_an_unauthenticated_request_is_not_read(tmp_path: Path, quic
         assert problem_in(answer)["status"] == 401, "at once, with nothing of the body there"
     answer = quick.send(A_POST + b"Origin: https://evil.example\r\nContent-Length: 4000\r\n\r\n")
     assert problem_in(answer)["status"] == 403, "and not 408 when the time for the body is over"
+
+
+def test_the_body_of_a_form_is_not_read_either(tmp_path: Path, quick: Server) -> None:
+    form = (
+        b"POST /dags/flights/trigger HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    )
+    token = {"name": "oleg", "sha256": "0" * 64, "role": "operator"}
+    with serving(tmp_path, tokens=[token], body_timeout=60) as server:
+        head = server.send(form + b"Content-Length: 5000000\r\n\r\n").partition(b"\r\n\r\n")[0].lower()
+        assert (
+            head.startswith(b"http/1.1 303 ") and b"\r\nlocation: /login" in head and b"\r\nconnection: close" in head
+        )
+    answer = quick.send(form + b"Origin: https://evil.example\r\nContent-Length: 4000\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 403 ") and b"by a page of another site" in answer
 
 
 def test_a_server_without_a_free_descriptor_lets_callers_wait(tmp_path: Path) -> None:

@@ -61,6 +61,21 @@ def test_a_change_of_something_else_is_no_change_of_this(api: ApiFixture) -> Non
     assert api.call("GET", path).headers["etag"] == seen
 
 
+def test_a_change_that_is_sent_again_is_not_refused_for_what_it_did_itself(api: ApiFixture) -> None:
+    path = f"/backfills/{api.backfill()}"
+    seen = api.call("GET", path).headers["etag"]
+
+    def send(key: str, tag: str) -> int:
+        headers = {"If-Match": tag, "Idempotency-Key": key}
+        return api.call("PATCH", f"{path}/note", json={"text": "late data"}, headers=headers).status_code
+
+    assert (send("mine", '"other"'), send("mine", seen)) == (412, 202)
+    api.manager.tick()
+    assert api.call("GET", path).headers["etag"] != seen
+    assert (send("mine", seen), send("another", seen)) == (200, 412), "the first has its answer"
+    assert len(api.requests()) == 1
+
+
 def test_a_stranger_learns_nothing_from_a_condition() -> None:
     api = ApiFixture(with_tokens())
     path = f"/backfills/{api.backfill()}"

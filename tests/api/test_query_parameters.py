@@ -55,6 +55,12 @@ def test_a_change_with_an_unknown_parameter_is_not_made(api: ApiFixture) -> None
     assert api.requests() == []
 
 
+def test_head_is_answered_as_get_whatever_an_id_is(api: ApiFixture) -> None:
+    """Only the stream of events, which has no end, is not."""
+    assert api.call("HEAD", "/dags/events").status_code == api.call("GET", "/dags/events").status_code == 404
+    assert api.call("HEAD", "/events").status_code == 405
+
+
 def test_head_and_get_refuse_alike(api: ApiFixture) -> None:
     assert api.call("HEAD", "/runs?dag=flights").status_code == 422
 

@@ -453,6 +453,13 @@ def test_addresses_and_methods_that_are_not_there_are_problems_too(api: ApiFixtu
     assert api.call("PUT", "/backfills/x").headers["allow"] == "DELETE, GET, PATCH"
 
 
+def test_requests_are_counted_by_their_route_also_where_an_id_is_encoded(api: ApiFixture) -> None:
+    """As the Python client sends those of runs."""
+    assert api.call("GET", "/dags/flights/runs/scheduled__2013-01-01T00%3A00%3A00Z").status_code == 404
+    route = 'route="/api/v1/dags/{dag_id}/runs/{run_id}"'
+    assert f'bfm_http_requests_total{{method="GET",{route},status="404"}} 1.0' in api.call("GET", "/metrics").text
+
+
 def test_metrics_count_what_the_state_holds(api: ApiFixture) -> None:
     api.backfill(3)
     api.manager.tick()

@@ -693,3 +693,37 @@ def test_an_unknown_field_of_any_body_is_refused_with_the_near_name(
     response = api.call(method, path, json=body)
     assert response.status_code == 422
     assert f"; did you mean '{near}'" in response.json()["detail"], response.text
+
+
+@pytest.mark.parametrize(
+    ("address", "field", "body"),
+    [
+        ("/dags/flights/clear", "run_ids", {}),
+        ("/dags/flights/clear", "dates", {}),
+        ("/dags/flights/mark", "run_ids", {"state": "failed"}),
+        ("/dags/flights/mark", "items", {"state": "failed", "backfill_id": "latest"}),
+        ("/backfills/latest/retry", "items", {}),
+    ],
+)
+def test_a_list_that_a_script_has_found_nothing_for_does_not_mean_all(
+    api: ApiFixture, address: str, field: str, body: dict[str, Any]
+) -> None:
+    api.backfill()
+    refused = api.call("POST", address, json={**body, field: []})
+    assert (refused.status_code, refused.json()["errors"]) == (
+        422, [{"field": f"body.{field}", "message": "is empty; leave it out where all are meant"}],
+    )  # fmt: skip
+    assert api.requests() == []
+    schemas = api.app.openapi()["components"]["schemas"]
+    for name in ("Clear", "MarkRuns", "Retry"):
+        declared = schemas[name]["properties"].get(field, {"minItems": 1})
+        assert declared["minItems"] == 1 and "default" not in declared, "a generated client would send it"
+
+
+def test_a_dag_without_a_name_is_not_any_dag(api: ApiFixture) -> None:
+    """As of a variable of the shell that is not set."""
+    api.backfill()
+    api.manager.tick()
+    refused = api.call("POST", "/runs/latest/cancel?dag_id=")
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "query.dag_id")
+    assert api.requests() == []

@@ -130,3 +130,20 @@ def test_the_home_page_shows_a_failure_as_it_happens(new_user: NewUser, url: str
     assert ada.stayed
     failed.get_by_role("link", name="Log of clean").click()
     expect(page.get_by_role("heading", level=1, name="clean")).to_be_visible()
+
+
+def test_back_from_a_search_leaves_a_page_that_works(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
+    page = ada.goes("/dags")
+    page.get_by_role("searchbox", name="Search").fill("weather")
+    expect(page).to_have_url(re.compile(r"q=weather"))
+    expect(page.get_by_role("link", name="flights")).to_have_count(0)
+    page.go_back()
+    expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
+    expect(page.get_by_role("searchbox", name="Search")).to_have_value("")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("dialog", name="Go to")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("combobox", name="Time zone").select_option("utc")
+    expect(page.get_by_role("combobox", name="Time zone")).to_have_value("utc")
+    assert [one["value"] for one in ada.context.cookies() if one["name"] == "bfm-zone"] == ["utc"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.server
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -218,6 +218,8 @@ def test_chosen_items_are_marked_cleared_and_retried(
     assert "runs 2 failed items again" in str(retried.message)
     with pytest.raises(errors.InvalidInput, match=r"items\.0: must be a number such as 5"):
         client.retry_backfill(backfill, items=["five"])
+    with pytest.raises(errors.InvalidInput, match="items: is empty"):
+        client.retry_backfill(backfill, items=[])
 
 
 def test_a_run_in_the_future_is_refused_unless_it_is_allowed(
@@ -270,6 +272,12 @@ def test_trying_again_ends(url: str, manager: InMemoryManager) -> None:
     assert (line.lost, waits) == (4, [0.2, 0.4, 0.8])
     assert isinstance(caught.value.__cause__, httpx.TransportError)
     assert len(manager.store.read(Request)) == 1, "it had arrived all the same"
+
+
+def test_a_set_is_sent_in_the_same_order_by_every_process() -> None:
+    """With a key of its own a program that was restarted sends the same request."""
+    texts = [f"2013-01-{day:02}" for day in range(1, 29)]
+    assert client_module._json({"dates": set(texts), "items": {3, "1-2"}}) == {"dates": texts, "items": ["1-2", 3]}
 
 
 def test_the_same_key_makes_one_request_and_another_body_is_refused(client: Client, manager: InMemoryManager) -> None:
@@ -374,6 +382,51 @@ def test_forbidden_and_unauthenticated_are_different_errors(manager: InMemoryMan
                 viewer.pause_dag("flights")
 
     assert (unknown.value.exit_code, refused.value.exit_code) == (2, 4)
+
+
+@contextmanager
+def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
+    """A server that answers each request alike."""
+
+    class Same(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Same) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+def test_what_a_proxy_says_of_a_server_that_restarts_is_no_last_word(status: int, kind: str) -> None:
+    waits: list[float] = []
+    with (
+        answering(status, b'{"message": "no upstream"}', Content_Type=kind) as url,
+        Client(url, pause=waits.append) as client,
+        pytest.raises(Unreachable, match=f"A proxy before .* answered {status}"),
+    ):
+        client.health()
+    assert len(waits) == ATTEMPTS - 1
+
+
+def test_a_body_that_came_broken_is_asked_for_again() -> None:
+    waits: list[float] = []
+    with (
+        answering(200, b"no gzip", Content_Type="application/json", Content_Encoding="gzip") as url,
+        Client(url, pause=waits.append) as client,
+        pytest.raises(Unreachable, match="can't be reached"),
+    ):
+        client.health()
+    assert len(waits) == ATTEMPTS - 1
 
 
 def test_another_server_at_the_address_is_unreachable(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.types import Message
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
@@ -40,6 +42,29 @@ def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, statu
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (status, [])
     assert shown in page.root.whole_text
+
+
+@pytest.mark.parametrize("address", ["/backfills/new", "/backfills/latest/settings", "/dags/shop/trigger"])
+def test_a_form_whose_connection_breaks_off_is_no_bug_of_the_server(busy: TestClient, address: str) -> None:
+    sent: list[Message] = []
+    messages: list[Message] = [
+        {"type": "http.disconnect"},
+        {"type": "http.request", "body": b"dag=sh", "more_body": True},
+    ]
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "path": address, "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/x-www-form-urlencoded")],
+        "client": ("127.0.0.1", 5), "server": ("localhost", 80), "state": {},
+    }  # fmt: skip
+
+    async def receive() -> Message:
+        return messages.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(busy.app(scope, receive, send))
+    assert sent[0]["status"] == 400
 
 
 @pytest.mark.parametrize(

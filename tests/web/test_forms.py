@@ -110,6 +110,31 @@ def test_a_clear_is_shown_before_it_is_asked_for(manager: InMemoryManager, brows
     assert "try 2" in again.root.whole_text
 
 
+@pytest.mark.parametrize(
+    "address", ["/dags/shop/trigger", f"/dags/shop/clear?dry_run=true&run={FAILED_RUN.split('/')[-1]}&only=failed"]
+)
+def test_a_form_that_is_sent_again_by_a_reload_makes_one_request(
+    manager: InMemoryManager, browser: TestClient, address: str
+) -> None:
+    """The run, or the cleared tasks, would be there twice."""
+    before = len(manager.store.read(Request))
+
+    def send(times: int) -> list[str]:
+        forms = Page(browser.get(address).text).forms
+        (form,) = (one for one in forms if {"once"} <= {field.attributes.get("name") for field in one.find("input")})
+        boxes = [one for one in form.find("input") if one.attributes.get("type") != "checkbox"]
+        fields = {str(one.attributes["name"]): str(one.attributes.get("value") or "") for one in boxes}
+        answers = [browser.post(str(form.attributes["action"]), data=fields) for _ in range(times)]
+        assert {one.status_code for one in answers} == {303}
+        return [one.headers["location"] for one in answers]
+
+    first, again = send(2)
+    assert first == again
+    assert len(manager.store.read(Request)) == before + 1
+    assert send(1) != [first]
+    assert len(manager.store.read(Request)) == before + 2, "a form that was drawn anew"
+
+
 def record_tick(page: Page, name: str) -> bool:
     """Whether the checkbox of the clear or trigger form is checked."""
     (box,) = (

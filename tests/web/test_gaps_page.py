@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +16,7 @@ from support.sample_state import FilledState, StandingClock
 
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import TableAccess
 from backfill_manager.requests.data_gaps import backfill_of_days, gap_days
@@ -146,7 +148,7 @@ def test_hours_of_a_day_are_one_cell_in_the_zone_of_the_dag(tmp_path: Path) -> N
     assert (first.intervals, first.done, first.findings) == (24, 1, {"empty": 1, "no_run": 1})
     assert (second.intervals, second.done, second.worst, second.is_done) == (24, 0, None, False)
     assert first.describe() == "24 intervals: 1 done; 1 empty; 1 no_run"
-    with pytest.raises(InvalidInput, match="more than a list takes"):
+    with pytest.raises(InvalidInput, match="than a list takes"):
         backfill_of_days(state.store, "hourly", [date(2024, 5, day) for day in range(1, 31, 2)])
     whole = backfill_of_days(state.store, "hourly", [date(2024, 5, day) for day in range(1, 31)])
     assert (whole["kind"], whole["start_date"], whole["end_date"]) == ("schedule", "2024-05-01", "2024-05-30")
@@ -176,3 +178,32 @@ def test_days_that_lie_far_apart_are_a_list_whatever_lies_between(browser: TestC
     state.dag("often", schedule="*/15 * * * *", tasks=(TaskSpec("clean"),))
     chosen = backfill_of_days(state.store, "often", [date(2000, 1, 1), date(2024, 1, 1)])
     assert (chosen["kind"], len(chosen["dates"].split())) == ("dates", 192)
+
+
+def test_what_many_days_of_a_frequent_schedule_hold_is_not_made_interval_by_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million in a minute, for whoever may read pages."""
+    state = FilledState(tmp_path / "other", StandingClock())
+    state.dag("often", schedule="* * * * *", tasks=(TaskSpec("clean"),))
+    made, intervals = [], Timetable.intervals
+
+    def counted(self: Timetable, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+        for one in intervals(self, start, end):
+            made.append(one)
+            yield one
+
+    monkeypatch.setattr(Timetable, "intervals", counted)
+    january = [date(year, 1, day) for year in range(2020, 2060) for day in range(1, 29)]
+    with pytest.raises(InvalidInput, match="than a list takes"):
+        backfill_of_days(state.store, "often", january)
+    assert backfill_of_days(state.store, "often", january[:28])["end_date"] == "2020-01-28"
+    assert len(made) < 1000
+
+
+def test_days_between_which_nothing_is_due_are_one_range(tmp_path: Path) -> None:
+    state = FilledState(tmp_path / "other", StandingClock())
+    state.dag("weekly", schedule="0 6 * * 1", tasks=(TaskSpec("clean"),))
+    mondays = [date(2024, 1, 1) + timedelta(weeks=n) for n in range(3)]
+    assert backfill_of_days(state.store, "weekly", mondays)["kind"] == "schedule"
+    assert len(backfill_of_days(state.store, "weekly", mondays[::2])["dates"].split()) == 2

@@ -42,7 +42,10 @@ RunPaging = Annotated[
 RUN_TABLES: Final = ("dag_run", "dag")  # a run may be named by its date, in the zone of its DAG
 MAX_LOG_LINES: Final = 10_000
 InDag = Annotated[
-    str | None, Query(max_length=200, description="Its DAG, where the id alone is ambiguous; then a date will do too.")
+    str | None,
+    Query(
+        min_length=1, max_length=200, description="Its DAG, where the id alone is ambiguous; then a date will do too."
+    ),
 ]
 TaskId = Annotated[
     str | None, Query(min_length=1, max_length=200, description="Only this task, with a result of any size.")
@@ -55,7 +58,7 @@ After = Annotated[
 
 
 def _by_id(request: Request, run_id: RunId, dag_id: InDag = None) -> None:
-    request.state.run_of = lambda store: queries.find_run(store, run_id, dag_id=dag_id or None)
+    request.state.run_of = lambda store: queries.find_run(store, run_id, dag_id=dag_id)
 
 
 def _of_dag(request: Request, dag_id: Id, run_id: RunIdOfDag) -> None:

@@ -13,7 +13,6 @@ expected value of each setting (`was`), and the second one is refused.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -42,7 +41,15 @@ from backfill_manager.schemas.request_kinds import BACKFILL_CREATE, BACKFILL_DRY
 from backfill_manager.store.base import Store
 from backfill_manager.web.filters import plain_day
 from backfill_manager.web.links import PathId, to
-from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
+from backfill_manager.web.page import (
+    OperatorContext,
+    PageContext,
+    ViewerContext,
+    message_of,
+    once_key,
+    page_router,
+    redirect,
+)
 from backfill_manager.web.pages import form_fields as f
 from backfill_manager.web.pages.backfills import find, map_json
 
@@ -148,11 +155,10 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
 async def _create(
     context: PageContext, submitted: SubmittedForm, ask: Mapping[str, Any], *, once: str, copied: str
 ) -> Response:
-    """Submitted twice, the same form creates one backfill: `once` is unique per form."""
-    digest = hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:16]
+    """Submitted twice, the same form creates one backfill."""
     sent = await context.request_change(
         BACKFILL_CREATE, lambda request_id: {"backfill_id": id_from(request_id), "ask": ask},
-        idempotency_key=f"ui:{once or secrets.token_hex(8)}:{digest}",
+        idempotency_key=once_key(once, submitted.typed),
     )  # fmt: skip
     if sent.refusal:
         errors = {"": message_of(sent.refusal)}

@@ -4,6 +4,7 @@ make."""
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
@@ -34,7 +35,15 @@ from backfill_manager.schemas.request_kinds import DAG_TRIGGER, TASKS_CLEAR
 from backfill_manager.store.base import Store
 from backfill_manager.web.dates import checked_zone, for_command, moved
 from backfill_manager.web.links import PageNumber, PathId, paginate, to
-from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, message_of, page_router, redirect
+from backfill_manager.web.page import (
+    OperatorContext,
+    PageContext,
+    ViewerContext,
+    message_of,
+    once_key,
+    page_router,
+    redirect,
+)
 from backfill_manager.web.pages.chosen_runs import Chosen
 from backfill_manager.web.pages.grid_panel import Id as PanelId
 from backfill_manager.web.pages.grid_panel import panel_of
@@ -62,6 +71,7 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
     tabs = [(name, to("dags", dag_id, *([name] if name != "grid" else [])), name.capitalize()) for name in shown]
     params = list_params(dag["params"], dag["declared_params"])
     values.setdefault("field_zone", context.field_zone(dag["timezone"]))
+    values["once"] = secrets.token_hex(8)
     values["example_conf"] = example_conf(dag["params"], dag["declared_params"])
     return context.page(f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, **values)
 
@@ -221,6 +231,7 @@ class TriggerForm(OneDate):
     partition_key: Annotated[str, Field(max_length=2000)] = ""
     conf: Annotated[str, Field(max_length=100_000)] = ""
     allow_future: bool = False
+    once: Line = ""
 
 
 class RenderQuery(OneDate):
@@ -238,6 +249,7 @@ class ClearForm(Chosen):
     downstream: bool = False
     only: Literal["", "failed", "running"] = ""
     latest_version: bool = False
+    once: Line = ""
 
     def shown_in(self, context: PageContext, dag_id: str) -> Self:
         """As it would be typed on this page."""
@@ -307,7 +319,8 @@ async def trigger(context: OperatorContext, dag_id: PathId, form: Annotated[Trig
 
     refused: BackfillManagerError
     try:
-        submitted = await context.request_change(DAG_TRIGGER, payload)
+        key = once_key(form.once, form.model_dump())
+        submitted = await context.request_change(DAG_TRIGGER, payload, idempotency_key=key)
         if submitted.refusal is None:
             return context.show_response(submitted, back=to("dags", dag_id, order="made"))
         status, refused = 409, submitted.refusal
@@ -341,7 +354,8 @@ async def clear(context: OperatorContext, dag_id: PathId, form: Annotated[ClearF
 
     try:
         back = to("backfills", form.backfill) if form.backfill else to("dags", dag_id)
-        return await context.submit(TASKS_CLEAR, payload, back=back)
+        key = once_key(form.once, form.model_dump())
+        return await context.submit(TASKS_CLEAR, payload, back=back, idempotency_key=key)
     except (InvalidInput, NotFound) as error:
         return await run_in_threadpool(clear_page, context, dag_id, form, error=message_of(error), status=422)
 

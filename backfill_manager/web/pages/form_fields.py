@@ -81,8 +81,7 @@ REPROCESS: Final = {
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The text fields of a submitted form. The body stays readable (for the request's fingerprint)."""
-    await request.body()
+    """The text fields of a submitted form."""
     async with request.form() as form:
         return {name: value for name, value in form.items() if isinstance(value, str)}
 
