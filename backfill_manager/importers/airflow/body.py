@@ -41,7 +41,7 @@ class Body(TaskFlow):
                 self._with_dag(node, made, name)
             case ast.With(items=[ast.withitem(context_expr=made_)]) if self._concerns_tasks(made_):
                 self.sink += comments
-                text, teardown = self.value(made_)
+                text, teardown = self.value(self._with_names(made_))
                 text = self._settled(text)
                 inner_tasks, _ = self._group("", "within", node.body)
                 if teardown is not None and inner_tasks.symbols:
@@ -124,6 +124,19 @@ class Body(TaskFlow):
                     inner(one)
         if is_loop:
             self.loops.pop()
+
+    def _with_names(self, node: ast.expr) -> ast.expr:
+        """A call with a variable for each argument that makes a task."""
+        if not isinstance(node, ast.Call):
+            return node
+        arguments = list(node.args)
+        for number, one in enumerate(arguments):
+            text, tasks = self.value(one) if self._makes(one) else ("", None)
+            if tasks and len(tasks.symbols) == 1:
+                name = tasks.symbols[0].variable or self._named(text, tasks.symbols[0], text.partition("(")[0])
+                self.known[name] = tasks
+                arguments[number] = ast.copy_location(ast.Name(name, ast.Load()), one)
+        return ast.copy_location(ast.Call(node.func, arguments, node.keywords), node)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr) -> None:
         if isinstance(node, ast.Expr):
@@ -314,13 +327,17 @@ class Body(TaskFlow):
             for one in node.body:
                 if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
                     continue
-                if isinstance(one, ast.Return) and one.value is not None and isinstance(one.value, ast.Name):
-                    found = self.known.get(one.value.id)
+                returned = one.value if isinstance(one, ast.Return) else None
+                if isinstance(returned, ast.Call) and isinstance(returned.func, ast.Name):
+                    called = self.known.get(returned.func.id)
+                    returned = returned.func if isinstance(called, DraftDag) else returned  # its function is the DAG
+                if isinstance(returned, ast.Name):
+                    found = self.known.get(returned.id)
                     if isinstance(found, DraftDag):
                         block.items.append(Code(f"return {found.function}"))
                         continue
                     block.items.append(
-                        Code(f"return {found.last if isinstance(found, Tasks) and found.last else one.value.id}")
+                        Code(f"return {found.last if isinstance(found, Tasks) and found.last else returned.id}")
                     )
                     continue
                 (self.top if makes_dags else self.inner)(one)

@@ -29,6 +29,9 @@ from backfill_manager.importers.draft import Block, Code, Draft, DraftDag, Draft
 from backfill_manager.importers.source import Source, bound_by, names_in
 from backfill_manager.importers.writer import OURS, quoted, unparse, write
 
+_SKIPPED_AFTER_SKIPS: Final = tuple(
+    map(quoted, ("none_failed_min_one_success", "one_success", "none_skipped", "one_failed", "all_failed"))
+)
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
@@ -394,6 +397,16 @@ class _File(Body):
 
     def _guard(self) -> None:
         """Tasks directly after a branch skip themselves where it has not chosen them."""
+        for gate in (one for one in self.symbols if one.skips_all):
+            skipped = _all_after(gate)
+            for after in sorted(skipped, key=lambda one: (one.line or 0, one.id_text)):
+                is_skipped_here = after.rule in _SKIPPED_AFTER_SKIPS and after.upstream <= {gate, *skipped}
+                if after.rule is not None and not is_skipped_here:
+                    what = f"{after.id_text} comes after the short circuit {gate.id_text}, with the rule {after.rule}"
+                    instead = "Airflow skips it with the others, whatever its rule; here its rule decides"
+                    self.result.remarks.append(remark := Remark(after.line, what, instead))
+                    if after.task is not None:
+                        after.task.remarks.append(remark)
         for branch in (one for one in self.symbols if one.is_branch):
             for after in branch.downstream:
                 others = branch.downstream - {after}
@@ -431,10 +444,8 @@ class _File(Body):
                     ]
                 else:
                     instead = "Put a Python task before it that skips itself, or make it one with ctx.spark.sql"
-                    remark = Remark(
-                        after.line, f"the SQL task {after.id_text} comes after the branch {branch.id_text}", instead
-                    )
-                    self.result.remarks.append(remark)
+                    what = f"the SQL task {after.id_text} comes after the branch {branch.id_text}"
+                    self.result.remarks.append(Remark(after.line, what, instead))
 
 
 def _without(items: list[Item], numbers: set[int]) -> None:
