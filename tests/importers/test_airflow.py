@@ -636,6 +636,72 @@ def test_a_value_is_quoted_by_where_it_stands_in_a_command(drafted: Draft) -> No
     assert "echo 'a'{shlex.quote" in made.text and "}'b'" in made.text
 
 
+def test_settings_from_a_dict_are_taken_or_named(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+COMMON = {{"retries": 4, "trigger_rule": "all_done"}}
+
+def make(task_id, **more):
+    return EmptyOperator(task_id=task_id, **more)
+
+with DAG("one", **{{"schedule": None, "start_date": datetime(2024, 5, 1)}}):
+    @task(**COMMON)
+    def a():
+        pass
+    a() >> EmptyOperator(task_id="b", **dict(retries=2)) >> make("c", retries=7)
+"""
+    )
+    tasks = [made.dag.spec.task(one) for one in "abc"]
+    assert [(one.retries, one.trigger_rule) for one in tasks] == [
+        (4, "all_done"),
+        (2, "all_success"),
+        (0, "all_success"),
+    ]
+    assert made.remarks == ["`more`"]
+
+
+def test_a_function_that_returns_a_task_group(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+def build(name, steps=()):
+    with TaskGroup(group_id=name) as made:
+        first, last = EmptyOperator(task_id="first"), EmptyOperator(task_id="last")
+        first >> last
+    return made
+
+with DAG("one", schedule=None, start_date=datetime(2024, 5, 1)):
+    a, b = EmptyOperator(task_id="a"), EmptyOperator(task_id="b")
+    again = build("z")
+    a >> build("x") >> build("y") >> again >> b
+"""
+    )
+    assert "a" in made.order["x.first"] and "x.last" in made.order["y.first"] and "z.last" in made.order["b"]
+    assert made.order["x.last"][-1:] == ("a",) and made.order["x.last"][0] == "x.first"
+
+
+def test_one_of_a_dict_of_tasks_gives_its_result(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task
+def number(n):
+    return n
+
+@task
+def total(a, b):
+    return a + b
+
+made = {}
+for n in (1, 2):
+    made[n] = number(n)
+total(made[1], made[2])
+"""
+        )
+    )
+    assert made.order == {"number__1": (), "number__2": (), "total": ("number__1", "number__2")}
+    assert made.run("total", results={"number__1": 3, "number__2": 4}) == 7
+
+
 def test_task_groups(drafted: Draft) -> None:
     made = drafted(
         file_of(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from backfill_manager.importers.airflow.functions import ContextFunction, instead_of_class
-from backfill_manager.importers.airflow.taskflow import TaskFlow, after_docstring
+from backfill_manager.importers.airflow.taskflow import TaskFlow, after_docstring, names_of
 from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Result, Tasks, defaults_of, is_airflow
 from backfill_manager.importers.draft import Block, Code, DraftDag, Item, Remark
 from backfill_manager.importers.source import bound_by, names_in
@@ -160,7 +160,7 @@ class Body(TaskFlow):
         text, found = self.value(value)
         self.target = None
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in self.makers:
-            found = found or Tasks([])
+            found = found or Tasks([], is_list=value.func.id in self.makers_of_lists)
         for target in targets:
             match target, found:
                 case ast.Name(id=name), Tasks(symbols=symbols, is_list=is_list, first=first):
@@ -216,8 +216,10 @@ class Body(TaskFlow):
             name for name in names_in(node)
             if is_airflow(self.source.origins.get(name, "")) or name in self.airflow_classes
         ]  # fmt: skip
-        if isinstance(node, ast.ClassDef):
-            airflow = []  # in its methods, at run time
+        if isinstance(node, ast.ClassDef):  # in its methods, at run time
+            for origin in sorted({self.source.origins[name] for name in airflow if name in self.source.origins}):
+                self.remark(node, f"{origin} is used in {node.name}", instead_of_class(origin))
+            airflow = []
         match node:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if isinstance(
                 self.known.get(name), DraftDag
@@ -336,9 +338,13 @@ class Body(TaskFlow):
                     if isinstance(found, DraftDag):
                         block.items.append(Code(f"return {found.function}"))
                         continue
-                    block.items.append(
-                        Code(f"return {found.last if isinstance(found, Tasks) and found.last else returned.id}")
-                    )
+                    text = returned.id
+                    if isinstance(found, Tasks):
+                        if found.is_list or found.first != found.last:
+                            self.makers_of_lists.add(node.name)
+                        # a group: all of it is put before and after others
+                        text = (found.last if found.first == found.last else names_of(found.symbols)) or text
+                    block.items.append(Code(f"return {text}"))
                     continue
                 (self.top if makes_dags else self.inner)(one)
         self.dag = before

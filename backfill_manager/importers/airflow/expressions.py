@@ -66,7 +66,8 @@ class Expressions(Walk):
             return self._kept_text(node), None
         held = _Hold(self)
         text = unparse(held.visit(copy.deepcopy(node)))
-        return self._filled(text), Tasks([], is_list=True) if held.found else None
+        is_list = held.found or (isinstance(node, ast.Call) and self.source.dotted(node.func) in self.makers_of_lists)
+        return self._filled(text), Tasks([], is_list=True) if is_list else None
 
     def at_runtime(self, node: ast.expr) -> str:
         """Text of Python for within a task: results of other tasks come from `ctx`, and templates are written as Python."""
@@ -90,6 +91,10 @@ class Expressions(Walk):
                 return found.text
             case ast.Name(id=name) if isinstance(found := self.known.get(name), Tasks):
                 return self._result(found.last or name, found)
+            case ast.Subscript(value=ast.Name(id=name)) if isinstance(
+                found := self.known.get(name), Tasks
+            ) and not self._is_part_of_result(node):  # one of a list or dict of tasks
+                return self._result(unparse(node), Tasks(found.symbols))
             case ast.Call(args=[inner, *more]) if self._last(node) in ("XComArg", "PlainXComArg"):
                 key = self.text_of(
                     next((one.value for one in node.keywords if one.arg == "key"), more[0] if more else None)

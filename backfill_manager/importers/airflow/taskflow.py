@@ -188,8 +188,8 @@ class TaskFlow(TaskMaker):
             partial, owner = owner, owner.func.value
         override: dict[str, ast.expr] = {}
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "override":
-            override, owner = {one.arg: one.value for one in owner.keywords if one.arg}, owner.func.value
-        fixed = {one.arg: one.value for one in partial.keywords if one.arg} if partial else {}
+            override, owner = self.settings_of(owner), owner.func.value
+        fixed = self.settings_of(partial) if partial else {}
         function = self.known.get(owner.id) if isinstance(owner, ast.Name) else None
         operator = ast.Call(owner, [], [])
         notes: list[Remark] = []
@@ -305,7 +305,7 @@ class TaskFlow(TaskMaker):
         members = set(group.symbols)
         first = [one for one in group.symbols if not one.upstream & members]
         last = [one for one in group.symbols if not one.downstream & members]
-        return Tasks(group.symbols, False, _names(first), _names(last)), result
+        return Tasks(group.symbols, False, names_of(first), names_of(last)), result
 
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
         """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
@@ -352,7 +352,7 @@ class TaskFlow(TaskMaker):
         return tasks.last or "[]", tasks
 
 
-def _names(symbols: Sequence[Symbol]) -> str:
+def names_of(symbols: Sequence[Symbol]) -> str:
     names = list(dict.fromkeys(str(one.variable) for one in symbols))
     return names[0] if len(names) == 1 else f"[{', '.join(names)}]"
 

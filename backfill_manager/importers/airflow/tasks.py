@@ -38,7 +38,7 @@ class TaskMaker(Expressions):
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")) as override if isinstance(
                 function := self.known.get(name), Function
             ):
-                more = {one.arg: one.value for one in override.keywords if one.arg}
+                more = self.settings_of(override)
                 if function.kind == "group":
                     return self._group_call(Function(function.node, "group", {**function.settings, **more}), node)
                 return self._task_call(function, node, more)
@@ -51,16 +51,17 @@ class TaskMaker(Expressions):
             case ast.Call(func=ast.Call(func=called) as decorator, args=[ast.Name(id=name)]) if (
                 self._last(called) == "task" and name in self.functions
             ):
-                settings = {one.arg: one.value for one in decorator.keywords if one.arg}
+                settings = self.settings_of(decorator)
                 return self._task_call(Function(self.functions[name], "python", settings), node, {})
         return None
 
     def _operator(self, node: ast.Call) -> tuple[str, Tasks]:
-        given = {one.arg: one.value for one in node.keywords if one.arg}
+        notes: list[Remark] = []
+        with self.noting(notes):
+            given = self.settings_of(node)
         name = self.source.dotted(node.func).rpartition(".")[2]
         if node.args:
             given |= dict(zip(("task_id",), node.args, strict=False)) if "task_id" not in given else {}
-        notes: list[Remark] = []
         self.deps, outer = [], self.deps
         target, self.target = self.target, None
         with self.noting(notes):

@@ -264,9 +264,7 @@ class _File(Body):
             self._keep_function(node)
             return
         dotted = self.source.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        settings = (
-            {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
-        )
+        settings = self.settings_of(decorator) if isinstance(decorator, ast.Call) else {}
         last = dotted.rpartition(".")[2]
         if isinstance(node, ast.AsyncFunctionDef):
             self.is_async.add(node.name)
@@ -290,9 +288,7 @@ class _File(Body):
                 elif self._last(one) not in ("setup", "teardown") and self._is_airflow(
                     one.func if isinstance(one, ast.Call) else one
                 ):
-                    settings |= (
-                        {each.arg: each.value for each in one.keywords if each.arg} if isinstance(one, ast.Call) else {}
-                    )
+                    settings |= self.settings_of(one) if isinstance(one, ast.Call) else {}
             self.known[node.name] = function = Function(node, kind, settings)
             if not self._is_inlined(function):
                 self._keep_function(node)
@@ -312,7 +308,7 @@ class _File(Body):
         self._in_dag(dag, node.body)
 
     def _new_dag(self, made: ast.Call, variable: str) -> DraftDag:
-        given = {one.arg: one.value for one in made.keywords if one.arg}
+        given = self.settings_of(made)
         given |= dict(zip(("dag_id", "description", "schedule"), made.args, strict=False))
         dag_id = given.get("dag_id")
         text = self.reader.text_of(dag_id)
@@ -330,8 +326,6 @@ class _File(Body):
     ) -> DraftDag:
         dag = DraftDag(name, {})
         with self.noting(dag.remarks):
-            if any(one.arg is None for one in getattr(node, "keywords", [])):
-                self.remark(node, "settings from a dict (**)", "Write them out")
             default_args = self.reader.of_mapping(given.get("default_args"), self.remark)
             settings = self.reader.of_dag(given, default_args, self.remark, node)
         dag.settings = {**({"dag_id": id_text} if id_text else {}), **settings}

@@ -140,6 +140,7 @@ class Walk(ABC):
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
+        self.makers_of_lists: set[str] = set()
         self.taken = {
             *keyword.kwlist,
             *dir(builtins),
@@ -257,6 +258,13 @@ class Walk(ABC):
             yield
         finally:
             self.sink = outer
+
+    def settings_of(self, call: ast.Call) -> dict[str, ast.expr]:
+        """Its keywords, with those of a dict (`**COMMON`), as far as that is written out."""
+        found: dict[str, ast.expr] = {}
+        for one in call.keywords:
+            found |= {one.arg: one.value} if one.arg else self.reader.of_mapping(one.value, self.remark)
+        return found
 
     def _names_result(self, node: ast.AST) -> bool:
         return any(isinstance(self.known.get(name), Result) for name in names_in(node)) and not self._makes(node)
