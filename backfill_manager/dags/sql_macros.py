@@ -158,7 +158,7 @@ def sql_literal(value: Any) -> str:
 
 
 class _LinesOfBlocks(Extension):
-    """A line that has blocks or comments of Jinja alone leaves no empty one. The end of any other line stays: Jinja's `trim_blocks`
+    """A line that has nothing but blocks or comments of Jinja leaves no empty one. Other line ends stay: Jinja's `trim_blocks`
     takes it after each block, so that the next line would go on with a name, or be part of a comment of SQL."""
 
     def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
