@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,8 +97,7 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
     try:
         made = load_dags(job.reader, bundle, file, job.options)
         read, listed = tracker.accesses()
-        ids = [dag.dag_id for dag in made]
-        twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)
+        twice = next((dag_id for dag_id, n in Counter(dag.dag_id for dag in made).items() if n > 1), None)
         if twice:
             raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
     except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
