@@ -77,7 +77,17 @@ def drafts(project: Project, *, by_tag: bool = False) -> Iterator[tuple[str, Dra
     for model in project.models.values():
         groups.setdefault(_identifier(model.tags[0] if by_tag and model.tags else project.name), []).append(model)
     for number, (name, models) in enumerate(groups.items()):
+        _note_other_groups(models, project.models)
         yield f"{name}.py", _draft(name, models, project.remarks if number == 0 else [])
+
+
+def _note_other_groups(models: Sequence[Model], every: Mapping[str, Model]) -> None:
+    """What models need of another DAG's is read like a source."""
+    inside = {model.name for model in models}
+    for model in models:
+        for other in (every[one] for one in model.depends_on if one in every and one not in inside):
+            model.sources += [other.table] if other.table not in model.sources else []
+            model.remark(f"needs {other.name}, of another DAG", f"Wait for it: waits_for=[{quoted(other.table)}]")
 
 
 def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Draft:

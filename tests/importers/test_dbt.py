@@ -212,6 +212,15 @@ def test_a_dag_for_each_tag(project: Path) -> None:
     assert [name for name, _ in drafts(read_project(project), by_tag=True)] == ["shop.py", "mart.py"]
 
 
+def test_what_a_model_needs_of_another_dag_is_read_and_remarked(project: Path, tmp_path: Path) -> None:
+    made = dict(drafts(read_project(project), by_tag=True))
+    mart = made["mart.py"]
+    assert "models/orders.sql: needs stg_orders, of another DAG" in [remark.what for remark in mart.remarks]
+    (tmp_path / "mart.py").write_text(write(mart))
+    [dag] = load_file(tmp_path / "mart.py")
+    assert {read.table for read in dag.spec.reads} == {"bronze.fx", "stg_orders"}
+
+
 def test_a_manifest_is_taken_first(project: Path, tmp_path: Path) -> None:
     model = {"resource_type": "model", "schema": "mart", "config": {"materialized": "table"}, "language": "sql"}
     nodes = {
