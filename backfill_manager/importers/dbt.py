@@ -256,7 +256,8 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
     sources = {
         (str(source["name"]), str(table["name"])): _dotted(
-            source.get("schema") or source["name"], table.get("identifier") or table["name"]
+            _plain(source.get("schema") or source["name"], project, settings),
+            _plain(table.get("identifier") or table["name"], project, settings),
         )
         for document in documents
         for source in document.get("sources") or ()
@@ -264,7 +265,13 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     }  # fmt: skip
     described = {str(one["name"]): one for document in documents for one in document.get("models") or ()}
     configs = {path.stem: _config_of_folder(settings, path.relative_to(place)) for path, place in places.items()}
-    configs = {name: {**config, **(described.get(name, {}).get("config") or {})} for name, config in configs.items()}
+    configs = {
+        name: {
+            key: _plain(value, project, settings)
+            for key, value in {**config, **(described.get(name, {}).get("config") or {})}.items()
+        }
+        for name, config in configs.items()
+    }
     tables = {}
     for path, text in list(texts.items()):
         configs[path.stem] |= _config_in(text)
@@ -303,6 +310,21 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
             Remark(None, f"the {what} {path.stem}", instead) for path in found if "generic" not in path.parts
         ]
     return project
+
+
+def _plain(value: Any, project: Project, settings: Mapping[str, Any]) -> Any:
+    """A value of a YAML file, with the Jinja in it rendered."""
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    names = _Names({}, {}, _variables(settings))
+    remark = Remark(None, f"`{value}` in a YAML file", "It depends on what is not here: look at what is made of it")
+    try:
+        text = names.render(value)
+    except (TemplateError, TypeError, ValueError, OverflowError):
+        names.target.is_used, text = True, value
+    if names.target.is_used and remark not in project.remarks:
+        project.remarks.append(remark)
+    return {"True": True, "False": False}.get(text, text)
 
 
 def _macros(folder: Path, settings: Mapping[str, Any]) -> str:
@@ -494,6 +516,7 @@ def _add_declared(model: Model, test: Any, column: str | None) -> None:
     elif isinstance(test, dict) and test:
         name = str(test.get("test_name") or test.get("name") or next(iter(test)))
         arguments = next(iter(test.values())) if name in test else test
+        name = name.rpartition(".")[2]  # of a package: dbt_utils.unique_combination_of_columns
         arguments = arguments if isinstance(arguments, dict) else {}
         config = {**arguments, **(arguments.get("config") or {})}
         _add_check(model, name, column, {**arguments, **(arguments.get("arguments") or {})}, config)

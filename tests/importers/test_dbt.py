@@ -165,6 +165,24 @@ def test_what_depends_on_the_target_is_remarked(project: Path) -> None:
     assert "models/orders.sql: target" in [remark.what for remark in orders.remarks]
 
 
+def test_jinja_in_yaml_files_is_rendered(project: Path) -> None:
+    file = project / "models" / "schema.yml"
+    text = file.read_text().replace("schema: bronze", """schema: "{{ var('raw', 'landing') }}\"""")
+    text = text.replace("identifier: fx", """identifier: "{{ target.name }}_fx\"""")
+    tests = "    tests: [{dbt_utils.unique_combination_of_columns: {combination_of_columns: [id, at]}}]\n"
+    file.write_text(text.replace("    description: Orders\n", f"    description: Orders\n{tests}"))
+    settings = project / "dbt_project.yml"
+    settings.write_text(
+        f"{settings.read_text()}\n        odd: {{+enabled: \"{{{{ var('odd', false) }}}}\"}}\n".replace(
+            "        odd", "    odd"
+        )
+    )
+    found = read_project(project)
+    assert found.models["orders"].sources == ["landing.prod_fx"] and '"unique(id, at)"' in found.models["orders"].checks
+    assert found.models["stg_orders"].sources == ["landing.orders"] and "odd" not in found.models
+    assert [one.what for one in found.remarks] == ["`{{ target.name }}_fx` in a YAML file"]
+
+
 def test_settings_of_folders_count_from_the_folder_of_models(project: Path) -> None:
     (project / "dbt").mkdir()
     (project / "models").rename(project / "dbt" / "models")
