@@ -498,7 +498,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
 
     try:
         if "schedule" in settings:
-            settings["schedule"] = parse_schedule(_every(settings, who))
+            settings["schedule"] = parse_schedule(_every(settings))
         timezone = settings.get("timezone", DagSpec.timezone)
         check_timezone(timezone)
         # A datetime without an offset is the DAG's wall clock, as its text is.
@@ -516,7 +516,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
         raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
 
 
-def _every(settings: Mapping[str, Any], who: str) -> Any:
+def _every(settings: Mapping[str, Any]) -> Any:
     """The schedule; of `on(...)` that of its intervals: its `every`, else the one by which DAGs further up in the file write all
     of its tables. A duration is not taken from them: it counts from each DAG's own `start_date`."""
     from backfill_manager.dags.schedule.timetable import Timetable, parse_schedule
@@ -526,7 +526,7 @@ def _every(settings: Mapping[str, Any], who: str) -> Any:
         return data
     if data.every is not None:
         if not Timetable(every := parse_schedule(data.every, where="schedule: every")).repeats:
-            raise InvalidDag(f"{who}: schedule: every must be a schedule that repeats, such as '@daily', not {every!r}")
+            raise InvalidInput(f"schedule: every must be a schedule that repeats, such as '@daily', not {every!r}")
         return every
     tables = {wait for wait in data.waits if isinstance(wait, str)}
     collection = _collecting.get()
@@ -542,4 +542,4 @@ def _every(settings: Mapping[str, Any], who: str) -> Any:
             return schedule
     example = f"on({data.waits[0]!r}, every='@daily')" if tables else "on(..., every='@daily')"
     unless = "DAGs further up in this file, by one cron schedule in its time zone, write all of its tables"
-    raise InvalidDag(f"{who}: schedule needs `every`, which gives its runs their intervals: {example}; unless {unless}")
+    raise InvalidInput(f"schedule needs `every`, which gives its runs their intervals: {example}; unless {unless}")

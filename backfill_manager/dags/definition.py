@@ -287,7 +287,7 @@ class DagSpec:
 
     def _check_callbacks(self) -> None:
         """`InvalidDag` for one that has a task's id, watches what is not there, or has what only other tasks can have."""
-        work = [task.task_id for task in self.work]
+        work = {task.task_id for task in self.work}
         for callback in self.callbacks:
             who = f"DAG {self.dag_id!r}, callback {callback.task_id!r}"
             if callback.task_id in work:

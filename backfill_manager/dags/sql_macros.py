@@ -22,7 +22,9 @@ from zoneinfo import ZoneInfo
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, Undefined, UndefinedError, meta, nodes
 from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
 from jinja2.filters import FILTERS
+from jinja2.lexer import Token, TokenStream
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from sqlglot import TokenType, tokenize
 from sqlglot.errors import TokenError
@@ -155,6 +157,24 @@ def sql_literal(value: Any) -> str:
     )
 
 
+class _LinesOfBlocks(Extension):
+    """A line that has nothing but blocks or comments of Jinja leaves no empty one. Other line ends stay: Jinja's `trim_blocks`
+    takes it after each block, so that the next line would go on with a name, or be part of a comment of SQL."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        is_first, has_text = True, False  # the line, up to here
+        for token in stream:
+            if token.type == "variable_begin":
+                has_text = True
+            elif token.type == "data":
+                text = token.value
+                if not is_first and not has_text and text.startswith("\n"):
+                    token = Token(token.lineno, "data", text[1:])
+                has_text = bool(text.rpartition("\n")[2].strip()) or (has_text and "\n" not in text)
+            is_first = False
+            yield token
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     """Jinja for one text. `written` has what its expressions gave, in the order of their marks."""
 
@@ -164,7 +184,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         super().__init__(
             undefined=StrictUndefined,
             finalize=self._mark,
-            trim_blocks=True,
+            extensions=[_LinesOfBlocks],
             lstrip_blocks=True,
             keep_trailing_newline=True,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ _DECORATORS: Final = (
     "asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
     "graph_multi_asset", "observable_source_asset", "resource", "repository", "run_failure_sensor",
 )  # fmt: skip
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _READ: Final = (
     *_PARTITIONS, "Definitions", "ScheduleDefinition", "define_asset_job", "build_schedule_from_partitioned_job", "RetryPolicy",
     "StaticPartitionsDefinition", "AssetSelection", "load_assets_from_current_module", "load_assets_from_modules",
@@ -54,7 +56,7 @@ _READ: Final = (
 class _Node:
     """An asset or an op."""
 
-    function: ast.FunctionDef
+    function: _Function
     name: str
     given: dict[str, ast.expr]
     upstream: list[str] = field(default_factory=list)
@@ -110,8 +112,8 @@ class _File:
                 if not module.startswith("dagster"):
                     self.result.imports.append(unparse(node))
                 return
-            case ast.FunctionDef(decorator_list=[*decorators]) if any(
-                self._kind(one) in _DECORATORS for one in decorators
+            case ast.FunctionDef(decorator_list=[*decorators]) | ast.AsyncFunctionDef(decorator_list=[*decorators]) if (
+                any(self._kind(one) in _DECORATORS for one in decorators)
             ):
                 decorator = next(one for one in decorators if self._kind(one) in _DECORATORS)
                 self._decorated(node, self._kind(decorator), decorator)
@@ -137,8 +139,10 @@ class _File:
         name = job.id if isinstance(job, ast.Name) else _text(given.get("job_name")) or ""
         if cron:
             self.crons.append((name, cron, zone))
+        elif node := given.get("cron_schedule"):
+            self._remark(self.result.items, node, f"cron_schedule={unparse(node)[:60]}", "Set schedule= of the DAG")
 
-    def _decorated(self, node: ast.FunctionDef, kind: str, decorator: ast.expr) -> None:
+    def _decorated(self, node: _Function, kind: str, decorator: ast.expr) -> None:
         given = {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
         if kind == "schedule":
             self._schedule(given)
@@ -148,10 +152,18 @@ class _File:
                 f"the schedule {node.name}",
                 "Its cron is taken; what its function computes is for params=",
             )
-        elif kind == "job":
+        elif kind == "job" and isinstance(node, ast.FunctionDef):
             self.jobs.append((node, given))
         elif kind in ("asset", "op"):
             name = _text(given.get("name")) or (_text(given.get("key")) or node.name).rpartition("/")[2]
+            if kind == "asset" and name in self.assets:
+                self._remark(
+                    self.result.items,
+                    node,
+                    f"another asset {name}",
+                    f"It is {node.name} here, its key has another prefix",
+                )
+                name = node.name
             partitions = given.get("partitions_def")
             if isinstance(partitions, ast.Name) and partitions.id in self.values:
                 partitions = self.values[partitions.id]
@@ -185,15 +197,16 @@ class _File:
             renamed = asset.renamed
             if isinstance(ins, ast.Dict):
                 for key, value in zip(ins.keys, ins.values, strict=True):
-                    keys = (
-                        [_text(one.value) for one in value.keywords if one.arg == "key"]
+                    key_nodes = (
+                        [*value.args[:1], *(one.value for one in value.keywords if one.arg == "key")]
                         if isinstance(value, ast.Call)
                         else []
                     )
-                    renamed[_text(key) or ""] = (keys[0] if keys else None) or _text(key) or ""
+                    own = _text(key_nodes[0]) if key_nodes else None
+                    renamed[_text(key) or ""] = (own or _text(key) or "").rpartition("/")[2]
             asset.upstream += [
                 renamed.get(one.arg, one.arg)
-                for one in asset.function.args.args
+                for one in _arguments(asset.function)
                 if renamed.get(one.arg, one.arg) in self.assets
             ]
         groups: dict[str, list[_Node]] = {}
@@ -210,7 +223,7 @@ class _File:
                         self._remark(dag.items, asset.function, f"the asset {asset.name} needs {upstream}, of another DAG",
                                      'Wait for its table: waits_for=["..."]')  # fmt: skip
                 before = [one for one in dict.fromkeys(asset.upstream) if one in inside]
-                named = {one.arg: asset.renamed.get(one.arg, one.arg) for one in asset.function.args.args}
+                named = {one.arg: asset.renamed.get(one.arg, one.arg) for one in _arguments(asset.function)}
                 self._task(dag, asset, before, {one: other for one, other in named.items() if other in before})
 
     def _settings(self, dag: DraftDag, partitions: str, assets: Sequence[_Node]) -> None:
@@ -281,7 +294,7 @@ class _File:
                     return known.get(name)
                 case ast.Call(func=ast.Name(id=name), args=args, keywords=given) if name in self.ops:
                     op = self.ops[name]
-                    parameters = [one.arg for one in op.function.args.args if one.arg != "context"]
+                    parameters = [one.arg for one in _arguments(op.function) if one.arg != "context"]
                     values = dict(zip(parameters, args, strict=False)) | {
                         one.arg: one.value for one in given if one.arg
                     }
@@ -328,6 +341,23 @@ class _File:
             self.result.imports.append(text)
         return f"ctx.logical_date.astimezone(ZoneInfo({quoted(zone)})).strftime({quoted(form)})"
 
+    def _as_plain(self, function: _Function, body: str, remarks: list[Remark]) -> str:
+        """The body of a function that gives its outputs by `yield`, or is `async`, as that of a plain one."""
+        yields, is_async = _own_yields(function), isinstance(function, ast.AsyncFunctionDef)
+        if not yields and not is_async:
+            return body
+        if yields > 1:
+            self._remark(remarks, function, f"{function.name} yields its outputs", "All of them are a list here")
+        inner = f"{'async ' if is_async else ''}def outputs():\n{textwrap.indent(body, '    ')}\n"
+        given = f"[each {'async ' if is_async else ''}for each in outputs()]"
+        if is_async and yields:
+            inner, given = f"{inner}\nasync def gathered():\n    return {given}\n", "asyncio.run(gathered())"
+        elif is_async:
+            given = "asyncio.run(outputs())"
+        if is_async and "import asyncio" not in self.result.imports:
+            self.result.imports.append("import asyncio")
+        return f"{inner}\nreturn {given}{'[-1]' if yields == 1 else ''}"
+
     # -- tasks -------------------------------------------------------------------------------------------------------
     def _task(self, dag: DraftDag, node: _Node, before: Sequence[str], results: dict[str, str]) -> None:
         """Writes a task, with each parameter as the result of the task that `results` names for it."""
@@ -355,11 +385,11 @@ class _File:
                 self._remark(remarks, value, f"{given}= of {node.name}", _NO_EQUAL.get(given, "It has no equal here"))
         contexts = {
             one.arg
-            for one in function.args.args
+            for one in _arguments(function)
             if one.arg == "context" or "Context" in (unparse(one.annotation) if one.annotation else "")
         }
         lines = []
-        for one in function.args.args:
+        for one in _arguments(function):
             if one.arg in contexts:
                 continue
             if one.arg in results:
@@ -394,8 +424,11 @@ class _File:
                     if _CONTEXT.get(attr) is None:
                         self._remark(remarks, one, f"context.{attr}", "ctx has no equal; see docs/authoring.md")
                     return _CONTEXT.get(attr)
-                case ast.Return(value=ast.Call(args=[value, *_]) as call) if self._kind(call) == "Output":
-                    return f"return {unparse(value)}"
+                case (
+                    ast.Return(value=ast.Call(args=[value, *_]) as call)
+                    | ast.Yield(value=ast.Call(args=[value, *_]) as call)
+                ) if self._kind(call) == "Output":
+                    return f"{'yield' if isinstance(one, ast.Yield) else 'return'} {unparse(value)}"
                 case ast.Return(value=ast.Call() as call) if self._kind(call) in ("MaterializeResult", "Output"):
                     self._remark(remarks, one, self._kind(call), "Metadata is what a task logs, or its result")
                     return "return None"
@@ -408,11 +441,26 @@ class _File:
                     )
             return None
 
-        body = self.source.body(function, replace)
-        dag.items.append(DraftTask(name, settings, "\n".join([*lines, body]), remarks=remarks))
+        body = "\n".join([*lines, self.source.body(function, replace)])
+        body = self._as_plain(function, body, remarks)
+        dag.items.append(DraftTask(name, settings, body, remarks=remarks))
         variables = [f"{_identifier(one)}_task" for one in before]
         first = variables[0] if len(variables) == 1 else f"[{', '.join(variables)}]"
         dag.items.append(Code(f"{_identifier(node.name)}_task = {f'{first} >> ' if before else ''}{name}()"))
+
+
+def _own_yields(function: _Function) -> int:
+    found, waiting = 0, list[ast.AST](function.body)
+    while waiting:
+        one = waiting.pop()
+        found += isinstance(one, ast.Yield | ast.YieldFrom)
+        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting += ast.iter_child_nodes(one)
+    return found
+
+
+def _arguments(function: _Function) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
 def _in_order(assets: dict[str, _Node]) -> Iterator[_Node]:

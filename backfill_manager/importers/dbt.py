@@ -77,7 +77,17 @@ def drafts(project: Project, *, by_tag: bool = False) -> Iterator[tuple[str, Dra
     for model in project.models.values():
         groups.setdefault(_identifier(model.tags[0] if by_tag and model.tags else project.name), []).append(model)
     for number, (name, models) in enumerate(groups.items()):
+        _note_other_groups(models, project.models)
         yield f"{name}.py", _draft(name, models, project.remarks if number == 0 else [])
+
+
+def _note_other_groups(models: Sequence[Model], every: Mapping[str, Model]) -> None:
+    """What models need of another DAG's is read like a source."""
+    inside = {model.name for model in models}
+    for model in models:
+        for other in (every[one] for one in model.depends_on if one in every and one not in inside):
+            model.sources += [other.table] if other.table not in model.sources else []
+            model.remark(f"needs {other.name}, of another DAG", f"Wait for it: waits_for=[{quoted(other.table)}]")
 
 
 def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Draft:
@@ -167,9 +177,14 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
     tables |= {
         key: _dotted(node.get("schema"), node.get("identifier") or node.get("name")) for key, node in sources.items()
     }
-    context = _Names({str(key).rpartition(".")[2]: table for key, table in tables.items() if not key.startswith("source.")},
-                     {(node["source_name"], node["name"]): tables[key] for key, node in sources.items()},
-                     dict(settings.get("vars") or {}))  # fmt: skip
+    names = _unique_names(nodes)
+    of_refs = {names[key]: tables[key] for key in nodes}
+    for key, node in nodes.items():
+        of_refs[f"{node.get('package_name')}.{_with_version(node)}"] = tables[key]
+        if node.get("version") is not None and node.get("version") == node.get("latest_version"):
+            of_refs[str(node["name"])] = tables[key]
+    context = _Names(of_refs, {(node["source_name"], node["name"]): tables[key] for key, node in sources.items()},
+                     _variables(settings))  # fmt: skip
     for key, node in nodes.items():
         if node.get("resource_type") != "model":
             if node.get("resource_type") in ("snapshot", "seed"):
@@ -183,22 +198,19 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
             continue
         config = {**node.get("config", {}), "tags": node.get("tags") or node.get("config", {}).get("tags")}
         path = str(node.get("original_file_path") or node["name"])
-        model = _model(node["name"], tables[key], path, config, node.get("description") or "")
+        model = _model(names[key], tables[key], path, config, node.get("description") or "")
         _render(model, str(node.get("raw_code") or node.get("raw_sql") or ""), context, node.get("compiled_code"))
         for upstream in node.get("depends_on", {}).get("nodes", ()):
             if upstream.startswith("model."):
-                model.depends_on.append(str(nodes[upstream]["name"]))
+                model.depends_on.append(names[upstream])
             elif upstream in tables:
                 model.sources.append(tables[upstream])
         project.models[model.name] = model
-    by_table = {tables[key]: nodes[key]["name"] for key in nodes}
     for node in nodes.values():
         if node.get("resource_type") != "test":
             continue
-        attached = nodes.get(node.get("attached_node") or "", {}).get("name")
-        attached = attached or next(
-            (by_table.get(tables.get(one, "")) for one in node.get("depends_on", {}).get("nodes", ())), None
-        )
+        tested = (node.get("attached_node"), *node.get("depends_on", {}).get("nodes", ()))
+        attached = next((names[one] for one in tested if one in names), None)
         if attached in project.models:
             metadata = node.get("test_metadata") or {}
             arguments = metadata.get("kwargs") or {}
@@ -212,24 +224,54 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
     return project
 
 
+def _unique_names(nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Each of the versions of a model has a name, and each of those that two packages name alike."""
+    names: dict[str, str] = {}
+    taken = set[str]()
+    for key, node in nodes.items():
+        name = _with_version(node)
+        names[key] = f"{node.get('package_name')}__{name}" if name in taken else name
+        taken.add(name)
+    return names
+
+
+def _with_version(node: Mapping[str, Any]) -> str:
+    return str(node["name"]) if node.get("version") is None else f"{node['name']}_v{node['version']}"
+
+
+def _variables(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the project itself, `vars: {its_name: ...}`, come before those of all."""
+    of_all = settings.get("vars") or {}
+    own = of_all.get(settings.get("name"))
+    return {**of_all, **(own if isinstance(own, dict) else {})}
+
+
 # -- the project's files ----------------------------------------------------------------------------------------------
 def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     name = str(settings.get("name") or folder.name)
     project = Project(name, {})
     paths = settings.get("model-paths") or settings.get("source-paths") or ["models"]
-    texts = {path: _text(path) for one in paths for path in sorted((folder / one).rglob("*.sql"))}
+    places = {path: folder / one for one in paths for path in sorted((folder / one).rglob("*.sql"))}
+    texts = {path: _text(path) for path in places}
     documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
     sources = {
         (str(source["name"]), str(table["name"])): _dotted(
-            source.get("schema") or source["name"], table.get("identifier") or table["name"]
+            _plain(source.get("schema") or source["name"], project, settings),
+            _plain(table.get("identifier") or table["name"], project, settings),
         )
         for document in documents
         for source in document.get("sources") or ()
         for table in source.get("tables") or ()
     }  # fmt: skip
     described = {str(one["name"]): one for document in documents for one in document.get("models") or ()}
-    configs = {path.stem: _config_of_folder(settings, path.relative_to(folder)) for path in texts}
-    configs = {name: {**config, **(described.get(name, {}).get("config") or {})} for name, config in configs.items()}
+    configs = {path.stem: _config_of_folder(settings, path.relative_to(place)) for path, place in places.items()}
+    configs = {
+        name: {
+            key: _plain(value, project, settings)
+            for key, value in {**config, **(described.get(name, {}).get("config") or {})}.items()
+        }
+        for name, config in configs.items()
+    }
     tables = {}
     for path, text in list(texts.items()):
         configs[path.stem] |= _config_in(text)
@@ -238,7 +280,7 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
             del texts[path]
             continue
         tables[path.stem] = _dotted(config.get("schema"), config.get("alias") or path.stem)
-    context = _Names(tables, sources, dict(settings.get("vars") or {}))
+    context = _Names(tables, sources, _variables(settings))
     context.macros = _macros(folder, settings)
     for path, text in texts.items():
         document = described.get(path.stem, {})
@@ -268,6 +310,21 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
             Remark(None, f"the {what} {path.stem}", instead) for path in found if "generic" not in path.parts
         ]
     return project
+
+
+def _plain(value: Any, project: Project, settings: Mapping[str, Any]) -> Any:
+    """A value of a YAML file, with the Jinja in it rendered."""
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    names = _Names({}, {}, _variables(settings))
+    remark = Remark(None, f"`{value}` in a YAML file", "It depends on what is not here: look at what is made of it")
+    try:
+        text = names.render(value)
+    except (TemplateError, TypeError, ValueError, OverflowError):
+        names.target.is_used, text = True, value
+    if names.target.is_used and remark not in project.remarks:
+        project.remarks.append(remark)
+    return {"True": True, "False": False}.get(text, text)
 
 
 def _macros(folder: Path, settings: Mapping[str, Any]) -> str:
@@ -300,9 +357,9 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _config_of_folder(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """`models:` of dbt_project.yml for a file: `+materialized`, the deeper folder wins."""
+    """`models:` of dbt_project.yml for a file of a folder of models: `+materialized`, the deeper folder wins."""
     at, config = (settings.get("models") or {}), dict[str, Any]()
-    for step in (None, str(settings.get("name")), *path.parts[1:-1], path.stem):
+    for step in (None, str(settings.get("name")), *path.parts[:-1], path.stem):
         at = at if step is None else at.get(step)
         if not isinstance(at, dict):
             break
@@ -372,12 +429,13 @@ class _Names:
         self.refs: list[str] = []
         self.reads: list[str] = []
         self.used_incremental = False
+        self.target = _Target()
 
     def render(self, text: str, this: str = "this") -> str:
         environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
         globals_ = {
             "ref": self._ref, "source": self._source, "config": self._config, "var": self._var, "this": _table(this),
-            "is_incremental": self._is_incremental, "execute": False, "flags": {}, "target": {"name": "dev", "schema": ""},
+            "is_incremental": self._is_incremental, "execute": False, "flags": {}, "target": self.target,
         }  # fmt: skip
         return environment.from_string(self.macros + text).render(globals_)
 
@@ -386,8 +444,10 @@ class _Names:
         with contextlib.suppress(TemplateError, TypeError, ValueError, InvalidInput, OverflowError):
             self.render(text)
 
-    def _ref(self, *names: str, **_: Any) -> str:
-        name = names[-1]
+    def _ref(self, *names: str, v: Any = None, version: Any = None) -> str:
+        version = version if v is None else v
+        name = names[-1] if version is None else f"{names[-1]}_v{version}"
+        name = one if (one := ".".join((*names[:-1], name))) in self.tables else name
         if name not in self.tables and not self.is_first:
             raise ValueError(f"ref({name!r}) is no model of the project")
         self.refs.append(name)
@@ -402,14 +462,26 @@ class _Names:
         self.config.update(given[0] if given and isinstance(given[0], dict) else {}, **settings)
         return ""
 
-    def _var(self, name: str, default: Any = None) -> Any:
-        if name not in self.variables and default is None and not self.is_first:
+    def _var(self, name: str, *default: Any) -> Any:
+        if name not in self.variables and not default and not self.is_first:
             raise ValueError(f"var({name!r}) has no value in dbt_project.yml")
-        return self.variables.get(name, default)
+        return self.variables.get(name, *default)
 
     def _is_incremental(self) -> bool:
         self.used_incremental = True
         return False
+
+
+class _Target(dict[str, str]):
+    """What a project asks of its profile, which is not here."""
+
+    def __init__(self) -> None:
+        super().__init__(name="prod", schema="")
+        self.is_used = False
+
+    def __getitem__(self, key: str) -> str:
+        self.is_used = True
+        return super().__getitem__(key)
 
 
 def _render(model: Model, text: str, names: _Names, compiled: str | None = None) -> None:
@@ -424,6 +496,8 @@ def _render(model: Model, text: str, names: _Names, compiled: str | None = None)
         model.remark(f"its Jinja: {' '.join(str(error).split())[:100]}", "`dbt compile` writes its SQL; put it here")
         sql = compiled or f"SELECT assert_true(false, {_sql_text('write the SQL of this model')})"
         own.refs += [name for name in re.findall(r"""\bref\(\s*['"](\w+)['"]\s*\)""", text) if name in names.tables]
+    if own.target.is_used:
+        model.remark("target", "Its name is taken as 'prod', and its schema as empty: look at what depends on it")
     if own.used_incremental:
         model.remark("is_incremental()", "It is taken as false: filter by `>= :interval_start AND < :interval_end`")
     model.depends_on += [name for name in own.refs if name not in model.depends_on]
@@ -442,6 +516,7 @@ def _add_declared(model: Model, test: Any, column: str | None) -> None:
     elif isinstance(test, dict) and test:
         name = str(test.get("test_name") or test.get("name") or next(iter(test)))
         arguments = next(iter(test.values())) if name in test else test
+        name = name.rpartition(".")[2]  # of a package: dbt_utils.unique_combination_of_columns
         arguments = arguments if isinstance(arguments, dict) else {}
         config = {**arguments, **(arguments.get("config") or {})}
         _add_check(model, name, column, {**arguments, **(arguments.get("arguments") or {})}, config)

@@ -55,7 +55,7 @@ class Source:
             return self._changed(node, begin, end, replace)
         return shifted(self._changed(node, begin, end, replace), -node.col_offset)  # type: ignore[attr-defined]
 
-    def body(self, function: ast.FunctionDef, replace: Replace | None = None) -> str:
+    def body(self, function: ast.FunctionDef | ast.AsyncFunctionDef, replace: Replace | None = None) -> str:
         """The statements of a function, with comments before the first, not indented."""
         statements = function.body
         first = statements[0]

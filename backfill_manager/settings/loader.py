@@ -161,8 +161,10 @@ def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
         parts = variable.removeprefix(_PREFIX).lower().split("__")
         if len(parts) == 1 and parts[0] not in Settings.model_fields:
             name, known = variable.removeprefix(_PREFIX), [*map(str.upper, Settings.model_fields), *_OTHER_VARIABLES]
-            if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT)):
-                raw.warnings.append(f"environment, {variable}: it sets nothing; did you mean '{_PREFIX}{near[0]}'?")
+            meant = [one for one in _variables(raw) if one.replace("__", "_") == variable]
+            meant += [_PREFIX + one for one in difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT)]
+            if name not in known and meant:
+                raw.warnings.append(f"environment, {variable}: it sets nothing; did you mean '{meant[0]}'?")
             continue  # BFM_CONF, BFM_CACHE and whatever else is no section
         loc = _locate(parts, raw)
         if loc is None:

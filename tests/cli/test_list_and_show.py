@@ -602,7 +602,13 @@ def test_config_check_tells_where_the_settings_come_from(bfm: Bfm, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("variable", "meant"),
-    [("BFM_STAET", "BFM_STATE"), ("BFM_WAREHOUS", "BFM_WAREHOUSE"), ("BFM_SEVER", "BFM_SERVER")],
+    [
+        ("BFM_STAET", "BFM_STATE"),
+        ("BFM_WAREHOUS", "BFM_WAREHOUSE"),
+        ("BFM_SEVER", "BFM_SERVER"),
+        ("BFM_LEASE_SECONDS", "BFM_LEASE__SECONDS"),
+        ("BFM_POOLS_BACKFILL_SLOTS", "BFM_POOLS__BACKFILL__SLOTS"),
+    ],
 )
 def test_a_variable_with_nearly_the_name_of_a_setting_is_a_warning(
     bfm: Bfm, tmp_path: Path, variable: str, meant: str

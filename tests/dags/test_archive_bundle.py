@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -170,6 +173,35 @@ def test_contents_that_are_not_in_use_any_more_are_removed(tmp_path: Path) -> No
         roots.append(bundle.fetch().root)
         os.utime(roots[-1], (n, n))  # last used in 1970
     assert sorted(roots[0].parent.iterdir()) == sorted(roots[-source._MAX_KEPT :])
+
+
+def test_a_content_whose_removal_is_killed_is_whole_when_it_comes_back(tmp_path: Path) -> None:
+    bundle, roots = of(tmp_path / "b.zip"), list[Path]()
+    for n in range(source._MAX_KEPT + 1):
+        packed(tmp_path / "b.zip", *((f"{name}.py", f"A = {n}") for name in "abc"))
+        roots.append(bundle.fetch().root)
+    for n, root in enumerate(roots):
+        os.utime(root, (n, n))
+    program = """
+        import os, sys
+        from pathlib import Path
+        from backfill_manager.dags.bundles.source import create_atomically
+
+        def kill(event, args):
+            if event == "os.remove" and str(args[0]).endswith(".py"):
+                removed.append(args[0])
+                if len(removed) == 2:
+                    os._exit(9)
+
+        removed = []
+        sys.addaudithook(kill)
+        create_atomically(Path(sys.argv[1]), lambda into: None)
+    """
+    command = [sys.executable, "-c", dedent(program), str(roots[0].with_name("next"))]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == 9
+    packed(tmp_path / "b.zip", *((f"{name}.py", "A = 0") for name in "abc"))
+    fetched = of(tmp_path / "b.zip").fetch()
+    assert (fetched.root, texts(fetched)) == (roots[0], dict.fromkeys(("a.py", "b.py", "c.py"), "A = 0"))
 
 
 def test_a_content_that_somebody_may_still_read_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from support.bundle_folder import BundleFolder
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.bundles import files
 from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, FileFingerprints, read_bundle
-from backfill_manager.dags.parsers.bundle_state import source_of
+from backfill_manager.dags.parsers.bundle_state import BundleState, source_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import BundleSettings
 from backfill_manager.testing import FakeClock
@@ -53,6 +54,32 @@ def test_a_folder_is_read_where_it_is(bundle: BundleFolder, tmp_path: Path) -> N
     fetched = source_of(BundleSettings(name="b", path=str(bundle.root)), cache=tmp_path / "cache").fetch()
     assert (fetched.root, fetched.commit_id) == (bundle.root, None)
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_link_that_leads_elsewhere_meanwhile_mixes_no_contents(bundle: BundleFolder, tmp_path: Path) -> None:
+    """As git-sync does it: a folder for each commit, and a link to the current one."""
+    for commit in ("old", "new"):
+        for name in ("a.py", "b.py"):
+            bundle.write(f"{commit}/{name}", f"C = {commit!r}")
+    link = tmp_path / "current"
+    link.symlink_to(bundle.root / "old")
+    state = BundleState(BundleSettings(name="b", path=str(link)), snapshots=bundle.snapshots)
+    fetched = state.fetch()
+    link.unlink()
+    link.symlink_to(bundle.root / "new")
+    taken = [(state.take_snapshot(one).path / "b.py").read_text() for one in (fetched, state.fetch())]
+    assert taken == ["C = 'old'", "C = 'new'"]
+
+
+def test_a_folder_that_is_removed_between_scan_and_copy_does_not_seem_empty(bundle: BundleFolder) -> None:
+    bundle.write("a.py", "A = 1")
+    bundle.write("teams/b.py", "B = 1")
+    state = BundleState(bundle.settings(), snapshots=bundle.snapshots)
+    fetched = state.fetch()
+    shutil.rmtree(bundle.root / "teams")
+    with pytest.raises(InvalidInput, match=r"the folder of teams/b.py is gone from .* since it was read"):
+        state.take_snapshot(fetched)
+    assert set(state.take_snapshot(state.fetch()).content.files) == {"a.py"}
 
 
 @pytest.mark.parametrize(

@@ -557,6 +557,21 @@ def test_the_bundles_files_and_folders_that_a_file_looks_at_are_reported(
     assert (plain.imported, plain.read, plain.listed) == ((), (), ())
 
 
+def test_a_file_that_asks_whether_there_is_another_depends_on_the_answer(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
+    bundle.write("flags/on.txt", "")
+    top = (
+        "import os\nhere = os.path.dirname(os.path.abspath(__file__))\n"
+        "on, off, is_folder = (os.path.exists(os.path.join(here, 'flags', name)) for name in ('on.txt', 'off.txt', '.'))\n"
+    )
+    text = "if on and not off and is_folder:\n    @dag('d')\n    def d():\n        sql('s', 'SELECT 1')\n"
+    bundle.write("f.py", f"from backfill_manager import dag, sql\n{top}\n{text}")
+    [asking] = load(loader, bundle)
+    assert isinstance(asking, ParsedFile)
+    assert (asking.dag_ids, asking.read, asking.listed) == (("d",), ("flags/on.txt",), ("flags",))
+
+
 # -- the loader and its fork servers ---------------------------------------------------------------------------------------
 
 

@@ -210,3 +210,26 @@ def test_what_is_shown_has_the_values_of_the_run_without_secrets() -> None:
     assert of_partition.endswith(text)
     plain = dataclasses.replace(spec, tasks=(TaskSpec("totals", "sql", sql="SELECT :region"),))
     assert render(plain, PlannedRun("r", None, None, {}), ["totals"])["tasks"][0]["sql"] == "SELECT :region"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("SELECT a{% if params.x %}, b{% endif %}\nFROM t", "SELECT a\nFROM t"),
+        ("SELECT a -- {% if params.x %}all{% endif %}\nFROM t", "SELECT a --\nFROM t"),
+        ("SELECT a {# all #}\nFROM t", "SELECT a \nFROM t"),
+        (
+            "SELECT {% for c in ['a', 'b'] %}{{ c | identifier }}{% if not loop.last %}, {% endif %}{% endfor %}\nFROM t",
+            "SELECT `a`, `b`\nFROM t",
+        ),
+        (
+            "{% set x = 1 %}\nSELECT {{ x }}\n{# why #}\n  {% if x %}\n  , 2\n  {% endif %}\nFROM t",
+            "SELECT 1\n  , 2\nFROM t",
+        ),
+        ("SELECT 1\n{%- if params.x %}, 2{% endif %}\nFROM t", "SELECT 1\nFROM t"),
+    ],
+)
+def test_the_end_of_a_line_with_a_block_stays_unless_nothing_else_is_on_it(text: str, written: str) -> None:
+    check_macros(text, ["x"])
+    rendered = render_macros(text, {"params": {"x": False}}, "UTC")
+    assert [line.rstrip() for line in rendered.splitlines()] == [line.rstrip() for line in written.splitlines()]

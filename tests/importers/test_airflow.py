@@ -476,6 +476,232 @@ outer(data["a"]["b"], data)
     assert made.run("outer.inner.triple", results=results) == 15
 
 
+def test_whatever_takes_a_result_of_a_task_comes_after_it(drafted: Draft) -> None:
+    """Also operators without an equal, arguments that nothing here reads, and operators that are mapped."""
+    made = drafted(
+        file_of(
+            """
+@task
+def files():
+    return ["a", "b"]
+
+@task
+def render(x):
+    return {"subject": x}
+
+@task
+def name(x):
+    return x
+
+found, mail = files(), render("x")
+loads = BashOperator.partial(task_id="loads", retries=2).expand(bash_command=found)
+EmailOperator(task_id="mail", subject=mail["subject"], html_content=name("y"))
+SQLExecuteQueryOperator(task_id="sql", sql="SELECT 1", parameters=found.output)
+EmptyOperator(task_id="done") << loads
+"""
+        )
+        + "\nfrom airflow.operators.email import EmailOperator\n"
+    )
+    assert {one: set(up) for one, up in made.order.items() if up} == {
+        "loads": {"files"}, "mail": {"render", "name"}, "sql": {"files"}, "done": {"loads"},
+    }  # fmt: skip
+    assert "BashOperator.expand has no equal" in made.remarks
+
+
+def test_a_chain_of_tasks_whose_number_is_not_known(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+first, last = EmptyOperator(task_id="first"), EmptyOperator(task_id="last")
+parts = [EmptyOperator(task_id=f"p{n}") for n in range(3)]
+chain(first, *parts, [EmptyOperator(task_id="q1"), EmptyOperator(task_id="q2")], last)
+"""
+        )
+    )
+    assert made.order == {
+        "first": (), "last": ("q1", "q2"), "p0": ("first",), "p1": ("p0",), "p2": ("p1",), "q1": ("p2",), "q2": ("p2",),
+    }  # fmt: skip
+    assert made.remarks == []
+
+
+def test_ids_of_task_groups_that_are_known_when_the_file_runs(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task
+def copy(x):
+    return x
+
+for table in ("orders", "items"):
+    with TaskGroup(group_id=f"load_{table}"):
+        BashOperator(task_id="read", bash_command="true") >> copy(1)
+with TaskGroup("a"):
+    with TaskGroup("b", prefix_group_id=False):
+        EmptyOperator(task_id="x")
+        with TaskGroup("c"):
+            EmptyOperator(task_id="y")
+"""
+        )
+    )
+    assert made.order == {
+        "load_orders.read": (), "load_orders.copy": ("load_orders.read",), "load_items.read": (),
+        "load_items.copy": ("load_items.read",), "x": (), "c.y": (),
+    }  # fmt: skip
+
+
+def test_a_setup_that_is_made_in_the_call_of_its_teardown(drafted: Draft) -> None:
+    text = file_of(
+        """
+@setup
+def start():
+    return "id"
+
+@teardown
+def stop(cluster):
+    print(cluster)
+
+with stop(start()):
+    EmptyOperator(task_id="work")
+"""
+    )
+    made = drafted(f"from airflow.decorators import setup, teardown\n{text}")
+    assert {one: set(up) for one, up in made.order.items()} == {
+        "start": set(),
+        "stop": {"start", "work"},
+        "work": {"start"},
+    }
+
+
+def test_what_a_short_circuit_skips_whatever_its_rule_is_said(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+gate = ShortCircuitOperator(task_id="gate", python_callable=lambda: False)
+polite = ShortCircuitOperator(task_id="polite", python_callable=lambda: False, ignore_downstream_trigger_rules=False)
+a, b = EmptyOperator(task_id="a"), EmptyOperator(task_id="b")
+join = EmptyOperator(task_id="join", trigger_rule="none_failed_min_one_success")
+clean = EmptyOperator(task_id="clean", trigger_rule="all_done")
+other = EmptyOperator(task_id="other", trigger_rule="all_done")
+gate >> [a, b] >> join >> clean
+polite >> other
+"""
+        )
+    )
+    assert made.remarks == ['"clean" comes after the short circuit "gate", with the rule "all_done"']
+
+
+def test_a_retry_waits_as_long_as_in_airflow(drafted: Draft) -> None:
+    text = file_of(
+        'EmptyOperator(task_id="a", retries=2)\nEmptyOperator(task_id="b", retries=2, retry_delay=timedelta(seconds=7))'
+    )
+    spec = drafted(text).dag.spec
+    assert [spec.task(one).retry_delay for one in "ab"] == [300, 7]
+    args = 'schedule=None, start_date=datetime(2024, 5, 1), default_args={"retries": 1}'
+    spec = drafted(file_of('EmptyOperator(task_id="a")', args)).dag.spec
+    assert spec.task("a").retry_delay == 300
+
+
+def test_a_dag_that_a_function_makes_has_what_it_is_given(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+CONF = {{"sales": {{"cron": "@daily"}}, "crm": {{"cron": "0 3 * * *"}}}}
+
+def make(name, conf):
+    @dag(dag_id=name, schedule=conf["cron"], start_date=datetime(2024, 5, 1), catchup=False)
+    def load():
+        EmptyOperator(task_id="a")
+    return load()
+
+for name, conf in CONF.items():
+    globals()[name] = make(name, conf)
+"""
+    )
+    assert [(one.dag_id, one.spec.schedule) for one in made.dags] == [("sales", "@daily"), ("crm", "0 3 * * *")]
+    assert made.remarks == []
+
+
+def test_a_value_is_quoted_by_where_it_stands_in_a_command(drafted: Draft) -> None:
+    commands = {
+        "outside": "echo 'a b' {{ ds }} {{ params.x }}",
+        "alone": "echo '{{ params.x }}'",
+        "between": "echo 'a'{{ params.x }}'b'",
+        "within": 'echo "it is {{ ds }} {{ params.x }}"',
+    }
+    body = "\n".join(f"BashOperator(task_id={name!r}, bash_command={command!r})" for name, command in commands.items())
+    made = drafted(file_of(body, 'schedule=None, start_date=datetime(2024, 5, 1), params={"x": "c d"}'))
+    assert made.remarks == ['`ctx.params["x"]` is quoted for the shell, within other quotes']
+    assert made.text.index("TODO") < made.text.index("def within") and made.text.index("TODO") > made.text.index(
+        "def between"
+    )
+    assert "echo 'a'{shlex.quote" in made.text and "}'b'" in made.text
+
+
+def test_settings_from_a_dict_are_taken_or_named(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+COMMON = {{"retries": 4, "trigger_rule": "all_done"}}
+
+def make(task_id, **more):
+    return EmptyOperator(task_id=task_id, **more)
+
+with DAG("one", **{{"schedule": None, "start_date": datetime(2024, 5, 1)}}):
+    @task(**COMMON)
+    def a():
+        pass
+    a() >> EmptyOperator(task_id="b", **dict(retries=2)) >> make("c", retries=7)
+"""
+    )
+    tasks = [made.dag.spec.task(one) for one in "abc"]
+    assert [(one.retries, one.trigger_rule) for one in tasks] == [
+        (4, "all_done"),
+        (2, "all_success"),
+        (0, "all_success"),
+    ]
+    assert made.remarks == ["`more`"]
+
+
+def test_a_function_that_returns_a_task_group(drafted: Draft) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+def build(name, steps=()):
+    with TaskGroup(group_id=name) as made:
+        first, last = EmptyOperator(task_id="first"), EmptyOperator(task_id="last")
+        first >> last
+    return made
+
+with DAG("one", schedule=None, start_date=datetime(2024, 5, 1)):
+    a, b = EmptyOperator(task_id="a"), EmptyOperator(task_id="b")
+    again = build("z")
+    a >> build("x") >> build("y") >> again >> b
+"""
+    )
+    assert "a" in made.order["x.first"] and "x.last" in made.order["y.first"] and "z.last" in made.order["b"]
+    assert made.order["x.last"][-1:] == ("a",) and made.order["x.last"][0] == "x.first"
+
+
+def test_one_of_a_dict_of_tasks_gives_its_result(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task
+def number(n):
+    return n
+
+@task
+def total(a, b):
+    return a + b
+
+made = {}
+for n in (1, 2):
+    made[n] = number(n)
+total(made[1], made[2])
+"""
+        )
+    )
+    assert made.order == {"number__1": (), "number__2": (), "total": ("number__1", "number__2")}
+    assert made.run("total", results={"number__1": 3, "number__2": 4}) == 7
+
+
 def test_task_groups(drafted: Draft) -> None:
     made = drafted(
         file_of(

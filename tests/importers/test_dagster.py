@@ -207,3 +207,39 @@ def made_here():
     assert made.order["second"] == ("first",) and made.run("second", results={"first": 1}) == 2
     assert nightly.dag_id == "nightly"
     assert {"the schedule 0 2 * * 1", "op_retry_policy= of nightly"} <= set(made.remarks)
+
+
+def test_outputs_that_are_yielded_and_functions_that_are_async(tmp_path: Path) -> None:
+    text = """
+from dagster import AssetIn, Output, ScheduleDefinition, asset
+
+@asset
+def first():
+    yield Output(3, metadata={"n": 1})
+
+@asset(ins={"given": AssetIn("first")})
+async def second(given, *, others=0):
+    given = given + 1
+    return given
+
+@asset
+def many(second):
+    for n in range(second):
+        yield n
+    yield Output(-1)
+
+@asset(name="first", key_prefix="us")
+def first_of_us():
+    return 1
+
+hourly = ScheduleDefinition(job_name="x", cron_schedule=["0 5 * * *", "0 6 * * *"])
+"""
+    draft = translate(text, "outputs.py")
+    (tmp_path / "outputs.py").write_text(write(draft))
+    made = Drafted(draft, write(draft), load_file(tmp_path / "outputs.py"))
+    assert made.order == {"first": (), "second": ("first",), "many": ("second",), "first_of_us": ()}
+    assert made.run("first") == 3
+    assert made.run("second", results={"first": 3}) == 4
+    assert made.run("many", results={"second": 2}) == [0, 1, -1]
+    for what in ("another asset first", "many yields its outputs", 'cron_schedule=["0 5 * * *", "0 6 * * *"]'):
+        assert what in made.remarks

@@ -146,8 +146,97 @@ models:
     ]
 
 
+def test_variables_of_the_project_itself_come_before_those_of_all(project: Path) -> None:
+    file = project / "dbt_project.yml"
+    file.write_text(file.read_text().replace("{currency: EUR}", "{currency: EUR, shop: {currency: CHF, since: 2020}}"))
+    (project / "models" / "since.sql").write_text("SELECT {{ var('since', 1970) }} AS y, {{ var('none', none) }} AS z")
+    models = read_project(project).models
+    assert "'CHF' AS currency" in models["orders"].sql
+    assert (models["since"].sql, models["since"].remarks) == ("SELECT 2020 AS y, None AS z", [])
+
+
+def test_what_depends_on_the_target_is_remarked(project: Path) -> None:
+    file = project / "models" / "orders.sql"
+    file.write_text(
+        f"{file.read_text().replace(';', '')}\n{{% if target.name == 'dev' %}} WHERE at > current_date - 3 {{% endif %}}"
+    )
+    orders = read_project(project).models["orders"]
+    assert "current_date" not in orders.sql
+    assert "models/orders.sql: target" in [remark.what for remark in orders.remarks]
+
+
+def test_jinja_in_yaml_files_is_rendered(project: Path) -> None:
+    file = project / "models" / "schema.yml"
+    text = file.read_text().replace("schema: bronze", """schema: "{{ var('raw', 'landing') }}\"""")
+    text = text.replace("identifier: fx", """identifier: "{{ target.name }}_fx\"""")
+    tests = "    tests: [{dbt_utils.unique_combination_of_columns: {combination_of_columns: [id, at]}}]\n"
+    file.write_text(text.replace("    description: Orders\n", f"    description: Orders\n{tests}"))
+    settings = project / "dbt_project.yml"
+    settings.write_text(
+        f"{settings.read_text()}\n        odd: {{+enabled: \"{{{{ var('odd', false) }}}}\"}}\n".replace(
+            "        odd", "    odd"
+        )
+    )
+    found = read_project(project)
+    assert found.models["orders"].sources == ["landing.prod_fx"] and '"unique(id, at)"' in found.models["orders"].checks
+    assert found.models["stg_orders"].sources == ["landing.orders"] and "odd" not in found.models
+    assert [one.what for one in found.remarks] == ["`{{ target.name }}_fx` in a YAML file"]
+
+
+def test_settings_of_folders_count_from_the_folder_of_models(project: Path) -> None:
+    (project / "dbt").mkdir()
+    (project / "models").rename(project / "dbt" / "models")
+    file = project / "dbt_project.yml"
+    file.write_text(f"{file.read_text()}\nmodel-paths: [dbt/models]\n")
+    assert read_project(project).models["stg_orders"].materialized == "view"
+
+
+def test_versions_of_a_model_are_models_of_their_own(project: Path, tmp_path: Path) -> None:
+    def node(name: str, code: str, upstream: list[str], **more: object) -> dict[str, object]:
+        about = {"resource_type": "model", "name": name, "package_name": "shop", "config": {"materialized": "table"}}
+        return {**about, "schema": "mart", "raw_code": code, "depends_on": {"nodes": upstream}, **more}
+
+    of_dim = {"package_name": "shop", "latest_version": 2}
+    first, second = "model.shop.dim.v1", "model.shop.dim.v2"
+    nodes = {
+        first: node("dim", "SELECT 1 AS n", [], version=1, alias="dim_v1", **of_dim),
+        second: node("dim", "SELECT 2 AS n", [], version=2, alias="dim_v2", **of_dim),
+        "model.shop.old": node("old", "SELECT * FROM {{ ref('dim', v=1) }}", [first]),
+        "model.shop.new": node("new", "SELECT * FROM {{ ref('shop', 'dim') }}", [second]),
+        "model.base.new": node("new", "SELECT 3 AS n", [], package_name="base", schema="base"),
+        "model.shop.both": node(
+            "both", "SELECT * FROM {{ ref('new') }} JOIN {{ ref('base', 'new') }}", ["model.shop.new", "model.base.new"]
+        ),
+        "test.shop.t": {
+            "resource_type": "test", "name": "t", "attached_node": first, "column_name": "n", "test_metadata": {"name": "unique"},
+        },
+    }  # fmt: skip
+    (project / "target").mkdir()
+    (project / "target" / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": {}}))
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    assert {one.task_id: (one.into, set(one.upstream)) for one in dag.spec.tasks} == {
+        "dim_v1": ("mart.dim_v1", set()), "dim_v2": ("mart.dim_v2", set()), "old": ("mart.old", {"dim_v1"}),
+        "new": ("mart.new", {"dim_v2"}), "base__new": ("base.new", set()), "both": ("mart.both", {"new", "base__new"}),
+    }  # fmt: skip
+    sql = {one.task_id: one.sql for one in dag.spec.tasks}
+    assert (sql["old"], sql["new"]) == ("SELECT * FROM mart.dim_v1", "SELECT * FROM mart.dim_v2")
+    assert sql["both"] == "SELECT * FROM mart.new JOIN base.new"
+    assert [check.condition for check in dag.spec.task("dim_v1").checks] == ["unique(n)"]
+
+
 def test_a_dag_for_each_tag(project: Path) -> None:
     assert [name for name, _ in drafts(read_project(project), by_tag=True)] == ["shop.py", "mart.py"]
+
+
+def test_what_a_model_needs_of_another_dag_is_read_and_remarked(project: Path, tmp_path: Path) -> None:
+    made = dict(drafts(read_project(project), by_tag=True))
+    mart = made["mart.py"]
+    assert "models/orders.sql: needs stg_orders, of another DAG" in [remark.what for remark in mart.remarks]
+    (tmp_path / "mart.py").write_text(write(mart))
+    [dag] = load_file(tmp_path / "mart.py")
+    assert {read.table for read in dag.spec.reads} == {"bronze.fx", "stg_orders"}
 
 
 def test_a_manifest_is_taken_first(project: Path, tmp_path: Path) -> None:

@@ -198,7 +198,9 @@ def test_where_the_intervals_are_not_known_every_is_needed(tmp_path: Path, silve
         f'@dag(schedule={schedule}, timezone="Europe/Berlin", writes=["{table}"])\ndef {name}(): a()\n'
         for name, schedule, table in others
     )
-    with pytest.raises(InvalidDag, match=r"DAG 'silver': schedule needs `every`, .*: on\(.*every='@daily'\)"):
+    with pytest.raises(
+        InvalidDag, match=r"^silver.py, line \d+: DAG 'silver': schedule needs `every`, .*: on\(.*every='@daily'\)"
+    ):
         dags_of(tmp_path, above + EVENTS_DAG + silver + "\ndef silver(): a()\n")
 
 

@@ -79,6 +79,8 @@ def _fill(into: Path, root: Path, store: Path, content: BundleContent, dag_files
         if not _linked(store / digest[:2] / digest, copy):
             content_now = read(root / file, file, dag_files)
             if content_now is None:
+                if not (root / file).parent.is_dir():  # all of it may be being replaced
+                    raise InvalidInput(f"the folder of {file} is gone from {root} since it was read")
                 continue
             digest, is_candidate = hashlib.sha256(content_now).hexdigest(), dag_files.may_be(file, content_now)
             copy.write_bytes(content_now)

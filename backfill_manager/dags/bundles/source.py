@@ -46,7 +46,7 @@ class FolderSource(BundleSource):
 
     def fetch(self) -> FetchedFiles:
         if self._root.is_dir():
-            return FetchedFiles(self._root)
+            return FetchedFiles(Path(os.path.realpath(self._root)))  # where a link leads may change at any time
         if self._root.exists():
             raise InvalidInput(f"{self._root} is not a folder (nor a .zip or .whl)")
         raise InvalidInput(f"the folder {self._root} does not exist")
@@ -86,4 +86,11 @@ def _remove_old(place: Path) -> None:
     unused_since = micros(SystemClock().now()) - _UNUSED_AFTER_US
     for used_at, other in sorted(others)[: 1 - _MAX_KEPT]:
         if used_at < unused_since:
-            shutil.rmtree(other, ignore_errors=True)
+            with suppress(OSError):  # another process removes it
+                away = other if other.name.startswith(BEING_MADE) else _away(other)
+                shutil.rmtree(away, ignore_errors=True)
+
+
+def _away(place: Path) -> Path:
+    """Under another name: whatever ends its removal, no half of it is there under its own."""
+    return place.rename(place.with_name(f"{BEING_MADE}{place.name}"))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import faulthandler
+import functools
 import gc
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,8 +97,7 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
     try:
         made = load_dags(job.reader, bundle, file, job.options)
         read, listed = tracker.accesses()
-        ids = [dag.dag_id for dag in made]
-        twice = next((dag_id for dag_id in ids if ids.count(dag_id) > 1), None)
+        twice = next((dag_id for dag_id, n in Counter(dag.dag_id for dag in made).items() if n > 1), None)
         if twice:
             raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
     except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
@@ -130,18 +131,29 @@ class _FileAccessTracker:
     """Tracks which files and folders of the bundle the file reads while it is imported: what its DAGs depend on.
 
     Seen through Python's audit events, so whatever opens a file (`open`, pathlib, an import, `sql("x", "q.sql")`) is seen,
-    and DAG authors need not declare anything. What `import` looks up on its own (which files a folder holds) is not counted."""
+    and DAG authors need not declare anything; and through `os.stat`, by which `os.path.exists` and pathlib ask for files. What
+    `import` looks up on its own (which files a folder holds) is not counted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._opened: set[str] = set()
         self._listed: set[str] = set()
-        sys.addaudithook(self._see)  # for good: the process ends with the file
+        self._asked: set[str] = set()  # whether it is there, or how large or old
+        sys.addaudithook(self._see)  # for good, as what follows: the process ends with the file
+        stat = os.stat
+
+        @functools.wraps(stat)
+        def seen(path: Any, *args: Any, **settings: Any) -> os.stat_result:
+            _note(self._asked, path)
+            return stat(path, *args, **settings)
+
+        os.stat = seen
 
     def accesses(self) -> tuple[list[str], list[str]]:
         """The files read and the folders listed up to now: paths within the bundle, with `/`, sorted; `""` is its root. A
         file that was looked for and is not there counts as its folder: what the file does depends on what that holds."""
-        opened, listed = self._inside(self._opened), self._inside(self._listed)
+        opened, listed, asked = map(self._inside, (self._opened, self._listed, self._asked))
+        opened |= {name for name in asked if not (self._root / name).is_dir()}
         read = {name for name in opened if (self._root / name).is_file()}
         listed |= {self._nearest_folder(name) for name in opened - read}
         return sorted(read), sorted(listed)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from backfill_manager.importers.airflow.functions import ContextFunction, instead_of_class
-from backfill_manager.importers.airflow.taskflow import TaskFlow, after_docstring
+from backfill_manager.importers.airflow.taskflow import TaskFlow, after_docstring, names_of
 from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Result, Tasks, defaults_of, is_airflow
 from backfill_manager.importers.draft import Block, Code, DraftDag, Item, Remark
 from backfill_manager.importers.source import bound_by, names_in
@@ -41,7 +41,7 @@ class Body(TaskFlow):
                 self._with_dag(node, made, name)
             case ast.With(items=[ast.withitem(context_expr=made_)]) if self._concerns_tasks(made_):
                 self.sink += comments
-                text, teardown = self.value(made_)
+                text, teardown = self.value(self._with_names(made_))
                 text = self._settled(text)
                 inner_tasks, _ = self._group("", "within", node.body)
                 if teardown is not None and inner_tasks.symbols:
@@ -125,6 +125,19 @@ class Body(TaskFlow):
         if is_loop:
             self.loops.pop()
 
+    def _with_names(self, node: ast.expr) -> ast.expr:
+        """A call with a variable for each argument that makes a task."""
+        if not isinstance(node, ast.Call):
+            return node
+        arguments = list(node.args)
+        for number, one in enumerate(arguments):
+            text, tasks = self.value(one) if self._makes(one) else ("", None)
+            if tasks and len(tasks.symbols) == 1:
+                name = tasks.symbols[0].variable or self._named(text, tasks.symbols[0], text.partition("(")[0])
+                self.known[name] = tasks
+                arguments[number] = ast.copy_location(ast.Name(name, ast.Load()), one)
+        return ast.copy_location(ast.Call(node.func, arguments, node.keywords), node)
+
     def _assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr) -> None:
         if isinstance(node, ast.Expr):
             self._expression(node.value)
@@ -147,7 +160,7 @@ class Body(TaskFlow):
         text, found = self.value(value)
         self.target = None
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in self.makers:
-            found = found or Tasks([])
+            found = found or Tasks([], is_list=value.func.id in self.makers_of_lists)
         for target in targets:
             match target, found:
                 case ast.Name(id=name), Tasks(symbols=symbols, is_list=is_list, first=first):
@@ -203,8 +216,10 @@ class Body(TaskFlow):
             name for name in names_in(node)
             if is_airflow(self.source.origins.get(name, "")) or name in self.airflow_classes
         ]  # fmt: skip
-        if isinstance(node, ast.ClassDef):
-            airflow = []  # in its methods, at run time
+        if isinstance(node, ast.ClassDef):  # in its methods, at run time
+            for origin in sorted({self.source.origins[name] for name in airflow if name in self.source.origins}):
+                self.remark(node, f"{origin} is used in {node.name}", instead_of_class(origin))
+            airflow = []
         match node:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if isinstance(
                 self.known.get(name), DraftDag
@@ -314,14 +329,22 @@ class Body(TaskFlow):
             for one in node.body:
                 if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
                     continue
-                if isinstance(one, ast.Return) and one.value is not None and isinstance(one.value, ast.Name):
-                    found = self.known.get(one.value.id)
+                returned = one.value if isinstance(one, ast.Return) else None
+                if isinstance(returned, ast.Call) and isinstance(returned.func, ast.Name):
+                    called = self.known.get(returned.func.id)
+                    returned = returned.func if isinstance(called, DraftDag) else returned  # its function is the DAG
+                if isinstance(returned, ast.Name):
+                    found = self.known.get(returned.id)
                     if isinstance(found, DraftDag):
                         block.items.append(Code(f"return {found.function}"))
                         continue
-                    block.items.append(
-                        Code(f"return {found.last if isinstance(found, Tasks) and found.last else one.value.id}")
-                    )
+                    text = returned.id
+                    if isinstance(found, Tasks):
+                        if found.is_list or found.first != found.last:
+                            self.makers_of_lists.add(node.name)
+                        # a group: all of it is put before and after others
+                        text = (found.last if found.first == found.last else names_of(found.symbols)) or text
+                    block.items.append(Code(f"return {text}"))
                     continue
                 (self.top if makes_dags else self.inner)(one)
         self.dag = before

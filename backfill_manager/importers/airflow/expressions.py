@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -65,7 +66,8 @@ class Expressions(Walk):
             return self._kept_text(node), None
         held = _Hold(self)
         text = unparse(held.visit(copy.deepcopy(node)))
-        return self._filled(text), Tasks([], is_list=True) if held.found else None
+        is_list = held.found or (isinstance(node, ast.Call) and self.source.dotted(node.func) in self.makers_of_lists)
+        return self._filled(text), Tasks([], is_list=True) if is_list else None
 
     def at_runtime(self, node: ast.expr) -> str:
         """Text of Python for within a task: results of other tasks come from `ctx`, and templates are written as Python."""
@@ -89,6 +91,10 @@ class Expressions(Walk):
                 return found.text
             case ast.Name(id=name) if isinstance(found := self.known.get(name), Tasks):
                 return self._result(found.last or name, found)
+            case ast.Subscript(value=ast.Name(id=name)) if isinstance(
+                found := self.known.get(name), Tasks
+            ) and not self._is_part_of_result(node):  # one of a list or dict of tasks
+                return self._result(unparse(node), Tasks(found.symbols))
             case ast.Call(args=[inner, *more]) if self._last(node) in ("XComArg", "PlainXComArg"):
                 key = self.text_of(
                     next((one.value for one in node.keywords if one.arg == "key"), more[0] if more else None)
@@ -223,7 +229,7 @@ class Expressions(Walk):
             self.sink.append(Block(f"for before, after in zip({text}, {text}[1:]):", [Code("before >> after")]))
             return
         if any(isinstance(one, ast.Starred) for one in arguments):
-            self.remark(node, f"{kind} with *", "Put the tasks in order with >>")
+            self._chain_with_star(kind, node, arguments)
             return
         values = [
             self.value(one) for one in arguments if not (isinstance(one, ast.Call) and self._last(one) == "Label")
@@ -248,6 +254,32 @@ class Expressions(Walk):
             else:
                 before = self._ordered(before, after)
         self._flush(before[0])
+
+    def _chain_with_star(self, kind: str, node: ast.Call, arguments: Sequence[ast.expr]) -> None:
+        """How many there are is known when the file runs: a loop puts each before the next."""
+        links: list[tuple[str, Tasks | None]] = []
+        for one in arguments:
+            if isinstance(one, ast.Call) and self._last(one) == "Label":
+                continue
+            text, tasks = self._settled_list(self.value(one.value if isinstance(one, ast.Starred) else one))
+            links.append((f"*{text}" if isinstance(one, ast.Starred) else text, tasks))
+        pairs = [*itertools.pairwise(links)]
+        are_lists = any(
+            all(not text.startswith("*") and self._is_list((text, tasks)) for text, tasks in pair) for pair in pairs
+        )
+        symbols = [symbol for _, tasks in links if tasks for symbol in tasks.symbols]
+        has_groups = any(tasks and tasks.first and not tasks.is_list for _, tasks in links)
+        if kind != "chain" or are_lists or has_groups or any(symbol.is_branch for symbol in symbols):
+            self.remark(node, f"{kind} with *", "Put the tasks in order with >>")
+            return
+        for (_, left), (_, right) in pairs:
+            for symbol in left.symbols if left else []:
+                for following in right.symbols if right else []:
+                    symbol.downstream.add(following)
+                    following.upstream.add(symbol)
+        name = self._free_name("chained")
+        self.sink.append(Code(f"{name} = [{', '.join(text for text, _ in links)}]"))
+        self.sink.append(Block(f"for before, after in zip({name}, {name}[1:]):", [Code("before >> after")]))
 
     def _settled(self, text: str) -> str:
         """An expression that can be repeated: what makes tasks, or puts them in order, becomes a variable."""

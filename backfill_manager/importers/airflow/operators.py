@@ -25,6 +25,7 @@ class Made:
     settings: dict[str, str] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     is_branch: bool = False
+    skips_all: bool = False  # what comes after it, whatever its trigger rule
     is_missing: bool = False  # nothing here does it
     with_result: str = ""  # of a command: the body that gives its last line as the result
 
@@ -52,6 +53,12 @@ def missing(walk: Operators, node: ast.Call, name: str, instead: str, known: fro
     )
 
 
+def skips_all(given: Arguments) -> bool:
+    """Of a short circuit."""
+    respects = given.get("ignore_downstream_trigger_rules")
+    return not (isinstance(respects, ast.Constant) and respects.value is False)
+
+
 def returned_branch(called: str) -> str:
     return f"chosen = {called}\nreturn [chosen] if isinstance(chosen, str) else list(chosen or [])"
 
@@ -73,6 +80,7 @@ def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
         return Made(
             f'if not {called}:\n    ctx.skip("its condition does not hold")',
             known=known | {"ignore_downstream_trigger_rules"},
+            skips_all=skips_all(given),
         )
     return Made(f"return {called}", known=known)
 

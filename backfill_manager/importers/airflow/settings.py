@@ -66,6 +66,7 @@ _NO_EQUAL: Final = {
 COMMON: Final = frozenset(
     {*_RENAMED, *_CALLBACKS, *_NO_EQUAL, "trigger_rule", "retry_exponential_backoff"}
 )  # of every operator
+AIRFLOWS_RETRY_DELAY: Final = "300"  # where none is set; ours is 60
 _PARAM_SILENT: Final = ("title", "section", "values_display", "description_md", "schema", "source", "custom_html_form")
 
 
@@ -222,7 +223,10 @@ class SettingsReader:
         if params and (written := self._params(params, report)):
             settings["params"] = written
         args = {name: value for name, value in default_args.items() if name not in ("params", "start_date", "end_date")}
-        if of_tasks := self.of_task(args, report):
+        of_tasks = self.of_task(args, report)
+        if of_tasks.get("retries", "0") != "0":
+            of_tasks.setdefault("retry_delay", AIRFLOWS_RETRY_DELAY)
+        if of_tasks:
             settings["default_args"] = "{" + ", ".join(f'"{name}": {text}' for name, text in of_tasks.items()) + "}"
         return settings
 
@@ -264,7 +268,9 @@ class SettingsReader:
                     if len(args) > 1:
                         self._add_zone(args[1], zone, report)
                     return self._schedule(first, zone, report)
-            case ast.Name() if self.is_plain(node) and node.id not in self.source.origins:
+            case ast.Name() | ast.Subscript() | ast.Attribute() | ast.JoinedStr() | ast.IfExp() if self.is_plain(
+                node
+            ) and not (names_in(node) & self.source.origins.keys()):
                 return unparse(node)
         what = unparse(node)
         report(

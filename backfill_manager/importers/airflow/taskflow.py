@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell
+from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell, skips_all
 from backfill_manager.importers.airflow.tasks import TaskMaker
 from backfill_manager.importers.airflow.walk import Function, Group, Result, Symbol, Tasks, defaults_of
 from backfill_manager.importers.draft import Code, Item, Remark
@@ -101,7 +101,8 @@ class TaskFlow(TaskMaker):
         base = self.text_of(id_node) if id_node is not None else function.node.name
         if base is None and id_node is not None:
             return unparse(id_node)
-        if self.loops:
+        prefix, dynamic = self._prefix()
+        if self.loops and not dynamic:
             counter = self._free_name("numbers")
             self.sink_before_loop(Code(f"{counter} = itertools.count(1)"))
             self.remark(
@@ -110,7 +111,7 @@ class TaskFlow(TaskMaker):
                 f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable",
             )
             return f'f"{base}__{{next({counter})}}"'
-        key = "".join(f"{group.prefix}." for group in self.groups) + str(base) + str(id(self.dag))
+        key = f"{prefix}{id(self.groups[-1]) if dynamic else ''}{base}{id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1
         return quoted(f"{base}__{count}" if count else str(base))
 
@@ -169,7 +170,8 @@ class TaskFlow(TaskMaker):
         if kind.startswith("branch"):
             return Made(returned_branch(called), is_branch=True), None
         if kind == "short_circuit":
-            return Made(f'if not {called}:\n    ctx.skip("its condition does not hold")'), None
+            body = f'if not {called}:\n    ctx.skip("its condition does not hold")'
+            return Made(body, skips_all=skips_all(given)), None
         if kind == "bash":
             env = {"env": f"{{**os.environ, **{self.at_runtime(given['env'])}}}"} if "env" in given else {}
             return Made(shell(called, env), with_result=shell(called, env, keeps_output=True)), None
@@ -186,8 +188,8 @@ class TaskFlow(TaskMaker):
             partial, owner = owner, owner.func.value
         override: dict[str, ast.expr] = {}
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "override":
-            override, owner = {one.arg: one.value for one in owner.keywords if one.arg}, owner.func.value
-        fixed = {one.arg: one.value for one in partial.keywords if one.arg} if partial else {}
+            override, owner = self.settings_of(owner), owner.func.value
+        fixed = self.settings_of(partial) if partial else {}
         function = self.known.get(owner.id) if isinstance(owner, ast.Name) else None
         operator = ast.Call(owner, [], [])
         notes: list[Remark] = []
@@ -270,14 +272,21 @@ class TaskFlow(TaskMaker):
         if "default_args" in given:
             self.remark(made, "default_args of a task group", "Give its tasks the settings")
         prefixed = given.get("prefix_group_id")
-        group_id = self.text_of(given.get("group_id")) or (name.id if isinstance(name, ast.Name) else "group")
+        id_node = given.get("group_id")
+        group_id = self.text_of(id_node) or (name.id if isinstance(name, ast.Name) else "group")
         has_prefix = not (isinstance(prefixed, ast.Constant) and prefixed.value is False)
-        tasks, _ = self._group(group_id if has_prefix else "", group_id, body)
+        prefix = self._group_prefix(id_node) or quoted(group_id)
+        tasks, _ = self._group(prefix if has_prefix else None, group_id, body)
         if isinstance(name, ast.Name):
             self.known[name.id] = tasks
 
+    def _group_prefix(self, id_node: ast.expr | None) -> str | None:
+        """Text of an id that is known when the file runs only."""
+        is_known = id_node is None or self.text_of(id_node) is not None
+        return None if id_node is None or is_known or not self.reader.is_plain(id_node) else unparse(id_node)
+
     def _group(
-        self, prefix: str, base: str, body: Sequence[ast.stmt], returned: ast.expr | None = None
+        self, prefix: str | None, base: str, body: Sequence[ast.stmt], returned: ast.expr | None = None
     ) -> tuple[Tasks, Tasks | None]:
         """The tasks of a group, and those that its function returns."""
         has_loops = bool(self.loops) or any(
@@ -296,7 +305,7 @@ class TaskFlow(TaskMaker):
         members = set(group.symbols)
         first = [one for one in group.symbols if not one.upstream & members]
         last = [one for one in group.symbols if not one.downstream & members]
-        return Tasks(group.symbols, False, _names(first), _names(last)), result
+        return Tasks(group.symbols, False, names_of(first), names_of(last)), result
 
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]:
         """A call of a `@task_group` function: its body stands here, with its parameters as variables."""
@@ -307,13 +316,8 @@ class TaskFlow(TaskMaker):
         key = f"group {base} {id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1
         prefixed = function.settings.get("prefix_group_id")
-        prefix = (
-            ""
-            if isinstance(prefixed, ast.Constant) and prefixed.value is False
-            else f"{base}__{count}"
-            if count
-            else base
-        )
+        prefix = self._group_prefix(function.settings.get("group_id")) or quoted(f"{base}__{count}" if count else base)
+        has_prefix = not (isinstance(prefixed, ast.Constant) and prefixed.value is False)
         parameters = [one.arg for one in [*function.node.args.args, *function.node.args.kwonlyargs]]
         outer = self.known.copy()
         given = dict(zip(parameters, node.args, strict=False)) | {
@@ -339,14 +343,16 @@ class TaskFlow(TaskMaker):
         if ast.get_docstring(function.node) is not None:
             body.pop(0)
         returned = body[-1].value if body and isinstance(body[-1], ast.Return) else None
-        tasks, result = self._group(prefix, base, [one for one in body if not isinstance(one, ast.Return)], returned)
+        tasks, result = self._group(
+            prefix if has_prefix else None, base, [one for one in body if not isinstance(one, ast.Return)], returned
+        )
         self.known = outer | {name: value for name, value in self.known.items() if isinstance(value, Function)}
         if isinstance(result, Tasks) and len(result.symbols) == 1 and result.symbols[0].variable:
             return result.symbols[0].variable, Tasks(result.symbols, False, tasks.first, result.symbols[0].variable)
         return tasks.last or "[]", tasks
 
 
-def _names(symbols: Sequence[Symbol]) -> str:
+def names_of(symbols: Sequence[Symbol]) -> str:
     names = list(dict.fromkeys(str(one.variable) for one in symbols))
     return names[0] if len(names) == 1 else f"[{', '.join(names)}]"
 

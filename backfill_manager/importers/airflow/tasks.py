@@ -17,7 +17,8 @@ from backfill_manager.importers.airflow.functions import (
     whole_context,
 )
 from backfill_manager.importers.airflow.operators import READERS, Made, missing
-from backfill_manager.importers.airflow.walk import Function, Symbol, Tasks, is_airflow
+from backfill_manager.importers.airflow.settings import AIRFLOWS_RETRY_DELAY
+from backfill_manager.importers.airflow.walk import Function, Result, Symbol, Tasks, is_airflow
 from backfill_manager.importers.draft import Code, DraftTask, Remark
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
@@ -37,7 +38,7 @@ class TaskMaker(Expressions):
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")) as override if isinstance(
                 function := self.known.get(name), Function
             ):
-                more = {one.arg: one.value for one in override.keywords if one.arg}
+                more = self.settings_of(override)
                 if function.kind == "group":
                     return self._group_call(Function(function.node, "group", {**function.settings, **more}), node)
                 return self._task_call(function, node, more)
@@ -50,16 +51,17 @@ class TaskMaker(Expressions):
             case ast.Call(func=ast.Call(func=called) as decorator, args=[ast.Name(id=name)]) if (
                 self._last(called) == "task" and name in self.functions
             ):
-                settings = {one.arg: one.value for one in decorator.keywords if one.arg}
+                settings = self.settings_of(decorator)
                 return self._task_call(Function(self.functions[name], "python", settings), node, {})
         return None
 
     def _operator(self, node: ast.Call) -> tuple[str, Tasks]:
-        given = {one.arg: one.value for one in node.keywords if one.arg}
+        notes: list[Remark] = []
+        with self.noting(notes):
+            given = self.settings_of(node)
         name = self.source.dotted(node.func).rpartition(".")[2]
         if node.args:
             given |= dict(zip(("task_id",), node.args, strict=False)) if "task_id" not in given else {}
-        notes: list[Remark] = []
         self.deps, outer = [], self.deps
         target, self.target = self.target, None
         with self.noting(notes):
@@ -70,11 +72,32 @@ class TaskMaker(Expressions):
                 )
             else:
                 made = reader(self, node, given)
+            self._take_order_of(given, is_missing=made.is_missing)
             settings = self.reader.of_task(given, self.remark, made.known) | made.settings
             self.target = target
             text, tasks = self._task(node, given.get("task_id"), settings, made, notes, name)
         self.deps = outer
         return text, tasks
+
+    def _take_order_of(self, given: Mapping[str, ast.expr], *, is_missing: bool) -> None:
+        """Arguments that have results of other tasks put the task after them, also where nothing here takes the value."""
+        for name, value in given.items():
+            if name in ("dag", "task_group"):
+                continue
+            if is_missing and any(isinstance(one, ast.Call) and self._makes(one) for one in ast.walk(value)):
+                self.at_runtime(value)
+                continue
+            named = {
+                id(one.value) for one in ast.walk(value) if isinstance(one, ast.Attribute) and one.attr != "output"
+            }
+            for one in ast.walk(value):
+                found = self.known.get(one.id) if isinstance(one, ast.Name) and id(one) not in named else None
+                deps = found.deps if isinstance(found, Result) else []
+                if isinstance(found, Tasks) and isinstance(one, ast.Name):
+                    deps = [(found.last or one.id, found)]
+                self.deps += [
+                    (text, tasks) for text, tasks in deps if all(each.dag is self.dag for each in tasks.symbols)
+                ]
 
     def _task(
         self, node: ast.AST, id_node: ast.expr | None, settings: dict[str, str], made: Made, notes: list[Remark], kind: str,
@@ -90,8 +113,11 @@ class TaskMaker(Expressions):
             task_id = str(parsed.value)
         if task_id is None and id_node is None and id_text == quoted(kind):
             task_id = kind
-        prefix = "".join(f"{group.prefix}." for group in self.groups if group.prefix)
-        if prefix:
+        base = task_id or kind
+        prefix, dynamic = self._prefix()
+        if dynamic:
+            id_text, task_id = f'{dynamic} + "." + {id_text}', None
+        elif prefix:
             id_text = quoted(prefix + task_id) if task_id is not None else f"{quoted(prefix)} + {id_text}"
         if task_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", prefix + task_id):
             safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", prefix + task_id)
@@ -101,28 +127,24 @@ class TaskMaker(Expressions):
             )
             id_text = quoted(safe)
         dependencies = self._dependencies()
+        of_all = self.dag.settings.get("default_args", "") if self.dag is not None else "retry_delay"
+        if settings.get("retries", "0") != "0" and "retry_delay" not in {*settings, *re.findall(r"\w+", of_all)}:
+            settings = {**settings, "retry_delay": AIRFLOWS_RETRY_DELAY}
         if made.sql is not None:
-            symbol = Symbol(
-                id_text,
-                task_id is not None,
-                None,
-                False,
-                None,
-                self._loop_names(),
-                self.dag,
-                getattr(node, "lineno", None),
-            )
+            symbol = Symbol(id_text, task_id is not None, None)
             self.sink += notes
             text = call("sql", [id_text, made.sql, *keywords(settings)])
         else:
-            name = function or self._function_name(task_id, kind)
+            name = function or self._function_name(base if dynamic else task_id, kind)
             plain = {**({} if id_text == quoted(name) else {"task_id": id_text}), **settings}
             draft = DraftTask(name, plain, made.body, self._bound(made.body), remarks=list(notes))
             self.sink.append(draft)
-            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, None, self._loop_names(), self.dag)
+            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, made.skips_all)
             if made.with_result:
                 self.shells.append((symbol, made.with_result))
             text = f"{name}()"
+        symbol.rule, symbol.loop_names = settings.get("trigger_rule"), self._loop_names()
+        symbol.dag, symbol.line = self.dag, getattr(node, "lineno", None)
         self.symbols.append(symbol)
         for _, tasks in self.deps:
             for one in tasks.symbols:
@@ -131,12 +153,21 @@ class TaskMaker(Expressions):
         if dependencies:
             text = f"{dependencies} >> {text}"
         if self.groups or made.is_branch or made.sql is not None:
-            text = self._named(text, symbol, task_id or kind)
+            text = self._named(text, symbol, base)
         for group in self.groups:
             group.symbols.append(symbol)
             if group.collects:
                 self.sink.append(Code(f"{group.collects}.append({text})"))
         return text, Tasks([symbol])
+
+    def _prefix(self) -> tuple[str, str]:
+        """What groups that are open put before ids: as it is; or text of Python, where it is known only when the file runs."""
+        texts: list[str] = []
+        for group in self.groups:
+            texts = [*texts, *([group.prefix] if group.prefix else [])] if group.prefix is not None else []
+        if all(isinstance(ast.parse(text, mode="eval").body, ast.Constant) for text in texts):
+            return "".join(f"{ast.literal_eval(text)}." for text in texts), ""
+        return "", ' + "." + '.join(texts)
 
     def _dependencies(self) -> str:
         texts = list(dict.fromkeys(text for text, _ in self.deps))

@@ -287,11 +287,27 @@ def _quoted_for_shell(pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
         quoted_pieces[n] = Value(f"shlex.quote(str({piece.python}))")
         before, after = (quoted_pieces[at] if 0 <= at < len(quoted_pieces) else "" for at in (n - 1, n + 1))
         if isinstance(before, str) and isinstance(after, str):
-            if before[-1:] == after[:1] and before[-1:] in ("'", '"'):
+            within = _open_quote("".join(piece if isinstance(piece, str) else "x" for piece in pieces[:n]))
+            if within and before[-1:] == after[:1] == within:
                 quoted_pieces[n - 1 : n + 2] = [before[:-1], quoted_pieces[n], after[1:]]
-            elif before.count('"') % 2 or before.count("'") % 2:
+            elif within:
                 problems.append(f"`{piece.python}` is quoted for the shell, within other quotes")
     return quoted_pieces, problems
+
+
+def _open_quote(text: str) -> str:
+    """The quotation mark of the shell within which this text ends."""
+    within = ""
+    for found in re.finditer(r"\\.|['\"]", text, re.DOTALL):
+        mark = found[0]
+        if mark[0] == "\\":
+            if within == "'" and mark[1] == "'":  # no escape there
+                within = ""
+        elif not within:
+            within = mark
+        elif within == mark:
+            within = ""
+    return within
 
 
 def as_sql(text: str) -> Translated:

@@ -29,6 +29,9 @@ from backfill_manager.importers.draft import Block, Code, Draft, DraftDag, Draft
 from backfill_manager.importers.source import Source, bound_by, names_in
 from backfill_manager.importers.writer import OURS, quoted, unparse, write
 
+_SKIPPED_AFTER_SKIPS: Final = tuple(
+    map(quoted, ("none_failed_min_one_success", "one_success", "none_skipped", "one_failed", "all_failed"))
+)
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
@@ -261,9 +264,7 @@ class _File(Body):
             self._keep_function(node)
             return
         dotted = self.source.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        settings = (
-            {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
-        )
+        settings = self.settings_of(decorator) if isinstance(decorator, ast.Call) else {}
         last = dotted.rpartition(".")[2]
         if isinstance(node, ast.AsyncFunctionDef):
             self.is_async.add(node.name)
@@ -287,9 +288,7 @@ class _File(Body):
                 elif self._last(one) not in ("setup", "teardown") and self._is_airflow(
                     one.func if isinstance(one, ast.Call) else one
                 ):
-                    settings |= (
-                        {each.arg: each.value for each in one.keywords if each.arg} if isinstance(one, ast.Call) else {}
-                    )
+                    settings |= self.settings_of(one) if isinstance(one, ast.Call) else {}
             self.known[node.name] = function = Function(node, kind, settings)
             if not self._is_inlined(function):
                 self._keep_function(node)
@@ -309,7 +308,7 @@ class _File(Body):
         self._in_dag(dag, node.body)
 
     def _new_dag(self, made: ast.Call, variable: str) -> DraftDag:
-        given = {one.arg: one.value for one in made.keywords if one.arg}
+        given = self.settings_of(made)
         given |= dict(zip(("dag_id", "description", "schedule"), made.args, strict=False))
         dag_id = given.get("dag_id")
         text = self.reader.text_of(dag_id)
@@ -327,8 +326,6 @@ class _File(Body):
     ) -> DraftDag:
         dag = DraftDag(name, {})
         with self.noting(dag.remarks):
-            if any(one.arg is None for one in getattr(node, "keywords", [])):
-                self.remark(node, "settings from a dict (**)", "Write them out")
             default_args = self.reader.of_mapping(given.get("default_args"), self.remark)
             settings = self.reader.of_dag(given, default_args, self.remark, node)
         dag.settings = {**({"dag_id": id_text} if id_text else {}), **settings}
@@ -394,6 +391,16 @@ class _File(Body):
 
     def _guard(self) -> None:
         """Tasks directly after a branch skip themselves where it has not chosen them."""
+        for gate in (one for one in self.symbols if one.skips_all):
+            skipped = _all_after(gate)
+            for after in sorted(skipped, key=lambda one: (one.line or 0, one.id_text)):
+                is_skipped_here = after.rule in _SKIPPED_AFTER_SKIPS and after.upstream <= {gate, *skipped}
+                if after.rule is not None and not is_skipped_here:
+                    what = f"{after.id_text} comes after the short circuit {gate.id_text}, with the rule {after.rule}"
+                    instead = "Airflow skips it with the others, whatever its rule; here its rule decides"
+                    self.result.remarks.append(remark := Remark(after.line, what, instead))
+                    if after.task is not None:
+                        after.task.remarks.append(remark)
         for branch in (one for one in self.symbols if one.is_branch):
             for after in branch.downstream:
                 others = branch.downstream - {after}
@@ -431,10 +438,8 @@ class _File(Body):
                     ]
                 else:
                     instead = "Put a Python task before it that skips itself, or make it one with ctx.spark.sql"
-                    remark = Remark(
-                        after.line, f"the SQL task {after.id_text} comes after the branch {branch.id_text}", instead
-                    )
-                    self.result.remarks.append(remark)
+                    what = f"the SQL task {after.id_text} comes after the branch {branch.id_text}"
+                    self.result.remarks.append(Remark(after.line, what, instead))
 
 
 def _without(items: list[Item], numbers: set[int]) -> None:

@@ -34,6 +34,8 @@ class Symbol:
     is_static: bool
     task: DraftTask | None  # None: of SQL
     is_branch: bool = False
+    skips_all: bool = False
+    rule: str | None = None  # text of its trigger rule
     variable: str | None = None
     loop_names: frozenset[str] = frozenset()  # of the loops that it is made in
     dag: DraftDag | None = None
@@ -76,9 +78,10 @@ class Result:
 
 @dataclass
 class Group:
-    """A task group that is open. `collects`: a variable with its tasks, where their number is not known."""
+    """A task group that is open. `prefix`: text of Python, empty where it adds none; None: its tasks' ids have no prefix at all.
+    `collects`: a variable with its tasks, where their number is not known."""
 
-    prefix: str
+    prefix: str | None
     symbols: list[Symbol] = field(default_factory=list)
     collects: str | None = None
 
@@ -137,6 +140,7 @@ class Walk(ABC):
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
+        self.makers_of_lists: set[str] = set()
         self.taken = {
             *keyword.kwlist,
             *dir(builtins),
@@ -226,6 +230,12 @@ class Walk(ABC):
         looks_so = last.endswith(("Operator", "Sensor", "SensorAsync", "OperatorAsync")) or last == "ExternalTaskMarker"
         return looks_so and (is_airflow(name) or any(one.arg == "task_id" for one in node.keywords))
 
+    def _is_operator_class(self, node: ast.expr) -> bool:
+        """Whether it is one that is mapped: `BashOperator`, `BashOperator.partial(...)`."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "partial":
+            return self._is_operator(ast.Call(node.func.value, [], node.keywords))
+        return self._is_operator(ast.Call(node, [], []))
+
     def remark(self, node: ast.AST, what: str, instead: str) -> None:
         one = Remark(getattr(node, "lineno", None), " ".join(what.split()), instead)
         if one in self.result.remarks:
@@ -249,6 +259,13 @@ class Walk(ABC):
         finally:
             self.sink = outer
 
+    def settings_of(self, call: ast.Call) -> dict[str, ast.expr]:
+        """Its keywords, with those of a dict (`**COMMON`), as far as that is written out."""
+        found: dict[str, ast.expr] = {}
+        for one in call.keywords:
+            found |= {one.arg: one.value} if one.arg else self.reader.of_mapping(one.value, self.remark)
+        return found
+
     def _names_result(self, node: ast.AST) -> bool:
         return any(isinstance(self.known.get(name), Result) for name in names_in(node)) and not self._makes(node)
 
@@ -260,6 +277,10 @@ class Walk(ABC):
                     *STATEMENT_NAMES,
                     "TaskGroup",
                     "Label",
+                ):
+                    return True
+                case ast.Call(func=ast.Attribute(attr="expand" | "expand_kwargs", value=owner)) if (
+                    self._is_operator_class(owner)
                 ):
                     return True
                 case ast.Name(id=name) if isinstance(self.known.get(name), Tasks | Function) or name in self.makers:
@@ -275,7 +296,7 @@ class Walk(ABC):
             case ast.Call() if self._is_operator(node):
                 return True
             case ast.Call(func=ast.Attribute(attr="expand" | "expand_kwargs", value=owner)):
-                return self._concerns_tasks(owner)
+                return self._concerns_tasks(owner) or self._is_operator_class(owner)
             case (
                 ast.Call(func=ast.Name(id=name))
                 | ast.Call(func=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")))
