@@ -122,6 +122,26 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
     assert result.code == 0
 
 
+def test_each_end_of_the_manager_is_told_while_watching(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 1, "pending": 3})
+    state.clock.meanwhile = [
+        state.goes,
+        *[lambda: None] * 30,
+        state.leads,
+        *[lambda: None] * 20,
+        state.goes,
+        *[lambda: None] * 30,
+        state.leads,
+        lambda: state.goes_on("b1", "success", succeed=[1, 2, 3, 4]),
+    ]
+
+    result = bfm("backfill", "watch", "b1")
+
+    told = [line for line in result.out.splitlines() if "No manager is running; the backfill waits for one" in line]
+    assert (result.code, len(told)) == (0, 2)
+
+
 def test_watching_a_refused_backfill_tells_why(bfm: Bfm, state: FilledState) -> None:
     request = state.requested("b1")
     state.clock.meanwhile = [lambda: state.answers(request, "refused", "every date has a run already")]

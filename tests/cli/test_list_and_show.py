@@ -690,3 +690,11 @@ def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, sta
     for submitted in (("dags", "trigger", "gone"), ("dags", "unpause", "gone"), ("dags", "pause", "gone")):
         result = bfm(*submitted)
         assert (result.code, result.error) == (4, f"DAG 'gone' is not active: {why}."), submitted
+
+
+def test_a_text_is_printed_as_it_is_and_no_picture_of_it(bfm: Bfm, state: FilledState) -> None:
+    state.dag(tasks=[TaskSpec("totals", kind="sql", sql="SELECT raw:book:title, '[red]:dog:'")])
+    assert "  SELECT raw:book:title, '[red]:dog:'" in bfm("dags", "render", "flights", "2013-01-05").out
+
+    shown = bfm("state", "sql", """SELECT count(*) AS "days [total]", 1 AS ":dog:" FROM dag""")
+    assert shown.out.splitlines()[0].split() == ["days", "[total]", ":dog:"]

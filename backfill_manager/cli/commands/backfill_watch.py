@@ -37,6 +37,25 @@ Draw = Callable[[Document, list[Document], ObservedPace], None]
 Print = Callable[[Text], None]
 
 
+class LeadershipWatch:
+    """Whether a manager leads: looked at when the watching begins and every five seconds, as one may end meanwhile."""
+
+    def __init__(self, context: CliContext, what: str) -> None:
+        self._context, self._what = context, what
+        self._leads, self._looked_at = True, float("-inf")
+
+    def news(self) -> Text | None:
+        """A line whenever none leads any more; what is watched would stand still without a word."""
+        at = self._context.clock.monotonic()
+        if at - self._looked_at < SLOW_POLL_INTERVAL_S:
+            return None
+        led, self._leads, self._looked_at = self._leads, self._context.backend.has_active_manager(), at
+        if self._leads or not led:
+            return None
+        nobody = f"No manager is running; the {self._what} waits for one: {HINTS['start_manager']}."
+        return Text(nobody, style="yellow")
+
+
 def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> int:
     """Until it has ended; returns the exit code: 0 for success, else 1; also 1 where items were left to
     runs of others. `end_when_stuck`: also when the backfill has
@@ -78,6 +97,7 @@ def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw:
     pace = ObservedPace()
     printed_failures: set[int] = set()
     last_slow_poll = float("-inf")
+    leadership = LeadershipWatch(context, "backfill")
     eta: Document = {}
     while True:
         backfill = backend.backfill(backfill_id)
@@ -92,10 +112,9 @@ def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw:
         if has_ended:
             draw(shown, [], pace)
             return backfill
+        if (nobody := leadership.news()) is not None:
+            print_line(nobody)
         if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
-            if last_slow_poll == float("-inf") and not backend.has_active_manager():
-                nobody = f"No manager is running; the backfill waits for one: {HINTS['start_manager']}."
-                print_line(Text(nobody, style="yellow"))
             last_slow_poll = at
             latest = backend.backfill(backfill_id, with_eta=True)
             eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
-from backfill_manager.cli.commands.backfill_watch import INTERRUPTED, POLL_INTERVAL_S
+from backfill_manager.cli.commands.backfill_watch import INTERRUPTED, POLL_INTERVAL_S, LeadershipWatch
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.printer import COLOURS, Console, first_line, seconds
 from backfill_manager.errors import NotFound
@@ -19,6 +19,7 @@ def watch_run(context: CliContext, dag_id: str, run_id: str) -> tuple[int, Docum
     """Until it has ended; returns the exit code, 0 for success, else 1, and the run."""
     console = Console(stderr=not context.out.is_table, highlight=False)  # standard output is the JSON document's
     printed: dict[str, tuple[str, int]] = {}
+    leadership = LeadershipWatch(context, "run")
     try:
         while True:
             run = _run(context, dag_id, run_id)
@@ -30,6 +31,8 @@ def watch_run(context: CliContext, dag_id: str, run_id: str) -> tuple[int, Docum
                         console.print(_task_line(task), soft_wrap=True)
                 if run["state"] in states.RUN_FINISHED:
                     return (0 if run["state"] == states.SUCCESS else 1), run
+            if (nobody := leadership.news()) is not None:
+                console.print(nobody, soft_wrap=True)
             context.pause(POLL_INTERVAL_S)
     except KeyboardInterrupt:
         context.out.note(

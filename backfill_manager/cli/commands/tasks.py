@@ -257,6 +257,11 @@ def _print_log(
     last: tuple[int, int] | None = None
     lines: list[Document] = []
     has_ended = False
+    leadership = None
+    if follow:
+        from backfill_manager.cli.commands.backfill_watch import LeadershipWatch
+
+        leadership = LeadershipWatch(context, "task")
     while True:
         # A tick commits a task's end before its log, and its run's end after it: a run that has ended has its whole log,
         # a task alone is read once more.
@@ -274,6 +279,8 @@ def _print_log(
         has_ended = state in TASK_FINISHED
         if not follow or (has_ended and (had_ended or is_whole)):
             return lines, state
+        if leadership is not None and not has_ended and (nobody := leadership.news()) is not None:
+            context.out.note(nobody.plain, style="yellow")
         context.pause(LOG_POLL_INTERVAL_S)
 
 

@@ -146,9 +146,9 @@ class Output:
     def print_line(self, text: str | Text) -> None:
         """One line of the result; only for people."""
         if self.is_table:
-            Console().print(
-                visible(text) if isinstance(text, str) else text, soft_wrap=True, markup=False, highlight=False
-            )
+            # A text of rich's, as it would replace `:book:` in a string by a picture.
+            shown = Text(visible(text)) if isinstance(text, str) else text
+            Console().print(shown, soft_wrap=True, highlight=False)
 
     def note(self, text: str, style: str = "") -> None:
         """One line on standard error, in every format."""
@@ -183,8 +183,9 @@ def _table(
         # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
         is_whole = column.right or column.whole or column.field in _NEVER_WRAPPED
         folded = _MAX_TEXT_WIDTH if column.fold and console.is_terminal else None
+        heading = column.heading if column.heading is not None else column.field.replace("_", " ")
         table.add_column(
-            column.heading if column.heading is not None else column.field.replace("_", " "),
+            Text(visible(heading)),  # of `state sql` somebody's own, which is no markup
             justify="right" if column.right else "left",
             no_wrap=is_whole,
             overflow="fold",
