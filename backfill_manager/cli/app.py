@@ -6,6 +6,7 @@ shows the traceback. Only the command that is called is imported and built.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -44,6 +45,13 @@ Exit codes: 0 done, 1 carried out and failed, 2 wrong input, 3 not found, 4 refu
 """
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 1
+# What the machine refuses: no right to a file, another kind of file, no room or descriptors. With the exit code.
+_REFUSED_BY_MACHINE: Final = {
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG), 2
+    ),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE), 1),
+}
 # Typer carries a copy of Click since 0.2x and used the package before; its errors have one base either way.
 _USAGE_ERROR: Final[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -71,9 +79,13 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
         return ended.code if isinstance(ended.code, int) else BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except OSError as error:
+        code = _REFUSED_BY_MACHINE.get(error.errno or 0)
+        if code is None:
+            return _report_bug(error, context)
+        return _report(error, f"{error.filename or 'Output, or a file'}: {error.strerror}.", code, context)
     except Exception as error:  # noqa: BLE001 - the one place where an unnamed error is reported instead of raised
-        message = f"Unexpected {type(error).__name__}: {' '.join(str(error).split())}. A bug in backfill_manager"
-        return _report(error, f"{message}; run again with --debug to see where.", 1, context)
+        return _report_bug(error, context)
     finally:
         context.close()
 
@@ -110,6 +122,11 @@ def _report(error: Exception, message: str, code: int, context: CliContext) -> i
         traceback.print_exception(error)
     context.out.note(message, style="red")
     return code
+
+
+def _report_bug(error: Exception, context: CliContext) -> int:
+    message = f"Unexpected {type(error).__name__}: {' '.join(str(error).split())}. A bug in backfill_manager"
+    return _report(error, f"{message}; run again with --debug to see where.", 1, context)
 
 
 def _report_usage(error: Any, context: CliContext, args: Sequence[str]) -> int:
