@@ -13,8 +13,8 @@ from rich.console import Group
 from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.backend.watched import SLOW_POLL_INTERVAL_S, WatchedBackend
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.plan import why
 from backfill_manager.cli.render.printer import COLOURS, Console, first_line, seconds
 from backfill_manager.clock import parse_instant
@@ -25,7 +25,6 @@ from backfill_manager.queries.eta import ObservedPace, items_ended, items_left
 
 POLL_INTERVAL_S: Final = 0.5
 MIN_LINE_INTERVAL_S: Final = 2.0  # where every line stays, fewer of them
-SLOW_POLL_INTERVAL_S: Final = 5.0  # of what is expensive to read or changes slowly
 MAX_FAILURES_PRINTED: Final = 10  # of one poll
 MAX_SKIPPED_READ: Final = 10_000
 INTERRUPTED: Final = 130
@@ -35,25 +34,6 @@ _MAX_TASKS: Final = 8
 
 Draw = Callable[[Document, list[Document], ObservedPace], None]
 Print = Callable[[Text], None]
-
-
-class LeadershipWatch:
-    """Whether a manager leads: looked at when the watching begins and every five seconds, as one may end meanwhile."""
-
-    def __init__(self, context: CliContext, what: str) -> None:
-        self._context, self._what = context, what
-        self._leads, self._looked_at = True, float("-inf")
-
-    def news(self) -> Text | None:
-        """A line whenever none leads any more; what is watched would stand still without a word."""
-        at = self._context.clock.monotonic()
-        if at - self._looked_at < SLOW_POLL_INTERVAL_S:
-            return None
-        led, self._leads, self._looked_at = self._leads, self._context.backend.has_active_manager(), at
-        if self._leads or not led:
-            return None
-        nobody = f"No manager is running; the {self._what} waits for one: {HINTS['start_manager']}."
-        return Text(nobody, style="yellow")
 
 
 def watch_backfill(context: CliContext, backfill_id: str, *, end_when_stuck: bool) -> int:
@@ -93,27 +73,26 @@ def _left_to_others(context: CliContext, backfill: Document) -> int:
 
 def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw: Draw, print_line: Print) -> Document:
     """Draws the backfill until it has ended, and returns it; each new failure is a line of its own."""
-    backend, clock = context.backend, context.clock
+    backend = WatchedBackend(context, "backfill", lambda text: print_line(Text(text, style="yellow")))
+    clock = context.clock
     pace = ObservedPace()
     printed_failures: set[int] = set()
     last_slow_poll = float("-inf")
-    leadership = LeadershipWatch(context, "backfill")
     eta: Document = {}
     while True:
-        backfill = backend.backfill(backfill_id)
+        backfill: Document = backend.backfill(backfill_id)
         has_ended = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _is_stuck(backfill))
         at = clock.monotonic()
         if backfill["planned"]:
             pace.observe(at, items_ended(backfill))
         if backfill["failed"] != len(printed_failures):  # fewer: some run again
-            for line in _new_failures(context, backfill, printed_failures):
+            for line in _new_failures(context, backend, backfill, printed_failures):
                 print_line(line)
         shown = context.out.in_zone(backfill)
         if has_ended:
             draw(shown, [], pace)
             return backfill
-        if (nobody := leadership.news()) is not None:
-            print_line(nobody)
+        backend.look_for_manager()
         if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
             last_slow_poll = at
             latest = backend.backfill(backfill_id, with_eta=True)
@@ -122,13 +101,15 @@ def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw:
         context.pause(POLL_INTERVAL_S)
 
 
-def _new_failures(context: CliContext, backfill: Document, printed: set[int]) -> Iterator[Text]:
-    items = context.backend.items(backfill["backfill_id"], state=(states.FAILED,))
+def _new_failures(
+    context: CliContext, backend: WatchedBackend, backfill: Document, printed: set[int]
+) -> Iterator[Text]:
+    items = backend.items(backfill["backfill_id"], state=(states.FAILED,))
     new = [item for item in items if item["ordinal"] not in printed]
     dag_id = backfill["dag_id"]
     for item in new[:MAX_FAILURES_PRINTED]:
         run_id = item["run_id"]
-        task = None if run_id is None else _failed_task(context, dag_id, run_id)
+        task = None if run_id is None else _failed_task(backend, dag_id, run_id)
         yield failure_line(context.out.in_zone(item, dag_id), task)
     if len(new) > MAX_FAILURES_PRINTED:
         yield Text(f"and {len(new) - MAX_FAILURES_PRINTED} more failed", style="red")
@@ -136,12 +117,12 @@ def _new_failures(context: CliContext, backfill: Document, printed: set[int]) ->
     printed.update(item["ordinal"] for item in items)
 
 
-def _failed_task(context: CliContext, dag_id: str, run_id: str) -> Document | None:
+def _failed_task(backend: WatchedBackend, dag_id: str, run_id: str) -> Document | None:
     try:
-        run = context.backend.run(run_id, dag_id=dag_id)
+        run = backend.run(run_id, dag_id=dag_id)
     except NotFound:
         return None
-    failed = [task for task in context.backend.run_tasks(run)["tasks"] if task["state"] == states.FAILED]
+    failed = [task for task in backend.run_tasks(run)["tasks"] if task["state"] == states.FAILED]
     in_reason = (run["reason"] or "").removeprefix("failed: ").split(", ")  # a callback never is
     return next((task for task in failed if task["task_id"] in in_reason), failed[0] if failed else None)
 
