@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from support.bfm import Bfm
@@ -140,6 +141,27 @@ def test_each_end_of_the_manager_is_told_while_watching(bfm: Bfm, state: FilledS
 
     told = [line for line in result.out.splitlines() if "No manager is running; the backfill waits for one" in line]
     assert (result.code, len(told)) == (0, 2)
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "xterm"}, {"TERM": "dumb", "COLUMNS": "200"}], ids=["pipe", "dumb"])
+def test_where_nothing_can_be_drawn_colours_leave_lines_lines(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", **environ}.items():
+        monkeypatch.setenv(name, value)
+    state.leads()
+    state.backfill("b1", {"running": 1})
+    state.clock.meanwhile = [lambda: state.goes_on("b1", "success", succeed=[1])]
+
+    watched = re.sub(r"\x1b\[[\d;]*m", "", bfm("backfill", "watch", "b1").out)
+
+    assert "running  0/1  1 running" in watched and "\x1b" not in watched, "no cursor is moved"
+    if environ["TERM"] != "dumb":
+        [row] = [line for line in bfm("backfill", "list").out.splitlines() if "b1" in line]
+        assert "flights" in row and "1: 1 success" in row and "2013-01-01T05:00:00Z" in row, (
+            "no width, nothing left out"
+        )
 
 
 def test_watching_a_refused_backfill_tells_why(bfm: Bfm, state: FilledState) -> None:

@@ -136,10 +136,10 @@ def _is_stuck(backfill: Document) -> bool:
 
 @contextmanager
 def _screen(context: CliContext) -> Iterator[tuple[Draw, Print]]:
-    """A live view on a terminal; elsewhere a line whenever something has changed. Beside a JSON document the lines
+    """A live view on a terminal that can draw; elsewhere a line whenever something has changed. Beside a JSON document the lines
     go to standard error, as standard output is the document's."""
     console = Console(stderr=not context.out.is_table, highlight=False)
-    if console.is_terminal and context.out.is_table:
+    if console.is_screen and not console.is_dumb_terminal and context.out.is_table:
         from rich.live import Live
 
         with Live(console=console, auto_refresh=False, transient=True) as live:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,11 @@ _PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
 
 class Console(rich.console.Console):
     """Writes what a terminal would obey so that it can be seen (`visible`), whatever is printed: texts come from the state."""
+
+    @property
+    def is_screen(self) -> bool:
+        """Whether it has a width. A pipe has none, also where `FORCE_COLOR`, as in CI, wants colours in it."""
+        return self.is_terminal and (self.file.isatty() or "COLUMNS" in os.environ)
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
@@ -156,7 +162,7 @@ class Output:
 
     def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         console = Console(highlight=False)
-        if not console.is_terminal:
+        if not console.is_screen:
             console.width = _PIPE_WIDTH
         shown = [one for one in columns if not one.fold or any(one.value(row) is not None for row in rows)]
         wide = console.options.update(max_width=_PIPE_WIDTH)
@@ -182,7 +188,7 @@ def _table(
     for column in columns:
         # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
         is_whole = column.right or column.whole or column.field in _NEVER_WRAPPED
-        folded = _MAX_TEXT_WIDTH if column.fold and console.is_terminal else None
+        folded = _MAX_TEXT_WIDTH if column.fold and console.is_screen else None
         heading = column.heading if column.heading is not None else column.field.replace("_", " ")
         table.add_column(
             Text(visible(heading)),  # of `state sql` somebody's own, which is no markup
