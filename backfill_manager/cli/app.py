@@ -45,13 +45,13 @@ Exit codes: 0 done, 1 carried out and failed, 2 wrong input, 3 not found, 4 refu
 """
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 1
-# What the machine refuses: no right to a file, another kind of file, no room or descriptors. With the exit code.
-_REFUSED_BY_MACHINE: Final = {
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG), 2
-    ),
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE), 1),
-}
+# What the machine refuses: no right to a file, another kind of file, no space or descriptors.
+_OF_THE_MACHINE: Final = frozenset(
+    {
+        errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC,
+        errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE,
+    }
+)  # fmt: skip
 # Typer carries a copy of Click since 0.2x and used the package before; its errors have one base either way.
 _USAGE_ERROR: Final[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -79,13 +79,11 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
         return ended.code if isinstance(ended.code, int) else BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except OSError as error:
-        code = _REFUSED_BY_MACHINE.get(error.errno or 0)
-        if code is None:
-            return _report_bug(error, context)
-        return _report(error, f"{error.filename or 'Output, or a file'}: {error.strerror}.", code, context)
     except Exception as error:  # noqa: BLE001 - the one place where an unnamed error is reported instead of raised
-        return _report_bug(error, context)
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            return _report(error, f"{error.filename or 'Output, or a file'}: {error.strerror}.", 1, context)
+        message = f"Unexpected {type(error).__name__}: {' '.join(str(error).split())}. A bug in backfill_manager"
+        return _report(error, f"{message}; run again with --debug to see where.", 1, context)
     finally:
         context.close()
 
@@ -122,11 +120,6 @@ def _report(error: Exception, message: str, code: int, context: CliContext) -> i
         traceback.print_exception(error)
     context.out.note(message, style="red")
     return code
-
-
-def _report_bug(error: Exception, context: CliContext) -> int:
-    message = f"Unexpected {type(error).__name__}: {' '.join(str(error).split())}. A bug in backfill_manager"
-    return _report(error, f"{message}; run again with --debug to see where.", 1, context)
 
 
 def _report_usage(error: Any, context: CliContext, args: Sequence[str]) -> int:

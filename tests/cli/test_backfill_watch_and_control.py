@@ -139,8 +139,8 @@ def test_each_end_of_the_manager_is_told_while_watching(bfm: Bfm, state: FilledS
 
     result = bfm("backfill", "watch", "b1")
 
-    told = [line for line in result.out.splitlines() if "No manager is running; the backfill waits for one" in line]
-    assert (result.code, len(told)) == (0, 2)
+    said = [line for line in result.out.splitlines() if "No manager is running; the backfill waits for one" in line]
+    assert (result.code, len(said)) == (0, 2)
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "xterm"}, {"TERM": "dumb", "COLUMNS": "200"}], ids=["pipe", "dumb"])

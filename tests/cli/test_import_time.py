@@ -133,8 +133,8 @@ def test_closed_streams_are_no_error(state: FilledState, tmp_path: Path) -> None
 
     assert run_in_shell("backfill list >&-") == (0, "", "")
     assert run_in_shell("backfill show nothing 2>&-") == (3, "", "")
-    code, _, told = run_in_shell("dags mark flights failed --backfill b1 --item 1 <&-")
-    assert (code, told.splitlines()[-1]) == (2, "Nothing was marked, as there was no answer; -y marks without asking.")
+    code, _, said = run_in_shell("dags mark flights failed --backfill b1 --item 1 <&-")
+    assert (code, said.splitlines()[-1]) == (2, "Nothing was marked, as there was no answer; -y marks without asking.")
 
 
 def test_without_a_manager_a_dry_run_plans_here_and_writes_nothing(state: FilledState, tmp_path: Path) -> None:

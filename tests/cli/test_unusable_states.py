@@ -102,7 +102,7 @@ def test_a_folder_without_the_right_to_it_is_no_missing_state_and_no_bug(state: 
 
         for args in (("import", "airflow", "locked/x"), ("init", "locked/x"), ("import", "dbt", "locked/x")):
             ended = bfm_without_rights(*args, cwd=tmp_path)
-            assert (ended.returncode, ended.stdout) == (2, "")
+            assert (ended.returncode, ended.stdout) == (1, "")
             [line] = ended.stderr.splitlines()
             assert line.startswith("locked/x") and line.endswith(": Permission denied.")
 
@@ -120,13 +120,13 @@ def test_a_folder_without_the_right_to_it_is_no_missing_state_and_no_bug(state: 
 @ONLY_AS_ROOT
 def test_a_user_without_a_home_is_told_what_is_missing(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    told = f"User {NAMELESS} has no home, where its cache would be: set HOME or BFM_CACHE."
+    missing = f"User {NAMELESS} has no home, where its cache would be: set HOME or BFM_CACHE."
 
     checks = json.loads(bfm_without_home("doctor", "--output", "json", cwd=tmp_path).stdout)
     served = bfm_without_home("serve", "--port", "0", cwd=tmp_path)
 
-    assert [one["found"] for one in checks if one["name"] == "jars"] == [told]
-    assert (served.returncode, served.stderr.splitlines()[-1]) == (2, told)
+    assert [one["found"] for one in checks if one["name"] == "jars"] == [missing]
+    assert (served.returncode, served.stderr.splitlines()[-1]) == (2, missing)
 
 
 def test_a_state_of_runs_in_place_of_the_states_place_is_told_as_what_it_is(bfm: Bfm) -> None:
