@@ -350,6 +350,21 @@ def test_spark_settings_of_manager_yaml_come_after_the_defaults() -> None:
 
 
 @pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    "options", [["--conf", "spark.master=spark://there:7077"], ["--conf=spark.master=spark://there:7077"], []]
+)
+def test_a_master_among_sparks_properties_is_the_one_that_is_taken(options: list[str]) -> None:
+    from spark_driver import spark_arguments
+
+    from backfill_manager.settings import SparkSettings
+
+    configured = {} if options else {"spark.master": "spark://there:7077"}
+    arguments = spark_arguments(Settings(spark=SparkSettings(conf=configured)), options)
+    assert values(arguments, "--master") == ["spark://there:7077"]
+    assert "spark.driver.host=127.0.0.1" not in values(arguments, "--conf")
+
+
+@pytest.mark.usefixtures("jobs")
 def test_relative_paths_begin_where_the_person_is_and_uris_and_catalogs_stay() -> None:
     from submit import absolute_paths
 

@@ -62,8 +62,8 @@ def gaps(
             refused[dag_id] = error
     if refused and len(refused) == len(dags):  # as of a date that is none
         raise refused[dags[0]]
-    for dag_id, error in refused.items() if dag else ():
-        context.out.note(f"{dag_id}: {worded(error)}")
+    for dag_id, why in refused.items() if dag else ():
+        context.out.note(f"{dag_id}: {worded(why)}")
     dags = [dag_id for dag_id in dags if dag_id not in refused]
     rows = [one for one in found if not finding or one["finding"] in finding]
     limit = context.out.limit(limit)
