@@ -282,6 +282,21 @@ def test_a_slow_manager_is_not_waited_for_for_ever(bfm: Bfm, state: FilledState)
     assert "has not answered within 5 s" in result.err
 
 
+def test_a_manager_that_ends_while_its_answer_is_awaited_is_said(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+
+    def answer() -> None:
+        state.leads()
+        state.answers_next(message="parsed")
+
+    state.clock.meanwhile = [state.goes, *[lambda: None] * 150, answer]
+
+    result = bfm("bundles", "parse", "examples")
+
+    assert (result.code, result.err.count("No manager is running; the request waits for one")) == (0, 1)
+    assert "submitted" in result.out or "parsed" in result.out
+
+
 def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None:
     state.backfill("b1", {"success": 1}, state="success")
     before = state.fingerprint()
