@@ -16,8 +16,8 @@ usage() {
 
 The first start makes .venv beside this file and fetches what is needed; later ones take no network. State and tables lie
 in ./state and ./warehouse of this folder, unless BFM_STATE, BFM_WAREHOUSE or conf/manager.yaml (BFM_CONF) say otherwise;
-relative paths in variables begin where you are, those in the file at its folder. Every other setting has a variable too,
-such as BFM_LEASE__SECONDS.
+relative paths in variables and options begin where you are, those in the file at its folder. Every other setting has a
+variable too, such as BFM_LEASE__SECONDS.
 Needs Python 3.10 or newer (PYTHON=... names one) and Java 17 or newer (JAVA_HOME).
 END
 }

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Final
@@ -40,7 +41,13 @@ def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
 
     configured, own_conf = jars_beside_deltas(settings.spark.conf)
     options, jars = _take_jars(options)
-    master = _last_value(options, "--master") or settings.spark.master or "local[*]"
+    typed_conf = dict(
+        value.split("=", 1) for name, value in pairwise(options) if name in ("--conf", "-c") and "=" in value
+    )
+    typed = _last_value(options, "--master") or typed_conf.get(
+        "spark.master"
+    )  # spark-submit prefers `--master`, which is ours
+    master = typed or settings.spark.master or own_conf.get("spark.master") or "local[*]"
     conf = {**BASE_CONF, "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
     if master.startswith("local"):
         conf |= LOCAL_CONF

@@ -1,7 +1,7 @@
 """What `spark-submit.sh` does once everything is installed: read the words, then `start` a manager or run the `demo`.
 
-Relative paths in BFM_STATE, BFM_WAREHOUSE and the like begin where the person is; all else lies in the repository's
-folder, which becomes the current one.
+Relative paths in --state, --conf, BFM_STATE, BFM_WAREHOUSE and the like begin where the person is; all else lies in the
+repository's folder, which becomes the current one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from spark_driver import HERE, Driver, spark_arguments
 
-from backfill_manager.errors import BackfillManagerError
+from backfill_manager.errors import BackfillManagerError, InvalidInput
 
 WHAT_NOW: Final = (
     "The manager has ended with it and leads no more; start it again, or let its supervisor do so. What was asked for waits, "
@@ -39,9 +39,12 @@ def main(argv: list[str]) -> int:
     if asked.what == "demo" and rest:
         parser.error(f"demo does not know {' '.join(rest)}")
 
-    os.environ.update(absolute_paths(os.environ, os.getcwd()))
-    os.chdir(HERE)
     try:
+        typed, rest = places_typed(rest)
+        os.environ.update(typed)  # Spark's own settings are read from that configuration, too
+        os.environ.update(absolute_paths(os.environ, os.getcwd()))
+        rest += [f"--{name.removeprefix('BFM_').lower()}={os.environ[name]}" for name in typed]
+        os.chdir(HERE)
         from backfill_manager.settings import load_settings
 
         settings = load_settings(None, environ=os.environ)
@@ -57,6 +60,18 @@ def main(argv: list[str]) -> int:
     except BackfillManagerError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+
+
+def places_typed(options: list[str]) -> tuple[dict[str, str], list[str]]:
+    """`--state` and `--conf` of `bfm manager start`, as the variables that mean the same; and the other options."""
+    parser = argparse.ArgumentParser(prog="spark-submit.sh start", add_help=False, allow_abbrev=False)
+    for name in ("state", "conf"):
+        parser.add_argument(f"--{name}", dest=f"BFM_{name.upper()}")
+    asked, others = parser.parse_known_args(options)
+    typed = {name: value for name, value in vars(asked).items() if value is not None}
+    if "" in typed.values():
+        raise InvalidInput("--state and --conf must not be empty: give them a value, or leave them out.")
+    return typed, others
 
 
 def absolute_paths(environ: Mapping[str, str], base: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import Settings
 
 REPOSITORY = Path(__file__).parents[1]
@@ -349,6 +350,21 @@ def test_spark_settings_of_manager_yaml_come_after_the_defaults() -> None:
 
 
 @pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(
+    "options", [["--conf", "spark.master=spark://there:7077"], ["--conf=spark.master=spark://there:7077"], []]
+)
+def test_a_master_among_sparks_properties_is_the_one_that_is_taken(options: list[str]) -> None:
+    from spark_driver import spark_arguments
+
+    from backfill_manager.settings import SparkSettings
+
+    configured = {} if options else {"spark.master": "spark://there:7077"}
+    arguments = spark_arguments(Settings(spark=SparkSettings(conf=configured)), options)
+    assert values(arguments, "--master") == ["spark://there:7077"]
+    assert "spark.driver.host=127.0.0.1" not in values(arguments, "--conf")
+
+
+@pytest.mark.usefixtures("jobs")
 def test_relative_paths_begin_where_the_person_is_and_uris_and_catalogs_stay() -> None:
     from submit import absolute_paths
 
@@ -357,3 +373,22 @@ def test_relative_paths_begin_where_the_person_is_and_uris_and_catalogs_stay() -
     assert absolute_paths({"BFM_STATE": "main.jobs"}, "/home/me") == {}
     others = {"BFM_SNAPSHOTS": "./snapshots", "BFM_SECRETS__FILES": "secrets"}
     assert absolute_paths(others, "/me") == {"BFM_SNAPSHOTS": "/me/snapshots", "BFM_SECRETS__FILES": "/me/secrets"}
+
+
+@pytest.mark.usefixtures("jobs")
+def test_state_and_configuration_of_the_options_are_those_of_spark_too(tmp_path: Path) -> None:
+    from submit import places_typed
+
+    options = ["--until-idle", "--state", "s3://b/s", "--timezone", "utc", "--conf=../my.yaml"]
+    typed = {"BFM_STATE": "s3://b/s", "BFM_CONF": "../my.yaml"}
+    assert places_typed(options) == (typed, ["--until-idle", "--timezone", "utc"])
+
+    (tmp_path / "my.yaml").write_text("nonsense: 1\n")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+    program = [sys.executable, str(REPOSITORY / "jobs" / "submit.py"), "start", "--conf", "my.yaml"]
+    refused = subprocess.run(program, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"{tmp_path / 'my.yaml'}") and "nonsense" in refused.stderr
+
+    with pytest.raises(InvalidInput, match="must not be empty"):
+        places_typed(["--state", ""])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class EndedSessions:
         return self._state / FOLDER if self._state and self._state.is_dir() else self._in_cache
 
     def __contains__(self, session: Session) -> bool:
-        return any((folder / session.id).exists() for folder in {self._folder, self._in_cache})
+        return any(os.path.exists(folder / session.id) for folder in {self._folder, self._in_cache})
 
     def add(self, session: Session) -> None:
         """Remembers it, and forgets those whose cookies are no longer valid. `StateError` when it can't be written."""

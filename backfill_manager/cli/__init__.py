@@ -17,6 +17,9 @@ GC_THRESHOLD: Final = gc.get_threshold()  # for a command that lives long
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns the exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed (`>&-`): a file that is opened next would be in its place
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
     if list(sys.argv[1:] if argv is None else argv) == ["--version"]:  # without the 100 ms that Typer and rich take
         from importlib.metadata import version
 

@@ -6,6 +6,7 @@ shows the traceback. Only the command that is called is imported and built.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -44,6 +45,13 @@ Exit codes: 0 done, 1 carried out and failed, 2 wrong input, 3 not found, 4 refu
 """
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 1
+# What the machine refuses: no right to a file, another kind of file, no space or descriptors.
+_OF_THE_MACHINE: Final = frozenset(
+    {
+        errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOSPC,
+        errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE,
+    }
+)  # fmt: skip
 # Typer carries a copy of Click since 0.2x and used the package before; its errors have one base either way.
 _USAGE_ERROR: Final[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -72,6 +80,8 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where an unnamed error is reported instead of raised
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            return _report(error, f"{error.filename or 'Output, or a file'}: {error.strerror}.", 1, context)
         message = f"Unexpected {type(error).__name__}: {' '.join(str(error).split())}. A bug in backfill_manager"
         return _report(error, f"{message}; run again with --debug to see where.", 1, context)
     finally:

@@ -152,7 +152,11 @@ def _memory() -> Check:
 def _jars(warehouse: str) -> Check:
     from backfill_manager.execution.connectors import missing_jars
 
-    if missing := missing_jars(warehouse):
+    try:
+        missing = missing_jars(warehouse)
+    except (BackfillManagerError, OSError) as error:
+        return Check("jars", "error", str(error), "Let HOME or BFM_CACHE name a folder of the user of the manager.")
+    if missing:
         advice = f"The first start fetches them, with a network: `python -m backfill_manager.execution.connectors {warehouse}`."
         return Check("jars", "warning", f"not fetched yet: {', '.join(missing)}", advice)
     return Check("jars", "ok", "Delta's, and those that the warehouse needs, are on disk")
@@ -165,7 +169,7 @@ def _bundles(settings: Settings) -> Iterator[Check]:
         if one.git is not None:
             found = None if shutil.which("git") else f"{one.name}: there is no git on PATH"
         else:
-            found = None if Path(one.path).exists() else f"{one.name}: {one.path} does not exist"
+            found = None if os.path.exists(one.path) else f"{one.name}: {one.path} does not exist, or can't be read"
         if found:
             yield Check("bundles", "error", found, "Correct it in the configuration, or install what is missing.")
         else:
@@ -175,7 +179,7 @@ def _bundles(settings: Settings) -> Iterator[Check]:
 def _folder(name: str, place: str, clock: Clock) -> Check:
     """Whether it can be written, whether its file server has the time of this machine, and how much is free."""
     path = Path(place).expanduser().absolute()
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".bfm-doctor-") as file:
             difference = os.fstat(file.fileno()).st_mtime - clock.now().timestamp()

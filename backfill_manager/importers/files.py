@@ -74,7 +74,7 @@ def save(converted: Sequence[Converted], folder: Path, *, force: bool) -> list[P
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"{error.filename}: {error.strerror}.") from None
+        raise InvalidInput(f"{error.filename or path}: {error.strerror}.") from None
     return list(texts)
 
 

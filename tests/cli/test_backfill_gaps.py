@@ -136,3 +136,17 @@ def test_several_dags_and_all_that_have_a_schedule(bfm: Bfm, lake: Lake, clock: 
     settings = Settings(state=str(lake.state.root))
     with served_beside(create_app(settings, lake.state.store, clock=clock), listen("127.0.0.1", 0)) as url:
         assert bfm(*every, "--server", url).document == one
+
+
+def test_a_range_that_no_dag_takes_is_refused_and_no_dag_without_gaps(bfm: Bfm, lake: Lake) -> None:
+    lake.state.dag("other")
+    for dags in ((), ("flights", "other")):
+        refused = bfm("backfill", "gaps", *dags, "--from", "nonsense")
+        assert (refused.code, refused.out) == (2, "")
+        assert "--from: 'nonsense' is not a date" in refused.error
+        assert "--from 2024-05-09 is after" in bfm("backfill", "gaps", *dags, "--from", "2024-05-09", *RANGE[2:]).error
+
+    lake.state.dag("manual", schedule=None)
+    some = bfm("backfill", "gaps", "manual", "other", "flights", "--from", "2024-05-01", "--to", "2024-05-01")
+    assert some.code == 0 and "manual: " in some.err
+    assert "No gaps: the tables of 2 DAGs hold" in some.err, "of those that were compared"

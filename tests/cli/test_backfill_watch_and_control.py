@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from support.bfm import Bfm
@@ -122,6 +123,47 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
     assert result.code == 0
 
 
+def test_each_end_of_the_manager_is_told_while_watching(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 1, "pending": 3})
+    state.clock.meanwhile = [
+        state.goes,
+        *[lambda: None] * 30,
+        state.leads,
+        *[lambda: None] * 20,
+        state.goes,
+        *[lambda: None] * 30,
+        state.leads,
+        lambda: state.goes_on("b1", "success", succeed=[1, 2, 3, 4]),
+    ]
+
+    result = bfm("backfill", "watch", "b1")
+
+    said = [line for line in result.out.splitlines() if "No manager is running; the backfill waits for one" in line]
+    assert (result.code, len(said)) == (0, 2)
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "xterm"}, {"TERM": "dumb", "COLUMNS": "200"}], ids=["pipe", "dumb"])
+def test_where_nothing_can_be_drawn_colours_leave_lines_lines(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", **environ}.items():
+        monkeypatch.setenv(name, value)
+    state.leads()
+    state.backfill("b1", {"running": 1})
+    state.clock.meanwhile = [lambda: state.goes_on("b1", "success", succeed=[1])]
+
+    watched = re.sub(r"\x1b\[[\d;]*m", "", bfm("backfill", "watch", "b1").out)
+
+    assert "running  0/1  1 running" in watched and "\x1b" not in watched, "no cursor is moved"
+    if environ["TERM"] != "dumb":
+        [row] = [line for line in bfm("backfill", "list").out.splitlines() if "b1" in line]
+        assert "flights" in row and "1: 1 success" in row and "2013-01-01T05:00:00Z" in row, (
+            "no width, nothing left out"
+        )
+
+
 def test_watching_a_refused_backfill_tells_why(bfm: Bfm, state: FilledState) -> None:
     request = state.requested("b1")
     state.clock.meanwhile = [lambda: state.answers(request, "refused", "every date has a run already")]
@@ -238,6 +280,21 @@ def test_a_slow_manager_is_not_waited_for_for_ever(bfm: Bfm, state: FilledState)
 
     assert result.code == 0
     assert "has not answered within 5 s" in result.err
+
+
+def test_a_manager_that_ends_while_its_answer_is_awaited_is_said(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+
+    def answer() -> None:
+        state.leads()
+        state.answers_next(message="parsed")
+
+    state.clock.meanwhile = [state.goes, *[lambda: None] * 150, answer]
+
+    result = bfm("bundles", "parse", "examples")
+
+    assert (result.code, result.err.count("No manager is running; the request waits for one")) == (0, 1)
+    assert "submitted" in result.out or "parsed" in result.out
 
 
 def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None:

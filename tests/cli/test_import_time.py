@@ -110,6 +110,33 @@ def test_a_reader_that_has_seen_enough_is_no_error(state: FilledState, tmp_path:
     assert (ended.stderr, ended.returncode) == ("", 1)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_output_that_has_no_room_is_no_bug(state: FilledState, tmp_path: Path, output: str) -> None:
+    state.backfill("b1", {"success": 1})
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "backfill_manager", "backfill", "list", "--output", output],
+            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (ended.stderr, ended.returncode) == ("Output, or a file: No space left on device.\n", 1)
+
+
+def test_closed_streams_are_no_error(state: FilledState, tmp_path: Path) -> None:
+    state.dag()
+    state.backfill("b1", {"success": 1})
+
+    def run_in_shell(line: str) -> tuple[int, str, str]:
+        shell = ["sh", "-c", f'exec "$0" -m backfill_manager {line}', sys.executable]
+        ended = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    assert run_in_shell("backfill list >&-") == (0, "", "")
+    assert run_in_shell("backfill show nothing 2>&-") == (3, "", "")
+    code, _, said = run_in_shell("dags mark flights failed --backfill b1 --item 1 <&-")
+    assert (code, said.splitlines()[-1]) == (2, "Nothing was marked, as there was no answer; -y marks without asking.")
+
+
 def test_without_a_manager_a_dry_run_plans_here_and_writes_nothing(state: FilledState, tmp_path: Path) -> None:
     state.dag(writes=("clean_flights",))
     state.dag("report", reads=(TableRead("clean_flights"),))

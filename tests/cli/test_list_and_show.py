@@ -696,3 +696,24 @@ def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, sta
     for submitted in (("dags", "trigger", "gone"), ("dags", "unpause", "gone"), ("dags", "pause", "gone")):
         result = bfm(*submitted)
         assert (result.code, result.error) == (4, f"DAG 'gone' is not active: {why}."), submitted
+
+
+def test_a_text_is_printed_as_it_is_and_no_picture_of_it(bfm: Bfm, state: FilledState) -> None:
+    state.dag(tasks=[TaskSpec("totals", kind="sql", sql="SELECT raw:book:title, '[red]:dog:'")])
+    assert "  SELECT raw:book:title, '[red]:dog:'" in bfm("dags", "render", "flights", "2013-01-05").out
+
+    shown = bfm("state", "sql", """SELECT count(*) AS "days [total]", 1 AS ":dog:" FROM dag""")
+    assert shown.out.splitlines()[0].split() == ["days", "[total]", ":dog:"]
+
+
+def test_columns_of_one_name_are_refused_as_one_would_stand_for_the_other(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.run("2013-01-05", tasks={"clean": "failed"})
+    of_both = "FROM dag_run r JOIN task_instance t ON r.run_id = t.run_id"
+
+    refused = bfm("state", "sql", f"SELECT r.state, t.state {of_both}")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.error == "Several columns of the result are called state; name them apart with AS."
+    apart = bfm("state", "sql", f"SELECT r.state, t.state AS of_task {of_both}", "--output", "json").document
+    assert apart == [{"state": "success", "of_task": "failed"}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
@@ -446,6 +447,32 @@ def test_a_backfill_is_watched_to_its_end(bfm: Bfm, url: str, state: FilledState
     assert result.code == 1
     assert "failed 2013-01-01T05:00:00Z  clean: ValueError: no such [day]" in result.out
     assert "Backfill b1 of flights: failed, 2 items: 1 success, 1 failed" in result.out
+
+
+def test_a_server_that_is_started_anew_does_not_end_the_watching(
+    bfm: Bfm, state: FilledState, clock: StandingClock
+) -> None:
+    def serve(port: int) -> AbstractContextManager[str]:
+        return served_beside(create_app(settings(state), state.store, clock=clock), listen("127.0.0.1", port))
+
+    def start_again() -> None:
+        second.enter_context(serve(int(address.rpartition(":")[2])))
+        state.goes_on("b1", "success", succeed=[1])
+
+    state.leads()
+    state.backfill("b1", {"running": 1})
+    with ExitStack() as first, ExitStack() as second:
+        address = first.enter_context(serve(0))
+        clock.meanwhile = [first.close, *[lambda: None] * 20, start_again]
+        watched = bfm("backfill", "watch", "b1", "--server", address)
+        clock.meanwhile = [second.close]
+        state.backfill("b2", {"running": 1})
+        given_up = bfm("backfill", "watch", "b2", "--server", address)
+
+    assert watched.code == 0 and watched.out.count("can't be reached") == 1
+    assert watched.out.splitlines()[-1].startswith("Backfill b1 of flights: success")
+    assert (given_up.code, given_up.out.count("can't be reached")) == (1, 1)
+    assert given_up.err.startswith(f"The server at {address} can't be reached")
 
 
 def test_a_log_is_followed_until_the_task_has_ended(

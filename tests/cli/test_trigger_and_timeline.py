@@ -70,6 +70,34 @@ def test_with_wait_it_ends_when_the_run_has_ended(bfm: Bfm, state: FilledState, 
     assert result.out.splitlines()[-1].startswith(f"Run manual__2024-05-14T04:00:00Z of flights: {ends_as}")
 
 
+def test_a_manager_that_ends_while_its_run_or_log_is_watched_is_told(bfm: Bfm, state: FilledState) -> None:
+    def accept() -> None:
+        run_id = state.run("2024-05-14", run_type="manual", state="running", tasks={"clean": "running"})
+        state.answers_next(message=f"run {run_id}", object_id=run_id)
+
+    def end() -> None:
+        state.leads()
+        [row] = state.store.read(DagRun)
+        state.put(row.evolve(state="success"))
+        state.task_goes(row.run_id, "clean", "success")
+
+    def again() -> None:
+        state.task_goes("manual__2024-05-14T04:00:00Z", "clean", "running")
+        state.goes()
+
+    quiet = [lambda: None] * 20
+    state.dag()
+    state.leads()
+    state.clock.meanwhile = [accept, state.goes, *quiet, end]
+    assert "No manager is running; the run waits for one" in bfm("dags", "trigger", "flights", "--wait").out
+
+    again()
+    state.clock.meanwhile = [*quiet, end]
+    followed = bfm("tasks", "logs", "flights", "latest", "clean", "--follow")
+    assert "No manager is running; the task waits for one" in followed.err
+    assert (followed.code, followed.err.count("No manager is running")) == (0, 1)
+
+
 def test_with_wait_and_nobody_who_answers_it_does_not_succeed(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     result = bfm("dags", "trigger", "flights", "--wait")

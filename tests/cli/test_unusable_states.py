@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from support.bfm import Bfm
+from support.of_another_user import NAMELESS, ONLY_AS_ROOT, bfm_without_home, bfm_without_rights
 from support.sample_state import FilledState
 
 from backfill_manager.model.records import SCHEMA_VERSION
@@ -84,6 +86,47 @@ def test_a_file_in_place_of_the_state_is_told(bfm: Bfm, tmp_path: Path, args: tu
     assert "a.file is a file, and a state needs a folder." in result.out + result.err
     assert "Unexpected" not in result.err
     assert (tmp_path / "a.file").read_text() == "in the way"
+
+
+def test_a_folder_without_the_right_to_it_is_no_missing_state_and_no_bug(state: FilledState, tmp_path: Path) -> None:
+    state.dag()
+    (tmp_path / "locked").mkdir()
+    state.root.rename(tmp_path / "locked" / "state")
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "locked").chmod(0)
+    try:
+        for args in (("dags", "list"), ("state", "init")):
+            ended = bfm_without_rights("--state", "locked/state", *args, cwd=tmp_path)
+            assert (ended.returncode, ended.stdout) == (2, "")
+            assert ended.stderr == "The state at locked/state can't be read: Permission denied.\n"
+
+        for args in (("import", "airflow", "locked/x"), ("init", "locked/x"), ("import", "dbt", "locked/x")):
+            ended = bfm_without_rights(*args, cwd=tmp_path)
+            assert (ended.returncode, ended.stdout) == (1, "")
+            [line] = ended.stderr.splitlines()
+            assert line.startswith("locked/x") and line.endswith(": Permission denied.")
+
+        places = {"STATE": "locked/state", "WAREHOUSE": "locked/tables", "CACHE": "locked", "HOME": "locked"}
+        environ = {f"BFM_{name}": str(tmp_path / place) for name, place in places.items()}
+        environ["BFM_BUNDLES"] = json.dumps([{"name": "b", "path": str(tmp_path / "locked" / "dags")}])
+        ended = bfm_without_rights("doctor", "--output", "json", cwd=tmp_path, environ=environ)
+    finally:
+        (tmp_path / "locked").chmod(0o700)
+    wrong = {one["name"]: one["found"] for one in json.loads(ended.stdout) if one["status"] == "error"}
+    assert set(wrong) == {"jars", "bundles", "state", "warehouse", "tables"}
+    assert all("ermission denied" in found or "can't be read" in found for found in wrong.values())
+
+
+@ONLY_AS_ROOT
+def test_a_user_without_a_home_is_told_what_is_missing(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    missing = f"User {NAMELESS} has no home, where its cache would be: set HOME or BFM_CACHE."
+
+    checks = json.loads(bfm_without_home("doctor", "--output", "json", cwd=tmp_path).stdout)
+    served = bfm_without_home("serve", "--port", "0", cwd=tmp_path)
+
+    assert [one["found"] for one in checks if one["name"] == "jars"] == [missing]
+    assert (served.returncode, served.stderr.splitlines()[-1]) == (2, missing)
 
 
 def test_a_state_of_runs_in_place_of_the_states_place_is_told_as_what_it_is(bfm: Bfm) -> None:

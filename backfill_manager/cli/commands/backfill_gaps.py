@@ -8,8 +8,9 @@ from typing import Final
 from backfill_manager.cli import options as o
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.errors import worded
 from backfill_manager.cli.render.printer import Column
-from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.errors import InvalidInput, StateError, nearest
 from backfill_manager.humanise import plural
 from backfill_manager.schemas.findings import FINDINGS
 
@@ -51,17 +52,22 @@ def gaps(
             raise InvalidInput(f"--finding {name!r}: there are {', '.join(FINDINGS)}{nearest(name, FINDINGS)}")
     dags = list(dict.fromkeys(dag or _with_a_schedule(context)))
     found: list[Document] = []
+    refused: dict[str, InvalidInput] = {}
     for dag_id in dags:
         try:
             found += context.backend.gaps(dag_id, start_date=start_date, end_date=end_date, count=count)
+        except StateError:
+            raise
         except InvalidInput as error:  # of one among many: it has no interval in this range, say
-            if len(dags) == 1:
-                raise
-            if dag:
-                context.out.note(f"{dag_id}: {error}")
+            refused[dag_id] = error
+    if refused and len(refused) == len(dags):  # as of a date that is none
+        raise refused[dags[0]]
+    for dag_id, why in refused.items() if dag else ():
+        context.out.note(f"{dag_id}: {worded(why)}")
+    dags = [dag_id for dag_id in dags if dag_id not in refused]
     rows = [one for one in found if not finding or one["finding"] in finding]
     limit = context.out.limit(limit)
-    columns = COLUMNS if dag and len(dags) == 1 else (Column("dag_id", "DAG"), *COLUMNS)
+    columns = COLUMNS if dag and len(dags) + len(refused) == 1 else (Column("dag_id", "DAG"), *COLUMNS)
     whose = f"{dags[0]} hold what its runs" if len(dags) == 1 else f"{plural(len(dags), 'DAG')} hold what their runs"
     context.out.print_rows(rows[:limit], columns, empty=f"No gaps: the tables of {whose} have written.")
     if context.out.is_table:

@@ -13,8 +13,8 @@ from rich.console import Group
 from rich.text import Text
 
 from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.backend.watched import SLOW_POLL_INTERVAL_S, WatchedBackend
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.plan import why
 from backfill_manager.cli.render.printer import COLOURS, Console, first_line, seconds
 from backfill_manager.clock import parse_instant
@@ -25,7 +25,6 @@ from backfill_manager.queries.eta import ObservedPace, items_ended, items_left
 
 POLL_INTERVAL_S: Final = 0.5
 MIN_LINE_INTERVAL_S: Final = 2.0  # where every line stays, fewer of them
-SLOW_POLL_INTERVAL_S: Final = 5.0  # of what is expensive to read or changes slowly
 MAX_FAILURES_PRINTED: Final = 10  # of one poll
 MAX_SKIPPED_READ: Final = 10_000
 INTERRUPTED: Final = 130
@@ -74,28 +73,27 @@ def _left_to_others(context: CliContext, backfill: Document) -> int:
 
 def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw: Draw, print_line: Print) -> Document:
     """Draws the backfill until it has ended, and returns it; each new failure is a line of its own."""
-    backend, clock = context.backend, context.clock
+    backend = WatchedBackend(context, "backfill", lambda text: print_line(Text(text, style="yellow")))
+    clock = context.clock
     pace = ObservedPace()
     printed_failures: set[int] = set()
     last_slow_poll = float("-inf")
     eta: Document = {}
     while True:
-        backfill = backend.backfill(backfill_id)
+        backfill: Document = backend.backfill(backfill_id)
         has_ended = backfill["state"] in states.BACKFILL_FINISHED or (end_when_stuck and _is_stuck(backfill))
         at = clock.monotonic()
         if backfill["planned"]:
             pace.observe(at, items_ended(backfill))
         if backfill["failed"] != len(printed_failures):  # fewer: some run again
-            for line in _new_failures(context, backfill, printed_failures):
+            for line in _new_failures(context, backend, backfill, printed_failures):
                 print_line(line)
         shown = context.out.in_zone(backfill)
         if has_ended:
             draw(shown, [], pace)
             return backfill
+        backend.look_for_manager()
         if at - last_slow_poll >= SLOW_POLL_INTERVAL_S:
-            if last_slow_poll == float("-inf") and not backend.has_active_manager():
-                nobody = f"No manager is running; the backfill waits for one: {HINTS['start_manager']}."
-                print_line(Text(nobody, style="yellow"))
             last_slow_poll = at
             latest = backend.backfill(backfill_id, with_eta=True)
             eta = {name: latest[name] for name in ("time_left_s", "finishes_at")}
@@ -103,13 +101,15 @@ def follow(context: CliContext, backfill_id: str, *, end_when_stuck: bool, draw:
         context.pause(POLL_INTERVAL_S)
 
 
-def _new_failures(context: CliContext, backfill: Document, printed: set[int]) -> Iterator[Text]:
-    items = context.backend.items(backfill["backfill_id"], state=(states.FAILED,))
+def _new_failures(
+    context: CliContext, backend: WatchedBackend, backfill: Document, printed: set[int]
+) -> Iterator[Text]:
+    items = backend.items(backfill["backfill_id"], state=(states.FAILED,))
     new = [item for item in items if item["ordinal"] not in printed]
     dag_id = backfill["dag_id"]
     for item in new[:MAX_FAILURES_PRINTED]:
         run_id = item["run_id"]
-        task = None if run_id is None else _failed_task(context, dag_id, run_id)
+        task = None if run_id is None else _failed_task(backend, dag_id, run_id)
         yield failure_line(context.out.in_zone(item, dag_id), task)
     if len(new) > MAX_FAILURES_PRINTED:
         yield Text(f"and {len(new) - MAX_FAILURES_PRINTED} more failed", style="red")
@@ -117,12 +117,12 @@ def _new_failures(context: CliContext, backfill: Document, printed: set[int]) ->
     printed.update(item["ordinal"] for item in items)
 
 
-def _failed_task(context: CliContext, dag_id: str, run_id: str) -> Document | None:
+def _failed_task(backend: WatchedBackend, dag_id: str, run_id: str) -> Document | None:
     try:
-        run = context.backend.run(run_id, dag_id=dag_id)
+        run = backend.run(run_id, dag_id=dag_id)
     except NotFound:
         return None
-    failed = [task for task in context.backend.run_tasks(run)["tasks"] if task["state"] == states.FAILED]
+    failed = [task for task in backend.run_tasks(run)["tasks"] if task["state"] == states.FAILED]
     in_reason = (run["reason"] or "").removeprefix("failed: ").split(", ")  # a callback never is
     return next((task for task in failed if task["task_id"] in in_reason), failed[0] if failed else None)
 
@@ -136,10 +136,10 @@ def _is_stuck(backfill: Document) -> bool:
 
 @contextmanager
 def _screen(context: CliContext) -> Iterator[tuple[Draw, Print]]:
-    """A live view on a terminal; elsewhere a line whenever something has changed. Beside a JSON document the lines
+    """A live view on a terminal that can draw; elsewhere a line whenever something has changed. Beside a JSON document the lines
     go to standard error, as standard output is the document's."""
     console = Console(stderr=not context.out.is_table, highlight=False)
-    if console.is_terminal and context.out.is_table:
+    if console.is_screen and not console.is_dumb_terminal and context.out.is_table:
         from rich.live import Live
 
         with Live(console=console, auto_refresh=False, transient=True) as live:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, option
 from backfill_manager.cli.render.printer import Output
 from backfill_manager.errors import InvalidInput
-
-if TYPE_CHECKING:
-    pass
 
 group = Group("config", "The configuration: check it, show what is in effect, create API tokens.")
 

@@ -36,7 +36,7 @@ def init(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
     except OSError as error:
-        raise InvalidInput(f"{error.filename}: {error.strerror}.") from None
+        raise InvalidInput(f"{error.filename or path}: {error.strerror}.") from None
     made = sorted(str(path.relative_to(root)) for path in texts)
     context.out.print_result({"folder": str(root), "files": made}, f"Made in {root}: {', '.join(made)}.")
     if context.out.is_table:

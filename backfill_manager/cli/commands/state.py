@@ -245,6 +245,8 @@ def sql(context: CliContext, query: str = argument('"SELECT …"', "One statemen
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]
     """
     names, rows = context.local_backend().store.query(query)
+    if twice := sorted({name for name in names if names.count(name) > 1}):  # one would stand in the place of the other
+        raise InvalidInput(f"Several columns of the result are called {', '.join(twice)}; name them apart with AS.")
     dicts = [_without_secrets(dict(zip(names, row, strict=True))) for row in rows]
     columns = [Column(name, write=format_value) for name in names]  # as the tables hold it, whatever a column is called
     context.out.print_rows(dicts, columns, empty="No rows.", as_stored=True)

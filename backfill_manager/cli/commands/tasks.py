@@ -9,6 +9,7 @@ from rich.text import Text
 
 from backfill_manager.cli.airflow_aliases import OF_TASKS_CLEAR
 from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.cli.backend.watched import WatchedBackend
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.dags import WAITS_FOR
 from backfill_manager.cli.commands.runs import task_columns, with_spark_jobs
@@ -257,11 +258,13 @@ def _print_log(
     last: tuple[int, int] | None = None
     lines: list[Document] = []
     has_ended = False
+    backend = WatchedBackend(context, "task", lambda text: context.out.note(text, style="yellow"))
+    read = backend.log if follow else context.backend.log
     while True:
         # A tick commits a task's end before its log, and its run's end after it: a run that has ended has its whole log,
         # a task alone is read once more.
         had_ended = has_ended
-        new, state, is_whole = context.backend.log(run, task, try_number=try_number, after=last)
+        new, state, is_whole = read(run, task, try_number=try_number, after=last)
         for line in new:
             at = context.out.in_zone(line, run["dag_id"])["at"]
             style = _LOG_COLOURS.get(line["level"].lower(), "cyan")
@@ -274,6 +277,8 @@ def _print_log(
         has_ended = state in TASK_FINISHED
         if not follow or (has_ended and (had_ended or is_whole)):
             return lines, state
+        if not has_ended:
+            backend.look_for_manager()
         context.pause(LOG_POLL_INTERVAL_S)
 
 

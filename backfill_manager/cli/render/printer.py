@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,11 @@ _PIPE_WIDTH = 100_000  # a pipe has no width: its reader wants whole values
 
 class Console(rich.console.Console):
     """Writes what a terminal would obey so that it can be seen (`visible`), whatever is printed: texts come from the state."""
+
+    @property
+    def is_screen(self) -> bool:
+        """Whether it has a width. A pipe has none, also where `FORCE_COLOR`, as in CI, wants colours in it."""
+        return self.is_terminal and (self.file.isatty() or "COLUMNS" in os.environ)
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
@@ -146,9 +152,9 @@ class Output:
     def print_line(self, text: str | Text) -> None:
         """One line of the result; only for people."""
         if self.is_table:
-            Console().print(
-                visible(text) if isinstance(text, str) else text, soft_wrap=True, markup=False, highlight=False
-            )
+            # A text of rich's, as it would replace `:book:` in a string by a picture.
+            shown = Text(visible(text)) if isinstance(text, str) else text
+            Console().print(shown, soft_wrap=True, highlight=False)
 
     def note(self, text: str, style: str = "") -> None:
         """One line on standard error, in every format."""
@@ -156,7 +162,7 @@ class Output:
 
     def _print_table(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
         console = Console(highlight=False)
-        if not console.is_terminal:
+        if not console.is_screen:
             console.width = _PIPE_WIDTH
         shown = [one for one in columns if not one.fold or any(one.value(row) is not None for row in rows)]
         wide = console.options.update(max_width=_PIPE_WIDTH)
@@ -182,9 +188,10 @@ def _table(
     for column in columns:
         # On a narrow screen ids, states and numbers stay whole; the rest is broken over lines, never cut off.
         is_whole = column.right or column.whole or column.field in _NEVER_WRAPPED
-        folded = _MAX_TEXT_WIDTH if column.fold and console.is_terminal else None
+        folded = _MAX_TEXT_WIDTH if column.fold and console.is_screen else None
+        heading = column.heading if column.heading is not None else column.field.replace("_", " ")
         table.add_column(
-            column.heading if column.heading is not None else column.field.replace("_", " "),
+            Text(visible(heading)),  # of `state sql` somebody's own, which is no markup
             justify="right" if column.right else "left",
             no_wrap=is_whole,
             overflow="fold",

@@ -45,7 +45,10 @@ def can_copy(location: str, environ: Mapping[str, str] = os.environ, home: Path 
         return "://" in location
     if "AWS_ACCESS_KEY_ID" in environ or "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:
         return True
-    has_profiles = ((home or Path.home()) / ".aws").exists() or "AWS_CONFIG_FILE" in environ or "AWS_PROFILE" in environ
+    aws = os.path.join(
+        home or os.path.expanduser("~"), ".aws"
+    )  # of a home that there may not be, or that is another user's
+    has_profiles = os.path.exists(aws) or "AWS_CONFIG_FILE" in environ or "AWS_PROFILE" in environ
     return not has_profiles
 
 

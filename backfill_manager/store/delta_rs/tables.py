@@ -24,7 +24,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.errors import StateError
+from backfill_manager.errors import StateError, StateUnavailable
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, Manager, Record, Request
 from backfill_manager.store.delta_base import DeltaTables
 from backfill_manager.store.delta_rs.log import is_torn_listing
@@ -167,7 +167,19 @@ class DeltaRsTables(DeltaTables):
             if self._is_in_copies(Manager.TABLE):
                 return True
         with self.translate_errors(Manager.TABLE, "looked for"):
-            return self._has(Manager.TABLE)
+            is_there = self._has(Manager.TABLE)
+        if not is_there and is_local(self.root):
+            self._check_rights()
+        return is_there
+
+    def _check_rights(self) -> None:
+        """`StateUnavailable` where this user may not see whether there is a state: delta-rs says that there is none."""
+        try:
+            os.scandir(f"{self.location(Manager.TABLE)}/_delta_log").close()
+        except PermissionError as error:
+            raise StateUnavailable(f"The state at {self.root} can't be read: {error.strerror}.") from None
+        except OSError:
+            pass  # there is none
 
     def open(self, table: str, *, may_be_older: bool = False) -> DeltaTable:
         """A handle of the table as it is now."""
