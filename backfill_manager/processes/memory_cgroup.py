@@ -146,13 +146,13 @@ def _usable_place() -> _Place | None:
 def _is_usable(place: _Place) -> bool:
     try:
         if place.is_v2:
-            _move_own_processes_down(place.folder)
+            _use_below(place.folder)
     except OSError:
         return False
     cgroup = _make(place, "trial", 64)
     if cgroup is None:
         return False
-    waits = [sys.executable, "-I", "-S", "-c", "input()"]
+    waits = [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()"]
     try:
         with subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
             return cgroup.add(process.pid) and process.pid in cgroup._pids() and not cgroup.went_over()
@@ -209,18 +209,23 @@ def _places() -> Iterator[_Place]:
             folder = Path(mount_point + path[len(root.rstrip("/")) :])
             if not is_v2:
                 yield _Place(folder, False)
-            elif _is_delegated(folder.parent) and "memory" in _words(folder.parent / "cgroup.subtree_control"):
-                yield _Place(folder.parent, True)
-            elif _is_delegated(folder) and "memory" in _words(folder / "cgroup.controllers"):
-                yield _Place(folder, True)
+                continue
+            for one in (
+                folder.parent,
+                folder,
+            ):  # the one above: where DelegateSubgroup= has put the manager, or it itself
+                if _is_delegated(one) and "memory" in _words(one / "cgroup.controllers"):
+                    yield _Place(one, True)
 
 
-def _move_own_processes_down(folder: Path) -> None:
+def _use_below(folder: Path) -> None:
+    """Gives the memory controller to what is below it, as systemd leaves to whom it delegates. Processes that are in it itself
+    move into a cgroup of their own first."""
     if "memory" in _words(folder / "cgroup.subtree_control"):
         return
     own = folder / _OWN_GROUP
-    own.mkdir(exist_ok=True)
     for pid in _words(folder / "cgroup.procs"):
+        own.mkdir(exist_ok=True)
         with suppress(ProcessLookupError):
             _write(own / "cgroup.procs", int(pid))
     (folder / "cgroup.subtree_control").write_text("+memory")
