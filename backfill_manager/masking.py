@@ -187,6 +187,10 @@ _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 _USER_OF_HTTP: Final = re.compile(r"(?i)(\bhttps?://)[^/\s:@\"']+(?=@)")
 _SIGNATURE: Final = re.compile(r"(?i)([?&](?:sig|signature|x-amz-signature)=)[^\s&'\"]+")
 _WEBHOOK: Final = re.compile(r"(https?://[^/\s]+/)\S+")  # its path is what lets one in
+_KNOWN_WEBHOOK: Final = re.compile(
+    r"(?i)(https://(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks"
+    r"|[\w.-]{1,100}\.webhook\.office\.com/webhookb2)/)[^\s\"'<>)\]}]+"
+)
 _KEY_VARIABLE: Final = re.compile(r"(?i)(?<!public_)(?<!partition_)(?<!primary_)(?<!foreign_)(?<!sort_)key(?:_id)?$")
 _MIN_LINE_LENGTH: Final = 12  # of a secret of several lines, such as a key, that is printed line by line
 _MIN_SECRET_LENGTH: Final = 6  # a shorter value would be found all over a text that has nothing to do with it
@@ -307,7 +311,9 @@ def _without_known(text: str, more: tuple[Known, ...] = ()) -> str:
     if values and (known := _any_of(values)):
         text = known.sub(MASK, text)
     if "://" in text:
-        text = _SIGNATURE.sub(rf"\1{MASK}", _USER_OF_HTTP.sub(rf"\1{MASK}", _USER_AND_PASSWORD.sub(MASK, text)))
+        text = _USER_AND_PASSWORD.sub(MASK, text)
+        for pattern in (_USER_OF_HTTP, _SIGNATURE, _KNOWN_WEBHOOK):
+            text = pattern.sub(rf"\1{MASK}", text)
     return _ORACLE.sub(rf"\1{MASK}", text) if "jdbc:" in text else text
 
 

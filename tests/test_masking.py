@@ -396,3 +396,22 @@ def test_a_long_line_without_a_name_is_not_searched_for_each_kind_of_secret(monk
             monkeypatch.setattr(pattern, way, lambda *_, name=name, **__: tried.append(name))
     assert mask_text(line) == line
     assert tried == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "post to https://hooks.slack.com/services/T0/B0/abcDEF failed",
+            "post to https://hooks.slack.com/services/*** failed",
+        ),
+        ("(https://discord.com/api/webhooks/1/ab-c)", "(https://discord.com/api/webhooks/***)"),
+        (
+            "https://acme.webhook.office.com/webhookb2/1@2/IncomingWebhook/3",
+            "https://acme.webhook.office.com/webhookb2/***",
+        ),
+        ("https://hooks.example.com/services/T0", "https://hooks.example.com/services/T0"),
+    ],
+)
+def test_addresses_that_let_anybody_post_are_masked(text: str, shown: str) -> None:
+    assert mask_text(text) == shown

@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 GC_THRESHOLD: Final = gc.get_threshold()  # for a command that lives long
@@ -23,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if list(sys.argv[1:] if argv is None else argv) == ["--version"]:  # without the 100 ms that Typer and rich take
         from importlib.metadata import version
 
-        print(f"backfill_manager {version('backfill-manager')}")
-        return 0
+        with suppress(OSError):  # no room, or nobody reads: said below
+            print(f"backfill_manager {version('backfill-manager')}", flush=True)
+            return 0
     os.environ.setdefault("RUST_LOG", "error")  # delta-rs warns in five lines of what our message says in one
     gc.set_threshold(200_000)  # imports make much and drop little: looking for that took a third of a light command
     from backfill_manager.cli.app import run

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from backfill_manager.client.connection import Connection
 from backfill_manager.clock import format_instant
-from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.errors import BackfillManagerError, InvalidInput, Unreachable
 from backfill_manager.schemas import resources as r
 
 PAGE: Final = 1000  # rows of a page at most
@@ -32,6 +32,7 @@ PLAN_TIMEOUT_S: Final = 65.0  # the manager plans a dry run meanwhile
 WATCHED_TABLES: Final = "backfill,backfill_item,request,response"  # what a backfill is read from
 POLL_INTERVAL_S: Final = 1.0  # where server-sent events don't come through
 RECONNECT_INTERVAL_S: Final = 30.0  # after they have failed
+MAX_AWAY_S: Final = 600.0  # of a server while a backfill is watched
 Date = str | datetime
 T = TypeVar("T", bound=r.Resource)
 
@@ -156,7 +157,8 @@ class Client(AbstractContextManager["Client"]):
         return self._submit(_path("backfills", backfill_id), wait, method="DELETE")
 
     def watch(self, backfill_id: str) -> Iterator[r.BackfillDetails]:
-        """The backfill, and again at each change, until it has ended."""
+        """The backfill, and again at each change, until it has ended. A server that can't be reached is asked again for ten
+        minutes, as it may be started anew; then `Unreachable`."""
         return self._watch(_path("backfills", self.backfill(backfill_id).backfill_id))
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
@@ -405,8 +407,15 @@ class Client(AbstractContextManager["Client"]):
     def _watch(self, path: str) -> Iterator[r.BackfillDetails]:
         etag: str | None = None
         last: r.BackfillDetails | None = None
+        answered_at = time.monotonic()
         for _ in self._ticks():
-            changed = self._connection.read_if_changed(path, etag)
+            try:
+                changed = self._connection.read_if_changed(path, etag)
+            except Unreachable:
+                if last is None or time.monotonic() - answered_at > MAX_AWAY_S:
+                    raise
+                continue
+            answered_at = time.monotonic()
             if changed is None:
                 continue
             document, etag = changed

@@ -77,6 +77,12 @@ def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, st
     return [jar for jar in conf.get("spark.jars", "").split(",") if jar], others
 
 
+def with_master(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings with `spark.master`, which `master` comes over, and what a driver needs that has no executors elsewhere."""
+    chosen = master or conf.get("spark.master") or "local[*]"
+    return {**(LOCAL_CONF if chosen.startswith("local") else {}), **conf, "spark.master": chosen}
+
+
 def build_session(
     *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -97,10 +103,8 @@ def build_session(
         is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
         if not is_submitted:
             java()
-            master = master or "local[*]"
-            settings |= LOCAL_CONF if master.startswith("local") else {}
+            conf = with_master(master, conf)
             settings |= {
-                "spark.master": master,
                 "spark.jars": ",".join(
                     [*spark_jars(warehouse or ""), *jars]
                 ),  # else jobs/spark_driver.py has named them

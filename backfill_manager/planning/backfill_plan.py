@@ -36,7 +36,7 @@ from backfill_manager.planning.batches import batches, batches_of, stretches
 from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.planning.sql_queries import query
-from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineKey, run_id_for, timeline_key
+from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineKey, preview_run_type, run_id_for, timeline_key
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.table_properties import arrow_schema
@@ -192,7 +192,8 @@ class BackfillPlan:
         start, end = pc.min(of_run["interval_start"]).as_py(), pc.max(of_run["interval_end"]).as_py()
         interval, (_, partition) = None if start is None else (start, end), self.first_key
         rerun = self.reruns.get(of_run["ordinal"][0].as_py())
-        run_id = rerun.run_id if rerun else run_id_for(states.BACKFILL_RUN, self.first_key, self.runs_of_first_key)
+        run_type = preview_run_type("BACKFILL_ID") if self.command.preview else states.BACKFILL_RUN  # it has none yet
+        run_id = rerun.run_id if rerun else run_id_for(run_type, self.first_key, self.runs_of_first_key)
         return render(self.dag, PlannedRun(run_id, interval, partition, self.command.conf), self.tasks)
 
     @cached_property

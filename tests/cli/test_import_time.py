@@ -111,12 +111,12 @@ def test_a_reader_that_has_seen_enough_is_no_error(state: FilledState, tmp_path:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
-@pytest.mark.parametrize("output", ["table", "json"])
-def test_output_that_has_no_room_is_no_bug(state: FilledState, tmp_path: Path, output: str) -> None:
+@pytest.mark.parametrize("command", ["backfill list", "backfill list --output json", "--version"])
+def test_output_that_has_no_room_is_no_bug(state: FilledState, tmp_path: Path, command: str) -> None:
     state.backfill("b1", {"success": 1})
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "backfill_manager", "backfill", "list", "--output", output],
+            [sys.executable, "-m", "backfill_manager", *command.split()],
             cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert (ended.stderr, ended.returncode) == ("Output, or a file: No space left on device.\n", 1)

@@ -497,6 +497,35 @@ def test_where_events_do_not_come_through_it_is_looked_at_now_and_then(
     assert waits == [1.0, 1.0, 1.0]
 
 
+def test_a_server_that_is_away_for_a_while_does_not_end_the_watching(
+    url: str, manager: InMemoryManager, all_succeed: Deed
+) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3))
+    waits: list[float] = []
+    seen = []
+    with breaking_line(url) as line, Client(line.url, pause=waits.append) as client:
+        for backfill in client.watch(backfill_id):
+            seen.append(backfill.state)
+            all_succeed()
+            line.breaks = line.lost + 12  # more than one request is tried
+
+    assert seen == ["queued", "success"]
+    assert line.lost == 12
+
+
+def test_a_server_that_stays_away_ends_the_watching(
+    url: str, manager: InMemoryManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "MAX_AWAY_S", -1.0)
+    backfill_id = manager.backfill("flights", days("2013-01-01", 3))
+    with breaking_line(url) as line, Client(line.url, pause=lambda _: None) as client:
+        watching = client.watch(backfill_id)
+        next(watching)
+        line.breaks = 1000
+        with pytest.raises(Unreachable):
+            next(watching)
+
+
 def test_who_stops_watching_stops_only_that(client: Client, manager: InMemoryManager) -> None:
     backfill_id = manager.backfill("flights", days("2013-01-01", 3))
 

@@ -153,6 +153,18 @@ def test_requirements_are_installed_once_and_others_make_another_environment(bun
     assert second.python != first.python and (made / COMPLETE).exists()
 
 
+def test_another_content_of_a_package_in_the_bundle_makes_another_environment(bundle: BundleFolder) -> None:
+    bundle.write("requirements.txt", "./packages/tiny-3.0-py3-none-any.whl\n")
+    packages = bundle.root / "packages"
+    packages.mkdir()
+    made = []
+    for text in ("first", "second", "second"):
+        make_wheel(packages, "tiny", "3.0", {"tiny.py": f"VERSION = {text!r}\n"})
+        made.append(bundle.scan(requirements="requirements.txt"))
+    assert [descriptions(one) for one in made] == [["tiny first"], ["tiny second"], ["tiny second"]]
+    assert made[0].python != made[1].python == made[2].python
+
+
 def test_another_environment_makes_a_new_version_and_the_old_one_keeps_its_own(
     bundle: BundleFolder, loader: DagLoader
 ) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
-from backfill_manager.execution import jars
+from backfill_manager.execution import jars, session
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.session import (
     LOGGERS_OF_FAILED_TASKS,
@@ -139,6 +139,24 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     assert done.returncode == 2, done.stderr
     assert last.startswith("Spark does not start: ") and reason in last and last.endswith("options of spark-submit.")
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "chosen"),
+    [
+        (None, {}, "local[*]"),
+        (None, {"spark.master": "local[2]"}, "local[2]"),
+        ("local[1]", {"spark.master": "spark://a:7077"}, "local[1]"),
+        ("spark://a:7077", {}, "spark://a:7077"),
+        (None, {"spark.master": "spark://a:7077"}, "spark://a:7077"),
+    ],
+)
+def test_executors_elsewhere_are_not_given_an_address_of_this_machine_alone(
+    master: str | None, conf: dict[str, str], chosen: str
+) -> None:
+    settings = session.with_master(master, conf)
+    assert settings["spark.master"] == chosen
+    assert ("spark.driver.host" in settings) == chosen.startswith("local")
 
 
 def test_spark_does_not_say_again_that_a_task_failed_and_one_line_says_why(spark: SparkSession) -> None:

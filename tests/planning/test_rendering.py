@@ -89,3 +89,8 @@ def test_of_partitions_and_of_chosen_tasks() -> None:
 
 def test_where_nothing_runs_nothing_is_shown() -> None:
     assert plan("skipped").to_json_document()["first_item"] is None
+
+
+def test_the_first_item_of_a_preview_has_the_id_of_a_previews_run() -> None:
+    shown = plan("pending", preview=True).first_item()
+    assert shown is not None and shown["run_id"] == "preview__BACKFILL_ID__2013-01-01T00:00:00Z"

@@ -57,6 +57,17 @@ def hidden_fields(answer: Any) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in found if name != "csrf_token"}
 
 
+def test_more_runs_than_are_listed_are_refused_and_not_cut(
+    scene: tuple[InMemoryManager, TestClient, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, browser, _ = scene
+    monkeypatch.setattr(selections, "MAX_LISTED", 5)
+    numbers = [run.run_seq for run in manager.runs("flights")]
+    answer = posts(browser, "/dags/flights/selected", do="clear", of="runs", selected=f"{min(numbers)}-{max(numbers)}")
+    assert answer.status_code == 422
+    assert "More than 5 runs are selected; select fewer." in text_of(answer)
+
+
 def payload(manager: InMemoryManager, kind: str) -> dict[str, Any]:
     (row,) = manager.store.read(Request, [Condition("kind", "=", kind)])
     return dict(json.loads(row.payload_json))

@@ -38,6 +38,7 @@ from backfill_manager.user_cache import cache_folder
 COMPLETE: Final = "complete"
 FOLDER: Final = "environments"
 _INCLUDES: Final = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
+_LOCAL: Final = re.compile(r"\s*(?:(?:-e|--editable)[\s=]*)?(?:[\w.-]+\s*@\s*)?(?:file:)?(?!//)([^\s#;\[-][^\s#;\[]*)")
 
 
 def interpreter_of(settings: BundleSettings, root: Path) -> str | None:
@@ -110,6 +111,11 @@ def read_requirements(requirements: str | list[str], root: Path) -> Requirements
     try:
         text = (root / requirements).read_text("utf-8")
         _add_included(text, (root / requirements).parent, included)
+        for line in "\n".join((text, *included)).splitlines():
+            if (found := _LOCAL.match(line)) and (
+                root / found[1]
+            ).exists():  # a package of the bundle's own, or a wheel
+                included.append(_content_of(root / found[1]))
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput(f"its requirements {requirements} can't be read: {why}") from None
@@ -123,6 +129,13 @@ def _add_included(text: str, folder: Path, included: list[str]) -> None:
         if more not in included:
             included.append(more)
             _add_included(more, (folder / name).parent, included)
+
+
+def _content_of(path: Path) -> str:
+    """A digest of the file, or of all files of the folder with their names."""
+    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+    named = [(str(one.relative_to(path)), hashlib.sha256(one.read_bytes()).hexdigest()) for one in files]
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
 def _hash_of(requirements: Requirements) -> str:

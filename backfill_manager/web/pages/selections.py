@@ -141,9 +141,11 @@ def _days(numbers: Ranges) -> list[tuple[date, date]]:
 
 def _runs(store: Store, dag_id: str, numbers: Ranges) -> list[DagRun]:
     where = [*matching(dag_id=dag_id), Condition("run_seq", "in_ranges", numbers)]
-    runs = store.read(DagRun, where, order_by=("run_seq",), limit=MAX_LISTED)
+    runs = store.read(DagRun, where, order_by=("run_seq",), limit=MAX_LISTED + 1)
     if not runs:
         raise InvalidInput("The selected runs are gone.")
+    if len(runs) > MAX_LISTED:
+        raise InvalidInput(f"More than {MAX_LISTED:,} runs are selected; select fewer.")
     return runs
 
 
