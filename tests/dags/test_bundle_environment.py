@@ -16,7 +16,13 @@ import pytest
 from support.bundle_folder import BundleFolder
 from support.tiny_wheel import make_wheel
 
-from backfill_manager.dags.bundles.environment import COMPLETE, check_environments, environments_folder, interpreter_of
+from backfill_manager.dags.bundles.environment import (
+    COMPLETE,
+    check_environments,
+    environments_folder,
+    interpreter_of,
+    read_requirements,
+)
 from backfill_manager.dags.bundles.environment import interpreter_of_version as located
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.loader import DagLoader
@@ -153,16 +159,15 @@ def test_requirements_are_installed_once_and_others_make_another_environment(bun
     assert second.python != first.python and (made / COMPLETE).exists()
 
 
-def test_another_content_of_a_package_in_the_bundle_makes_another_environment(bundle: BundleFolder) -> None:
-    bundle.write("requirements.txt", "./packages/tiny-3.0-py3-none-any.whl\n")
-    packages = bundle.root / "packages"
-    packages.mkdir()
-    made = []
+def test_another_content_of_a_package_in_the_bundle_is_another_requirement(bundle: BundleFolder) -> None:
+    bundle.write("requirements.txt", "tiny==1.0\n./packages/ours  # of this repository\n")
+    bundle.write("packages/ours/setup.py", "from setuptools import setup\nsetup(name='ours', py_modules=['ours'])\n")
+    read = []
     for text in ("first", "second", "second"):
-        make_wheel(packages, "tiny", "3.0", {"tiny.py": f"VERSION = {text!r}\n"})
-        made.append(bundle.scan(requirements="requirements.txt"))
-    assert [descriptions(one) for one in made] == [["tiny first"], ["tiny second"], ["tiny second"]]
-    assert made[0].python != made[1].python == made[2].python
+        bundle.write("packages/ours/ours.py", f"VERSION = {text!r}\n")
+        bundle.write("other.py", f"VERSION = {len(read)}\n")
+        read.append(read_requirements("requirements.txt", bundle.root))
+    assert read[0] != read[1] == read[2]
 
 
 def test_another_environment_makes_a_new_version_and_the_old_one_keeps_its_own(

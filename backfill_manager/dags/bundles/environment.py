@@ -112,9 +112,7 @@ def read_requirements(requirements: str | list[str], root: Path) -> Requirements
         text = (root / requirements).read_text("utf-8")
         _add_included(text, (root / requirements).parent, included)
         for line in "\n".join((text, *included)).splitlines():
-            if (found := _LOCAL.match(line)) and (
-                root / found[1]
-            ).exists():  # a package of the bundle's own, or a wheel
+            if (found := _LOCAL.match(line)) and (root / found[1]).exists():  # a package of the bundle's own
                 included.append(_content_of(root / found[1]))
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
