@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if list(sys.argv[1:] if argv is None else argv) == ["--version"]:  # without the 100 ms that Typer and rich take
         from importlib.metadata import version
 
-        with suppress(OSError):  # no room, or nobody reads: said below
+        with suppress(OSError):  # a full disk, or nobody reads: said below
             print(f"backfill_manager {version('backfill-manager')}", flush=True)
             return 0
     os.environ.setdefault("RUST_LOG", "error")  # delta-rs warns in five lines of what our message says in one
