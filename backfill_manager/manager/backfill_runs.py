@@ -174,8 +174,7 @@ def _items_of_run(live: ActiveBackfill, items: list[BackfillItem], run: DagRun, 
 
 def _reprocess_verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdict, DagRun | None]:
     """What to do with an item, and the current run of its date (for `rerun` and `adopt`: or the one that covers it)."""
-    key = timeline_key(item.logical_date, item.partition_key)
-    current, existing = live.timeline.current_at(key), live.timeline.standing_at(key)
+    current, existing = _runs_of_item(live, item)
     if existing is None:
         return "make", None
     is_own, is_live = existing.backfill_id == live.row.backfill_id, existing.state in s.RUN_LIVE
@@ -212,8 +211,17 @@ def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:
 
 def _is_current_run(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
     """Whether the run stands for the item's date."""
-    existing = live.timeline.standing_at(timeline_key(item.logical_date, item.partition_key))
+    _, existing = _runs_of_item(live, item)
     return existing is not None and existing.run_id == run.run_id
+
+
+def _runs_of_item(live: ActiveBackfill, item: BackfillItem) -> tuple[DagRun | None, DagRun | None]:
+    """The run of its date, and the run that stands for it: that one, where it is only this backfill's own batch that runs
+    around it, as the plan has it."""
+    key = timeline_key(item.logical_date, item.partition_key)
+    current, existing = live.timeline.current_at(key), live.timeline.standing_at(key)
+    is_own = existing is not None and (existing.backfill_id == live.row.backfill_id or live.took_over(existing))
+    return current, current if current is not None and is_own else existing
 
 
 def _adopt(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: DagRun) -> None:

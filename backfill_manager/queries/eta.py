@@ -111,8 +111,7 @@ def at_pace(backfill: dict[str, Any], pace: Pace, now: datetime) -> dict[str, An
 
 def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
     of_it = matching(backfill_id=backfill["backfill_id"], state=(states.SUCCESS, states.FAILED, *states.RUN_LIVE))
-    most = MAX_RUNS_READ + int(backfill["max_active_runs"] or 0)
-    made = store.read(DagRun, of_it, order_by=("-run_seq",), limit=most, without=NOT_LISTED)
+    made = store.read(DagRun, of_it, order_by=("-run_seq",), limit=MAX_RUNS_READ, without=NOT_LISTED)
     ended = [run for run in made if run.state not in states.RUN_LIVE]
     starts = [run.started_at for run in ended if run.started_at is not None]
     spent = (now - min(starts)).total_seconds() if starts else 0.0
