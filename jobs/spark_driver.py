@@ -37,22 +37,18 @@ TIME_TO_END_S: Final = 45.0  # more than the manager takes to drain
 def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     """For spark-submit, up to the application's file: ours, then conf/manager.yaml's, then the person's, who wins."""
     from backfill_manager.execution.connectors import spark_jars
-    from backfill_manager.execution.session import BASE_CONF, LOCAL_CONF, jars_beside_deltas
+    from backfill_manager.execution.session import BASE_CONF, jars_beside_deltas, with_master
 
     configured, own_conf = jars_beside_deltas(settings.spark.conf)
     options, jars = _take_jars(options)
     typed_conf = dict(
         value.split("=", 1) for name, value in pairwise(options) if name in ("--conf", "-c") and "=" in value
     )
-    typed = _last_value(options, "--master") or typed_conf.get(
-        "spark.master"
-    )  # spark-submit prefers `--master`, which is ours
-    master = typed or settings.spark.master or own_conf.get("spark.master") or "local[*]"
+    typed = _last_value(options, "--master") or typed_conf.get("spark.master")
     conf = {**BASE_CONF, "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-    if master.startswith("local"):
-        conf |= LOCAL_CONF
-    conf |= own_conf
-    arguments = ["--name", "backfill_manager", "--master", master, "--jars"]
+    conf |= with_master(typed or settings.spark.master, own_conf)
+    # spark-submit prefers `--master`, which is ours
+    arguments = ["--name", "backfill_manager", "--master", conf.pop("spark.master"), "--jars"]
     arguments.append(",".join([*spark_jars(settings.warehouse), *configured, *jars]))
     for key, value in conf.items():
         arguments += ["--conf", f"{key}={value}"]

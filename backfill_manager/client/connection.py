@@ -24,9 +24,7 @@ ATTEMPTS: Final = 4
 MIN_RETRY_DELAY_S: Final = 0.2  # doubled with each attempt
 MAX_RETRY_DELAY_S: Final = 10.0
 EVENTS_TIMEOUT_S: Final = 40.0  # without an event; the server sends a keep-alive every 15 s
-PROXY_ERRORS: Final = frozenset(
-    {502, 503, 504}
-)  # of a proxy in front of the server, where they are no problem documents
+PROXY_ERRORS: Final = frozenset({502, 503, 504})  # of a proxy before the server, unless they are problem documents
 
 
 class Connection:

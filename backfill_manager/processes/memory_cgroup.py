@@ -210,10 +210,8 @@ def _places() -> Iterator[_Place]:
             if not is_v2:
                 yield _Place(folder, False)
                 continue
-            for one in (
-                folder.parent,
-                folder,
-            ):  # the one above: where DelegateSubgroup= has put the manager, or it itself
+            # The one above: where DelegateSubgroup= has put the manager into its own, or it has done so itself.
+            for one in (folder.parent, folder):
                 if _is_delegated(one) and "memory" in _words(one / "cgroup.controllers"):
                     yield _Place(one, True)
 

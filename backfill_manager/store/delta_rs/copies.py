@@ -45,9 +45,7 @@ def can_copy(location: str, environ: Mapping[str, str] = os.environ, home: Path 
         return "://" in location
     if "AWS_ACCESS_KEY_ID" in environ or "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:
         return True
-    aws = os.path.join(
-        home or os.path.expanduser("~"), ".aws"
-    )  # of a home that there may not be, or that is another user's
+    aws = os.path.join(home or os.path.expanduser("~"), ".aws")  # there may be no home, or it is another user's
     has_profiles = os.path.exists(aws) or "AWS_CONFIG_FILE" in environ or "AWS_PROFILE" in environ
     return not has_profiles
 
