@@ -53,9 +53,7 @@ def format_instant(at: datetime | None) -> str | None:
     """ISO-8601 in UTC with `Z`: `2013-01-01T05:00:00Z`; parts of a second only when there are any."""
     if at is None:
         return None
-    at = at.astimezone(UTC)
-    text = at.strftime("%Y-%m-%dT%H:%M:%S") if at.year >= 1000 else at.replace(tzinfo=None).isoformat()
-    return f"{text}.{at.microsecond:06d}Z" if at.microsecond else f"{text}Z"
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def in_zone(at: datetime, zone: str) -> str:

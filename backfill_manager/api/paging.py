@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,14 +68,19 @@ class Paging:
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     def short_page(
-        self, rows: Sequence[dict[str, Any]], *unique: str, tie_of: Callable[[Mapping[str, Any]], str] | None = None
-    ) -> dict[str, Any]:
+        self, rows: Sequence[Any], *unique: str, tie_of: Callable[[Mapping[str, Any]], str] | None = None,
+        value_of: Callable[[Any, str], Any] = operator.getitem,
+        documents: Callable[[Sequence[Any]], list[dict[str, Any]]] = list,
+    ) -> dict[str, Any]:  # fmt: skip
         """A page of a list that is short by nature: it is sorted and cut here. `unique`: columns that identify a row. `tie_of`
-        makes the text that does, where rows of one value are not sorted by these."""
+        makes the text that does, where rows of one value are not sorted by these. Where a row is not its own document,
+        `value_of` gives the value of its column, and `documents` are made of those on the page."""
         column, descending = self.order_by.removeprefix("-"), self.order_by.startswith("-")
 
-        def key(row: Mapping[str, Any]) -> tuple[Any, str]:
-            return row[column], tie_of(row) if tie_of else "\n".join(str(row[name]) for name in unique)
+        def key(row: Any) -> tuple[Any, str]:
+            return value_of(row, column), tie_of(row) if tie_of else "\n".join(
+                str(value_of(row, name)) for name in unique
+            )
 
         remaining = sorted(rows, key=key, reverse=descending)
         if self.cursor is not None:
@@ -85,7 +91,7 @@ class Paging:
                 place = (value, tie)
                 remaining = [row for row in remaining if (key(row) < place if descending else key(row) > place)]
         items = remaining[: self.limit]
-        return self.page(items, key(items[-1]) if len(remaining) > self.limit else None)
+        return self.page(documents(items), key(items[-1]) if len(remaining) > self.limit else None)
 
     def _decoded(self, cursor: str, marks: bool = False) -> tuple[Any, Any, str]:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)

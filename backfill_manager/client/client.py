@@ -326,9 +326,9 @@ class Client(AbstractContextManager["Client"]):
     def tables(self) -> Iterator[r.Table]:
         return self._list(r.Table, "/tables")
 
-    def table_intervals(self, table: str) -> Iterator[r.TableInterval]:
+    def table_intervals(self, table: str, *, limit: int | None = None) -> Iterator[r.TableInterval]:
         """Of the table with this name or path: who has written which interval or partition last, the newest write first."""
-        return self._list(r.TableInterval, "/tables/intervals", filters={"table": table})
+        return self._list(r.TableInterval, "/tables/intervals", limit, {"table": table})
 
     def lineage(self, *, dag_id: str | None = None, table: str | None = None) -> r.Lineage:
         """Of a DAG or of a table."""

@@ -7,9 +7,9 @@ the reads count: they show what the task needs. A table has one key: its name in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,8 +55,48 @@ def find_table(store: Store, name: str) -> dict[str, Any]:
     raise NotFound("table", name, [one["table"] for one in tables], hint="see_tables")
 
 
-def list_table_intervals(store: Store, name: str) -> list[dict[str, Any]]:
-    """Who has written which part of a table last, the newest write first: one row for each task and interval or partition."""
+class LastWrite(NamedTuple):
+    """Of one interval or partition of a table: who has written it last. They sort by time."""
+
+    at: int  # microseconds since 1970
+    dag_id: str
+    run_id: str
+    task_id: str
+    row: int
+    revert: int | None  # the row of the revert after it
+
+
+class LastWrites(Sequence[dict[str, Any]]):
+    """The newest write first, as documents that are made when they are looked at: a table may have intervals without number."""
+
+    def __init__(self, rows: pa.Table, writes: list[LastWrite], reverted: Container[tuple[str, str]]) -> None:
+        self.writes = sorted(writes, reverse=True)
+        self._rows, self._reverted = rows, reverted
+
+    def __len__(self) -> int:
+        return len(self.writes)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self.documents(self.writes[place] if isinstance(place, slice) else [self.writes[place]])
+        return found if isinstance(place, slice) else found[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.documents(self.writes))
+
+    def documents(self, writes: Sequence[LastWrite]) -> list[dict[str, Any]]:
+        shown = self._rows.take([write.row for write in writes]).to_pylist()
+        for row, write in zip(shown, writes, strict=True):
+            row["reverted_run_id"] = None
+            if write.revert is not None:  # the table is as that left it
+                revert = self._rows.slice(write.revert, 1).to_pylist()[0]
+                row |= {"version": revert["version"], "at": revert["at"], "reverted_run_id": revert["run_id"]}
+                if (row["dag_id"], row["run_id"]) in self._reverted:  # there was none before
+                    row |= {"rows_written": None, "bytes_written": None}
+        return [document(resources.TableInterval.model_fields, None, **row) for row in shown]
+
+
+def list_table_intervals(store: Store, name: str) -> LastWrites:
+    """Who has written which part of a table last: one document for each task and interval or partition."""
     table = find_table(store, name)
     column, value = ("table_path", table["path"]) if table["path"] else ("table_name", table["table"])
     where = [
@@ -64,34 +104,42 @@ def list_table_intervals(store: Store, name: str) -> list[dict[str, Any]]:
         Condition("access", "in", ("write", REVERT)),
         Condition("succeeded", "=", True),
     ]
-    accesses = store.read(TableAccess, where, order_by=("at",))
-    reverted = {(row.dag_id, row.run_id) for row in accesses if row.access == REVERT}
-    newest: dict[tuple[Any, ...], TableAccess] = {}
-    reverts: dict[tuple[Any, ...], TableAccess] = {}
-    for row in accesses:
-        part = (row.dag_id, row.task_id, row.interval_start, row.interval_end, row.partition_key)
-        if row.access == REVERT:
-            reverts[part] = row
+    names = [name for name in resources.TableInterval.model_fields if name != "reverted_run_id"]
+    rows = store.read_arrow(TableAccess.TABLE, (*names, "access"), where).sort_by("at")
+    starts, ends, at = (rows[name].cast(pa.int64()) for name in ("interval_start", "interval_end", "at"))
+    parts = zip(
+        *(one.to_pylist() for one in (rows["dag_id"], rows["task_id"], starts, ends, rows["partition_key"])),
+        strict=True,
+    )
+    columns = (
+        at,
+        *(rows[name] for name in ("dag_id", "run_id", "task_id")),
+        pc.is_valid(rows["version"]),
+        rows["access"],
+    )
+    reverted = {
+        (access["dag_id"], access["run_id"])
+        for access in rows.filter(pc.equal(rows["access"], REVERT)).select(["dag_id", "run_id"]).to_pylist()
+    }
+    newest: dict[tuple[Any, ...], LastWrite] = {}
+    reverts: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for n, (part, row) in enumerate(zip(parts, zip(*(one.to_pylist() for one in columns), strict=True), strict=True)):
+        at, dag_id, run_id, task_id, has_version, access = row
+        if access == REVERT:
+            reverts[part] = at, n
         before = newest.get(part)
-        if before is not None and (row.dag_id, row.run_id) in reverted:
+        if before is not None and (dag_id, run_id) in reverted:
             continue
         # A try that found its rows there, written by the one before it, knows neither version nor rows.
-        if before is None or row.version is not None or before.run_id != row.run_id:
-            newest[part] = row
-    shown = [_after(row, reverts.get(part), reverted) for part, row in newest.items()]
-    rows = sorted(shown, key=lambda one: (one[0].at, *one[0].key), reverse=True)
-    return [document(resources.TableInterval.model_fields, row, reverted_run_id=by) for row, by in rows]
+        if before is None or has_version or before.run_id != run_id:
+            newest[part] = LastWrite(at, dag_id, run_id, task_id, n, None)
+    writes = [_after(write, *reverts.get(part, (0, None))) for part, write in newest.items()]
+    return LastWrites(rows, writes, reverted)
 
 
-def _after(
-    row: TableAccess, revert: TableAccess | None, reverted: Container[tuple[str, str]]
-) -> tuple[TableAccess, str | None]:
-    """The last write of a part as it is after the revert of a later one, if there was one after it; and the run of that."""
-    if revert is None or revert.at < row.at:
-        return row, None
-    if (row.dag_id, row.run_id) in reverted:  # there was none before
-        row = row.evolve(rows_written=None, bytes_written=None)
-    return row.evolve(version=revert.version, at=revert.at), revert.run_id
+def _after(write: LastWrite, at: int, revert: int | None) -> LastWrite:
+    """The same after the revert of a later one, if there was one after it."""
+    return write if revert is None or at < write.at else write._replace(at=at, revert=revert)
 
 
 def rows_before(store: Store, launch: TaskLaunch, table: str, number: int, unit: str) -> list[int]:

@@ -167,6 +167,13 @@ def test_folders_that_are_something_else_are_no_part_of_it(bundle: BundleFolder)
     assert list(content.files) == ["a.py", "big.sql", "a/b.py"]
 
 
+def test_settings_templates_and_schemas_are_part_of_it(bundle: BundleFolder) -> None:
+    files = ["pyproject.toml", "setup.cfg", "a/log.ini", "a/mail.html", "a/query.sql.j2", "a/row.avsc"]
+    for file in [*files, "README.md", "flights.parquet"]:
+        bundle.write(file, "x")
+    assert sorted(read_bundle(bundle.root).files) == sorted(files)
+
+
 def test_a_dag_file_that_grew_large_is_still_there(bundle: BundleFolder) -> None:
     for file in ("d.dag.yaml", "d.dag.yml"):
         bundle.write(file, "x" * (MAX_DATA_FILE_SIZE + 1))

@@ -12,6 +12,8 @@ from support.sample_state import FilledState
 from backfill_manager.cli.render.lineage import tree_lines
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import TableAccess
+from backfill_manager.queries import tables as queries
+from backfill_manager.queries.documents import document
 from backfill_manager.queries.tables import find_table, lineage, list_table_intervals, list_tables, rows_before
 
 NOON = datetime(2024, 5, 10, 12, tzinfo=timezone.utc)
@@ -113,6 +115,21 @@ def test_the_last_write_of_each_interval(state: FilledState, accessed: Accesses)
     accessed("a.write", "write", "t", day=2, run="broken", succeeded=False)
     found = [(one["interval_start"], one["run_id"], one["version"]) for one in list_table_intervals(state.store, "t")]
     assert found == [("2024-05-01T00:00:00Z", "again", 3), ("2024-05-02T00:00:00Z", "run of 2", 2)]
+
+
+def test_of_many_intervals_only_those_that_are_looked_at_become_documents(
+    state: FilledState, accessed: Accesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(
+        queries, "document", lambda names, row, **values: made.append(values) or document(names, row, **values)
+    )
+    for day in range(1, 20):
+        accessed("a.write", "write", "t", day=day, version=day)
+    found = list_table_intervals(state.store, "t")
+    assert (len(found), [one["version"] for one in found[3:5]], found[-1]["version"]) == (19, [16, 15], 1)
+    assert len(made) == 3
+    assert [one["version"] for one in found] == list(range(19, 0, -1))
 
 
 def test_rows_of_the_intervals_before(state: FilledState, accessed: Accesses) -> None:

@@ -30,7 +30,8 @@ def get_table_intervals(
     reader: Reader, paging: Annotated[Paging, paged("-at", "at")], table: Annotated[str, _NAME]
 ) -> Any:
     """The intervals and partitions of a table, each with the run that wrote it last."""
-    return paging.short_page(queries.list_table_intervals(reader.store, table), *r.TABLE_INTERVAL_KEY)
+    found = queries.list_table_intervals(reader.store, table)
+    return paging.short_page(found.writes, *r.TABLE_INTERVAL_KEY, value_of=getattr, documents=found.documents)
 
 
 @router.get("/lineage", operation_id="get_lineage", **reads(r.Lineage))

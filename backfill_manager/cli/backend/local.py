@@ -165,8 +165,8 @@ class LocalBackend:
     def tables(self) -> list[Document]:
         return queries.tables.list_tables(self.store)
 
-    def table_intervals(self, table: str) -> list[Document]:
-        return queries.tables.list_table_intervals(self.store, table)
+    def table_intervals(self, table: str, *, limit: int | None) -> list[Document]:
+        return list(queries.tables.list_table_intervals(self.store, table)[:limit])
 
     def lineage(self, *, dag_id: str | None = None, table: str | None = None) -> Document:
         return queries.tables.lineage(self.store, dag_id=dag_id, table=table)

@@ -45,5 +45,5 @@ def show(
         Column("bytes_written", "bytes", right=True, optional=True), Column("at", "written", optional=True),
     )  # fmt: skip
     limit = context.out.limit(limit)
-    rows = list(context.backend.table_intervals(table))[:limit]
+    rows = context.backend.table_intervals(table, limit=limit)
     context.out.print_rows(rows, columns, empty=f"No task has written {table}; tasks have only read it.", limit=limit)

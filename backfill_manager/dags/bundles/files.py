@@ -23,7 +23,10 @@ from backfill_manager.clock import Clock, SystemClock, micros
 from backfill_manager.errors import InvalidInput
 
 CODE: Final = frozenset({".py", ".sql", ".sh"})
-DATA: Final = frozenset({".yaml", ".yml", ".json", ".txt", ".csv"})
+DATA: Final = frozenset({
+    ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".conf", ".properties", ".txt", ".csv", ".tsv", ".xml", ".html",
+    ".j2", ".jinja", ".jinja2", ".tmpl", ".avsc", ".proto",
+})  # fmt: skip
 YAML_DAGS: Final = (".dag.yaml", ".dag.yml")
 MAX_DATA_FILE_SIZE: Final = 1 << 20  # bytes; a larger one is left out
 MAX_FILE_SIZE: Final = 64 << 20  # bytes; a larger one of code is an error: the manager reads it, and a version keeps it

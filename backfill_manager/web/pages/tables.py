@@ -29,7 +29,7 @@ def tables(context: ViewerContext, page: PageNumber = 1) -> Response:
 def table(
     context: ViewerContext, table: Annotated[str, Query(min_length=1, max_length=1000)], page: PageNumber = 1
 ) -> Response:
-    def compute() -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    def compute() -> tuple[dict[str, Any], dict[str, Any], queries.LastWrites]:
         found = queries.find_table(context.store, table)
         name = found["table"]
         return found, queries.lineage(context.store, table=name), queries.list_table_intervals(context.store, name)
