@@ -262,6 +262,18 @@ def test_tasks_that_are_mapped_in_a_run_are_one_cell_of_the_grid_and_a_list_on_t
     panel = Page(browser.get(f"/dags/files/panel?run={RUN}&task=load").text)
     assert "3 mapped tasks" in panel.root.whole_text
 
+    def mark_buttons(page: Page) -> set[str]:
+        return {one.whole_text for one in page.root.find("button") if one.whole_text.startswith("Mark ")} - {
+            "Mark failed"
+        }
+
+    assert mark_buttons(of_task) == set(), "the mapped tasks can be marked, and not the one that they are mapped from"
+    assert mark_buttons(Page(browser.get(f"/dags/files/runs/{RUN}/tasks/load.b").text)) == {
+        "Mark success",
+        "Mark skipped",
+    }
+    assert mark_buttons(panel) == set()
+
     graph = Page(browser.get("/dags/files/graph?run=latest").text)
     assert wrongs(graph) == []
     assert "load.* (3)" in by_id(graph, "graph-tasks").whole_text
