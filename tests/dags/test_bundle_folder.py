@@ -121,6 +121,27 @@ def test_an_edit_that_keeps_size_and_time_is_seen(bundle: BundleFolder, later: F
     assert read_bundle(bundle.root, fingerprints=fingerprints).hash != first.hash
 
 
+def test_a_dag_file_that_is_being_written_deactivates_nothing(bundle: BundleFolder, later: FakeClock) -> None:
+    """Many programs empty a file before they write it."""
+    path = bundle.write_dag("a.py", "a")
+    bundle.write("helpers.py", "A = 1")
+    fingerprints = FileFingerprints(later)
+    first = read_bundle(bundle.root, fingerprints=fingerprints)
+    text, fingerprints.clock = path.read_text(), FakeClock(SystemClock().now())
+    time_goes_on(bundle)
+    path.write_text("")
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=r"^a\.py became empty just now: .* the next scan"):
+            read_bundle(bundle.root, fingerprints=fingerprints)
+    path.write_text(text)
+    assert read_bundle(bundle.root, fingerprints=fingerprints) == first
+    fingerprints.clock = later
+    read_bundle(bundle.root, fingerprints=fingerprints)
+    time_goes_on(bundle)
+    path.write_text("")
+    assert read_bundle(bundle.root, fingerprints=fingerprints).candidates == (), "it has been so for a while"
+
+
 def test_another_file_put_in_its_place_is_seen(bundle: BundleFolder, later: FakeClock) -> None:
     bundle.write("a.py", "A = 1")
     fingerprints = FileFingerprints(later)

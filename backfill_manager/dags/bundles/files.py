@@ -129,6 +129,15 @@ def read_bundle(
         if before is not None and before.stamp == stamp:
             entries[file] = before
         elif (content := read(root / file, file, dag_files)) is not None:
+            if (
+                not content
+                and before is not None
+                and before.may_make_dags
+                and max(stamp[0], stamp[3]) >= settled_before_ns
+            ):
+                raise InvalidInput(
+                    f"{file} became empty just now: if it is not being written, the next scan takes it as it is"
+                )
             entries[file] = Fingerprint(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
     fingerprints.root = root
     fingerprints.by_file = {
