@@ -201,7 +201,7 @@ def _new(before: tuple[str, ...], names: list[str], seen: set[Hashable]) -> Iter
             yield (*before, name)
 
 
-@pytest.mark.parametrize(("depth", "least"), [(6, 500), pytest.param(8, 2_500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("depth", "least"), [(6, 500), pytest.param(9, 3_000, marks=pytest.mark.slow)])
 def test_in_every_interleaving_one_leads_and_each_request_is_answered_once(depth: int, least: int) -> None:
     paths, terms = 0, set[int]()
     for path in interleavings(depth):
