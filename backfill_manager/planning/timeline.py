@@ -97,7 +97,7 @@ class TimelineWindow:
     _runs: dict[TimelineKey, DagRun] = field(default_factory=dict)
     _numbers: dict[TimelineKey, int] = field(default_factory=dict)  # `number_of` the last run of each key
     _batches: dict[TimelineKey, DagRun] = field(default_factory=dict)  # current ones, which may begin before the floor
-    _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
+    _advanced: dict[TimelineKey, DagRun] = field(default_factory=dict)  # overridden ones that advanced the schedule
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
     preview: str | None = None  # a backfill: this is a timeline of its own, with nothing but its runs in it
@@ -121,9 +121,11 @@ class TimelineWindow:
 
     @property
     def last_scheduled(self) -> DagRun | None:
-        """The run that the schedule goes on from: the newest that advances it, or a batch that reaches beyond its end."""
+        """The run that the schedule goes on from: the newest that advances it, or a batch that reaches beyond its end. A date
+        whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule."""
         newest = self.nth_advancing(1)
         reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._advances(run)]
+        reaching += [run for key, run in self._advanced.items() if run.items == 1 and key not in self._runs]
         return max(reaching, key=lambda run: (_end_of(run), run is newest), default=None)
 
     def nth_advancing(self, n: int) -> DagRun | None:
@@ -150,11 +152,11 @@ class TimelineWindow:
         for date in self._dates[:first]:
             del self._runs[(date, None)]
             self._numbers.pop((date, None), None)
-            self._advanced.discard((date, None))
         if first:
             del self._dates[:first]
             self.floor = floor = self._dates[0]
             self._batches = {key: run for key, run in self._batches.items() if _end_of(run) > floor}
+            self._advanced = {key: run for key, run in self._advanced.items() if key[0] is not None and key[0] >= floor}
 
     def __len__(self) -> int:
         return len(self._dates)
@@ -228,7 +230,9 @@ class TimelineWindow:
 
     def _note_advanced(self, overridden: DagRun) -> None:
         if overridden.logical_date is not None and advances_schedule(overridden):
-            self._advanced.add(timeline_key(overridden.logical_date, overridden.partition_key))
+            key = timeline_key(overridden.logical_date, overridden.partition_key)
+            if overridden.items == 1 or key not in self._advanced:
+                self._advanced[key] = overridden
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

@@ -176,6 +176,38 @@ def test_the_schedule_goes_on_from_the_end_of_a_batch_though_a_day_in_it_was_don
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("catchup", [False, True])
+def test_the_schedule_does_not_do_what_the_second_half_of_a_batch_will_do(catchup: bool, is_restarted: bool) -> None:
+    """Between the halves the dates of the second one have no run, and they are the newest; the schedule had come beyond them."""
+    fails = set[str]()
+    spec = dag_spec("d", "a", batchable=True, start_date=at("2024-01-01"), catchup=catchup)
+    manager = InMemoryManager(
+        spec,
+        scheduled=True,
+        script=lambda launch: Failed("x", retryable=False) if launch.run.backfill_id in fails else Succeeded(),
+    )
+    for day in range(2, 10):
+        play(manager, f"2024-01-{day:02}")
+    fails.add(
+        manager.backfill(
+            "d", days("2024-01-03", 6), reprocess="completed", batch=6, max_active_runs=1, stop_on_failure=1
+        )
+    )
+    for _ in range(60):
+        manager.tick()
+        if is_restarted and not manager.running:
+            manager.crash()
+    manager.drain()
+    (backfill_id,) = fails
+    assert manager.states(backfill_id) == {"failed": 1, "pending": 5}
+    assert not [
+        run.run_id for run in manager.runs("d") if run.run_id.startswith("scheduled") and run.run_id.endswith("__2")
+    ]
+    play(manager, "2024-01-10")
+    assert timeline(manager, "d")[-1].run_id == "scheduled__2024-01-09T00:00:00Z"
+
+
 def trigger(manager: InMemoryManager, date: str | None, **more: object) -> str:
     """The id of the run that it makes."""
     at_date = None if date is None else f"{date}:00Z" if "T" in date else f"{date}T00:00:00Z"

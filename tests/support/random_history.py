@@ -330,10 +330,11 @@ class Calm(History):
         self.model.go_on(backfill)
 
     def may_batch(self, dag: PlainDag, places: list[Any]) -> bool:
-        """Not at the newest end: between the halves of a batch that failed, the schedule may go on from the first half, or
-        not yet."""
-        line = self.model.timeline(dag.dag_id)
-        return bool(line) and all(isinstance(place, str) or place < line[-1].place for place in places)
+        """Not of dates at the newest end that had no run: between the halves of a batch that failed, the schedule may go on from
+        the first half, or not yet."""
+        line = [run for run in self.model.timeline(dag.dag_id) if self.model._carries(run)]
+        done = {run.place for run in line if len(run.places) == 1}
+        return bool(line) and all(isinstance(one, str) or one < line[-1].place or one in done for one in places)
 
     def midway(self) -> None:
         """Something is asked while the first runs of a backfill are going on."""

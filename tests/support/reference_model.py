@@ -132,6 +132,7 @@ class PlainModel:
         self.seed, self.now = seed, now
         self.numbers = itertools.count()
         self.carried: set[tuple[str, Place]] = set()  # where a run was overridden that the schedule went on from
+        self.reached: set[tuple[str, datetime]] = set()  # likewise, of one date alone
         self.dags = {dag.dag_id: dag for dag in dags}
         self.worlds = dict.fromkeys(self.dags, 0)
         self.standing: dict[str, dict[Place, PlainRun]] = {dag_id: {} for dag_id in self.dags}
@@ -182,6 +183,8 @@ class PlainModel:
             if old is not None:
                 if self._carries(old):
                     self.carried.add((dag.dag_id, old.place))
+                    if len(old.places) == 1 and isinstance(old.place, datetime):
+                        self.reached.add((dag.dag_id, old.place))
                 old.state, old.overridden_by = "overridden", run_id
         standing[first] = run
         self.runs[dag.dag_id, run_id] = run
@@ -265,6 +268,8 @@ class PlainModel:
     def _due(self, dag: PlainDag, now: datetime) -> datetime | None:
         """The start of the interval that the scheduler makes now."""
         done = [run.end for run in self.timeline(dag.dag_id) if run.end is not None and self._carries(run)]
+        standing = self.standing[dag.dag_id]  # a batch had a date, and its half has not yet
+        done += [dag.end_of(place) for dag_id, place in self.reached if dag_id == dag.dag_id and place not in standing]
         begin = max([*done, *([dag.start] if dag.start else [])], default=None)
         start = dag.latest_complete(now)
         if begin is not None and (dag.catchup or start < begin):
