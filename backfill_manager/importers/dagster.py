@@ -179,7 +179,7 @@ class _File:
                 self.result.items,
                 node,
                 f"the schedule {node.name}",
-                "Its cron is taken; what its function computes is for params=",
+                "Its cron is that of the DAG where no other is taken; what its function computes is for params=",
             )
         elif kind == "job" and isinstance(node, ast.FunctionDef):
             self.jobs.append((node, given))
