@@ -1,6 +1,6 @@
 """What `spark-submit.sh` does once everything is installed: read the words, then `start` a manager or run the `demo`.
 
-Relative paths in --state, --conf, BFM_STATE, BFM_WAREHOUSE and the like begin where the person is; all else lies in the
+Relative paths in --state, --conf, BFM_STATE, BFM_BUNDLES and the like begin where the person is; all else lies in the
 repository's folder, which becomes the current one.
 """
 
@@ -39,14 +39,16 @@ def main(argv: list[str]) -> int:
     if asked.what == "demo" and rest:
         parser.error(f"demo does not know {' '.join(rest)}")
 
+    from backfill_manager.settings import load_settings
+    from backfill_manager.settings.loader import STARTED_IN
+
     try:
         typed, rest = places_typed(rest)
         os.environ.update(typed)  # Spark's own settings are read from that configuration, too
         os.environ.update(absolute_paths(os.environ, os.getcwd()))
+        os.environ[STARTED_IN] = os.getcwd()  # of paths within BFM_BUNDLES, in the driver too
         rest += [f"--{name.removeprefix('BFM_').lower()}={os.environ[name]}" for name in typed]
         os.chdir(HERE)
-        from backfill_manager.settings import load_settings
-
         settings = load_settings(None, environ=os.environ)
         if asked.what == "demo":
             import demo

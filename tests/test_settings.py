@@ -147,6 +147,30 @@ def test_a_list_or_mapping_comes_through_the_environment_as_json() -> None:
     assert settings.spark.conf == {"spark.ui.enabled": "false"}
 
 
+def test_paths_of_variables_begin_where_the_script_was_started_and_those_of_the_file_stay() -> None:
+    """jobs/submit.py has changed the current directory since."""
+    text = "bundles: [{name: a, path: b}, {name: c, git: git@host:x, path: y}]"
+    environ = {"BFM_STARTED_IN": "/home/me", "BFM_BUNDLES__C__PATH": "dags", "BFM_BUNDLES__A__PYTHON": "../bin/python"}
+    one, other = load(text, environ).bundles
+    assert (one.path, one.python, other.git, other.path) == (
+        str(Path("b").absolute()),
+        "/home/bin/python",
+        "git@host:x",
+        "dags",
+    )
+    listed = {"BFM_STARTED_IN": "/home/me", "BFM_BUNDLES": "[{name: a, path: dags}, {name: b, path: ~/dags}]"}
+    assert [bundle.path for bundle in load("", listed).bundles] == ["/home/me/dags", str(Path("~/dags").expanduser())]
+
+
+@pytest.mark.parametrize("begins", ["[", "{"])
+def test_a_text_of_the_environment_is_taken_as_it_is(begins: str) -> None:
+    secret, url = f"{begins}0123456789: abcdefghijklmnopqrstuvw".replace(" ", ""), f"{begins}json://x"
+    environ = {"BFM_API__SESSION_SECRET": secret, "BFM_STATE": f"{begins}state", "BFM_NOTIFICATIONS__OPS__URL": url}
+    settings = load("notifications: [{name: ops, url: 'json://y'}]", environ)
+    assert (settings.api.session_secret, settings.state) == (secret, f"{begins}state")
+    assert (sent_to := settings.notifications[0].url) is not None and sent_to.get_secret_value() == url
+
+
 def test_both_standard_pools_exist_also_where_the_environment_lists_others() -> None:
     environ = {"BFM_POOLS": "[{name: web, slots: 2}, {name: backfill, slots: 3}]", "BFM_POOLS__SCHEDULED__SLOTS": "5"}
     assert {p.name: (p.slots, p.weight) for p in load("pools: [{name: heavy}]", environ).pools} == {

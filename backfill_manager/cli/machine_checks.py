@@ -22,6 +22,7 @@ from backfill_manager import file_descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, StateError, WrongJava
 from backfill_manager.humanise import plural
+from backfill_manager.processes.memory_cgroup import memory_limit
 from backfill_manager.store.uri import is_catalog_schema, is_local
 
 if TYPE_CHECKING:
@@ -142,7 +143,12 @@ def _memory() -> Check:
         return Check("memory", "ok", "not known on this system")
     kilobytes = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
     free, total = kilobytes["MemAvailable"] * 1024 / _GB, kilobytes["MemTotal"] * 1024 / _GB
-    found = f"{free:.1f} GB of {total:.1f} GB are available; {plural(os.cpu_count() or 1, 'core')}"
+    found = f"{free:.1f} GB of {total:.1f} GB are available"
+    limit = memory_limit()
+    if limit is not None and limit.most / _GB < total:
+        free = min(free, limit.free / _GB)
+        found = f"{free:.1f} GB of the {limit.most / _GB:.1f} GB that the cgroup allows (the container, or systemd) are available"
+    found += f"; {plural(os.cpu_count() or 1, 'core')}"
     if free < MIN_FREE_MEMORY_GB:
         return Check("memory", "warning", found, f"Spark's driver and a few tasks need {MIN_FREE_MEMORY_GB:.0f} GB.")
     return Check("memory", "ok", found)

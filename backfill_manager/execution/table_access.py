@@ -12,7 +12,7 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 MAX_ACCESSES: Final = 200  # of one try; a loop over thousands of tables keeps the first
 _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 _FILES: Final = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
+_LISTED_FILES: Final = "org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex"
 _DELTA: Final = ".delta."  # in the name of a class
 _COMMANDS: Final = ("Command", "CommandResult", "AsSelect")  # ends of names
 _OF_A_QUERY: Final = ("AppendData", "OverwriteByExpression", "CreateTableAsSelect", "ReplaceTableAsSelect")
@@ -176,8 +177,17 @@ def _files_of(leaf: Any, gateway: Any, with_columns: bool = False) -> Iterator[A
         columns = _columns(str(metadata.schemaString())) if with_columns else None
         yield AccessedTable("read", name, path, int(files.version()), table_id=str(metadata.id()), columns_json=columns)
     else:
-        for path in each_of(files.rootPaths()):
-            yield AccessedTable("read", name, str(path.toString()))
+        for path in _folders(files, gateway):
+            yield AccessedTable("read", name, path)
+
+
+def _folders(files: Any, gateway: Any) -> Iterable[str]:
+    """The paths that a query was given; in place of files the folders that they lie in, or each run would read other tables."""
+    paths = str(files.rootPaths().mkString("\n")).split("\n")
+    leaves = files.allFiles() if is_instance_of(gateway, files, _LISTED_FILES) else None
+    if leaves is None or leaves.isEmpty() or str(leaves.head().getPath().toString()) not in paths:
+        return paths
+    return dict.fromkeys(path.rpartition("/")[0] or "/" for path in paths)
 
 
 def _columns(schema: str) -> str:

@@ -78,6 +78,7 @@ class _File:
         self.jobs: list[tuple[ast.FunctionDef, dict[str, ast.expr]]] = []
         self.values: dict[str, ast.expr] = {}
         self.crons: list[tuple[str, str, str | None]] = []  # job, cron, zone
+        self.scheduled_assets = False
 
     def _kind(self, node: ast.AST) -> str:
         dotted = self.source.dotted(node.func if isinstance(node, ast.Call) else node)
@@ -97,6 +98,14 @@ class _File:
         for statement in body:
             self._statement(statement)
         self._asset_dags()
+        if not self.scheduled_assets:
+            of_ops = {one for job, given in self.jobs for one in (job.name, _text(given.get("name")))}
+            for name, cron, _ in self.crons:
+                if name not in of_ops:
+                    self._remark(
+                        self.result.items, self.source.tree, f"the schedule {cron} of {name or 'a job'}",
+                        "schedule= of the DAG is that of the partitions",
+                    )  # fmt: skip
         for job, given in self.jobs:
             self._job_dag(job, given)
         if not self.result.dags:
@@ -121,8 +130,8 @@ class _File:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.values[name] = value
         for one in ast.walk(node):
-            if isinstance(one, ast.Call) and self._kind(one) == "ScheduleDefinition":
-                self._schedule({each.arg: each.value for each in one.keywords if each.arg})
+            if isinstance(one, ast.Call):
+                self._call({each.arg: each.value for each in one.keywords if each.arg}, one)
         used = [name for name in sorted(names_in(node)) if self.source.origins.get(name, "").startswith("dagster")]
         if not used:
             items.append(Code("\n".join([*self.source.comments_before(node), self.source.segment(node)])))
@@ -132,6 +141,26 @@ class _File:
     def _is_odd(self, node: ast.stmt) -> bool:
         """What is not read elsewhere."""
         return not any(isinstance(one, ast.Call) and self._kind(one) in _READ for one in ast.walk(node))
+
+    def _call(self, given: dict[str, ast.expr], node: ast.Call) -> None:
+        """What is read of calls outside of functions: schedules, and jobs of assets."""
+        kind = self._kind(node)
+        if kind == "ScheduleDefinition":
+            self._schedule(given)
+        elif kind == "build_schedule_from_partitioned_job":
+            for name in ("minute_of_hour", "hour_of_day", "day_of_week", "day_of_month"):
+                if (value := given.get(name)) is not None and unparse(value) != "0":
+                    self._remark(
+                        self.result.items, node, f"{name}={unparse(value)} of a schedule",
+                        "A run starts when its interval has ended: a schedule= in cron moves the interval with it",
+                    )  # fmt: skip
+        elif kind == "define_asset_job" and (selection := given.get("selection") or next(iter(node.args[1:]), None)):
+            text = unparse(selection)
+            if text not in ("'*'", '"*"') and not text.endswith("AssetSelection.all()"):
+                self._remark(
+                    self.result.items, node, f"selection={text[:60]} of a job",
+                    "A DAG has all assets with the same partitions: move the others into a DAG of their own",
+                )  # fmt: skip
 
     def _schedule(self, given: dict[str, ast.expr]) -> None:
         cron, zone = (_text(given.get(name)) for name in ("cron_schedule", "execution_timezone"))
@@ -150,7 +179,7 @@ class _File:
                 self.result.items,
                 node,
                 f"the schedule {node.name}",
-                "Its cron is taken; what its function computes is for params=",
+                "Its cron is that of the DAG where no other is taken; what its function computes is for params=",
             )
         elif kind == "job" and isinstance(node, ast.FunctionDef):
             self.jobs.append((node, given))
@@ -247,10 +276,17 @@ class _File:
                         dag.settings[name] = quoted(text)
                     elif value is not None:
                         self._remark(dag.remarks, assets[0].function, f"{name}={unparse(value)}", "Write it out")
-                if any(name in given for name in ("minute_offset", "hour_offset", "day_offset", "end_offset")):
+                if cron := _cron(kind, given):
+                    dag.settings["schedule"] = quoted(cron)
+                elif cron is None:
                     self._remark(
                         dag.remarks, assets[0].function, "an offset of the partitions", "Write the schedule as cron"
                     )
+                if "end_offset" in given and unparse(given["end_offset"]) != "0":
+                    self._remark(
+                        dag.remarks, assets[0].function, f"end_offset={unparse(given['end_offset'])}",
+                        "A run starts when its interval has ended",
+                    )  # fmt: skip
             else:
                 self._remark(dag.remarks, assets[0].function, f"partitions {partitions[:60]}",
                              "Each is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key")  # fmt: skip
@@ -261,6 +297,7 @@ class _File:
                 self._remark(
                     dag.remarks, assets[0].function, f"the schedule {other}", "Move its assets into a DAG of their own"
                 )
+            self.scheduled_assets = True
             dag.settings["schedule"] = quoted(cron)
             if zone:
                 dag.settings["timezone"] = quoted(zone)
@@ -281,10 +318,13 @@ class _File:
         for key, value in given.items():
             if key not in ("name", "description", "tags", "metadata"):
                 self._remark(dag.remarks, value, f"{key}= of {own_name}", _NO_EQUAL.get(key, "It has no equal here"))
-        for name, cron, zone in self.crons:
-            if name in (job.name, own_name):
-                dag.settings |= {"schedule": quoted(cron), **({"timezone": quoted(zone)} if zone else {})}
-                self._remark(dag.remarks, job, "start_date is not known", "Set start_date=, where its intervals begin")
+        own = [(cron, zone) for name, cron, zone in self.crons if name in (job.name, own_name)]
+        for cron, zone in own[:1]:
+            dag.settings |= {"schedule": quoted(cron), **({"timezone": quoted(zone)} if zone else {})}
+            self._remark(dag.remarks, job, "start_date is not known", "Set start_date=, where its intervals begin")
+        for cron, zone in own[1:]:
+            what = f"another schedule of {own_name}: {cron}{f' in {zone}' if zone else ''}"
+            self._remark(dag.remarks, job, what, "A DAG has one: make another DAG of the same tasks, in a loop")
         known: dict[str, str] = {}
         counts: dict[str, int] = {}
 
@@ -477,6 +517,28 @@ def _in_order(assets: dict[str, _Node]) -> Iterator[_Node]:
 
     for asset in assets.values():
         yield from walk(asset)
+
+
+def _cron(kind: str, given: dict[str, ast.expr]) -> str | None:
+    """The schedule of partitions that begin later than the preset's; empty if they don't, None if it is not written out."""
+    first_day = 1 if kind.startswith("Monthly") else 0
+    values = []
+    for name, default in (("minute_offset", 0), ("hour_offset", 0), ("day_offset", first_day)):
+        match given.get(name):
+            case None:
+                values.append(default)
+            case ast.Constant(value=int() as value):
+                values.append(value)
+            case _:
+                return None
+    minute, hour, day = values
+    if values == [0, 0, first_day]:
+        return ""
+    if kind.startswith("Hourly"):
+        return f"{minute} * * * *"
+    if kind.startswith("Monthly"):
+        return f"{minute} {hour} {day} * *"
+    return f"{minute} {hour} * * {day if kind.startswith('Weekly') else '*'}"
 
 
 def _date(text: str, *, is_end: bool) -> str | None:

@@ -18,11 +18,13 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.humanise import plural
 from backfill_manager.importers.draft import Code, Draft, DraftDag, Remark
 from backfill_manager.importers.writer import call, keywords, quoted
 
 MAX_SQL_LENGTH: Final = 1_000_000
 BATCH_SIZES: Final = {"hour": "@hourly", "day": "@daily", "month": "@monthly", "year": "@yearly"}
+_WAIT_FOR_ROWS: Final = 'waits_for=[rows("table", time_column="...")] waits for an interval\'s rows'
 _AT: Final = "schedule= and start_date= of the DAG are yours to set"
 
 
@@ -39,6 +41,7 @@ class Model:
     unique_key: tuple[str, ...] = ()
     batch_size: str | None = None  # of a microbatch, a key of BATCH_SIZES
     begin: str | None = None  # of a microbatch: where the first one begins
+    new_columns: bool = False  # are added to its table
     tags: tuple[str, ...] = ()
     description: str = ""
     depends_on: list[str] = field(default_factory=list)
@@ -66,7 +69,35 @@ def read_project(folder: Path) -> Project:
         raise InvalidInput(f"{folder} is no dbt project: it has no dbt_project.yml.")
     settings = _yaml(file)
     manifest = folder / "target" / "manifest.json"
-    return _of_manifest(manifest, settings) if manifest.is_file() else _of_files(folder, settings)
+    if not manifest.is_file():
+        return _of_files(folder, settings)
+    project = _of_manifest(manifest, settings)
+    if newer := _newer_files(folder, settings, manifest):
+        others = f" and {plural(len(newer) - 1, 'other file')}" if newer[1:] else ""
+        what = f"target/manifest.json is older than {newer[0].relative_to(folder)}{others}"
+        project.remarks.append(
+            Remark(None, what, "The draft is of then: run `dbt parse`, or delete it, and import again")
+        )
+    return project
+
+
+def _newer_files(folder: Path, settings: Mapping[str, Any], manifest: Path) -> list[Path]:
+    """What `dbt parse` has not seen as it is now."""
+    at = manifest.stat().st_mtime
+    files = {
+        path
+        for kind in ("model", "macro", "snapshot", "seed", "test")
+        for place in _paths(settings, kind)
+        for path in (folder / place).rglob("*")
+        if path.suffix in (".sql", ".yml", ".yaml", ".py", ".csv")
+    }
+    return sorted(path for path in {*files, folder / "dbt_project.yml"} if path.stat().st_mtime > at)
+
+
+def _paths(settings: Mapping[str, Any], kind: str) -> list[str]:
+    """The folders of models, macros, ..., of which some have had other names in the settings."""
+    older = {"model": "source-paths", "seed": "data-paths"}.get(kind, "")
+    return settings.get(f"{kind}-paths") or settings.get(older) or [f"{kind}s"]
 
 
 def drafts(project: Project, *, by_tag: bool = False) -> Iterator[tuple[str, Draft]]:
@@ -138,6 +169,8 @@ def _task(model: Model) -> str:
         )
     else:
         settings |= {"into": quoted(model.table), "mode": '"overwrite"'}
+    if model.new_columns:
+        settings["schema"] = '"merge"'
     if model.checks:
         settings["checks"] = f"[{', '.join(dict.fromkeys(model.checks))}]"
     return call("sql", [quoted(model.name), quoted(model.sql), *keywords(settings)])
@@ -221,6 +254,12 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
                 arguments,
                 node.get("config") or {},
             )
+        else:
+            what = f"the test {node['name']}, of no model here"
+            project.remarks.append(Remark(None, what, "Checks are of rows that a task writes: add a task"))
+    for key, node in sources.items():
+        if any((node.get("freshness") or {}).get(one) for one in ("warn_after", "error_after")):
+            project.remarks.append(Remark(None, f"freshness of the source {tables[key]}", _WAIT_FOR_ROWS))
     return project
 
 
@@ -250,7 +289,7 @@ def _variables(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     name = str(settings.get("name") or folder.name)
     project = Project(name, {})
-    paths = settings.get("model-paths") or settings.get("source-paths") or ["models"]
+    paths = _paths(settings, "model")
     places = {path: folder / one for one in paths for path in sorted((folder / one).rglob("*.sql"))}
     texts = {path: _text(path) for path in places}
     documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
@@ -280,7 +319,8 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
             del texts[path]
             continue
         tables[path.stem] = _dotted(config.get("schema"), config.get("alias") or path.stem)
-    context = _Names(tables, sources, _variables(settings))
+    loaded = _seeds_and_snapshots(folder, settings, documents)
+    context = _Names(loaded | tables, sources, _variables(settings))
     context.macros = _macros(folder, settings)
     for path, text in texts.items():
         document = described.get(path.stem, {})
@@ -292,6 +332,8 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
             str(document.get("description") or ""),
         )
         _render(model, text, context)
+        model.sources += [loaded[name] for name in model.depends_on if name not in tables]
+        model.depends_on = [name for name in model.depends_on if name in tables]
         for test in document.get("tests") or document.get("data_tests") or ():
             _add_declared(model, test, None)
         for column in document.get("columns") or ():
@@ -300,16 +342,46 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
         project.models[model.name] = model
     others = (
         (paths, "*.py", "Python model", "Write it as a @task with ctx.spark and ctx.write"),
-        (settings.get("seed-paths") or ["seeds"], "*.csv", "seed", "Load it by a task"),
-        (settings.get("snapshot-paths") or ["snapshots"], "*.sql", "snapshot", "Keep history with a MERGE"),
-        (settings.get("test-paths") or ["tests"], "*.sql", "test", "Write it as a task after its models"),
+        (_paths(settings, "seed"), "*.csv", "seed", "Load it by a task"),
+        (_paths(settings, "snapshot"), "*.sql", "snapshot", "Keep history with a MERGE"),
+        (_paths(settings, "test"), "*.sql", "test", "Write it as a task after its models"),
     )
     for folders, pattern, what, instead in others:
         found = sorted(path.relative_to(folder) for one in folders for path in (folder / one).rglob(pattern))
         project.remarks += [
             Remark(None, f"the {what} {path.stem}", instead) for path in found if "generic" not in path.parts
         ]
+    for document in documents:
+        for source in document.get("sources") or ():
+            for table in source.get("tables") or ():
+                _remark_source(project, sources[str(source["name"]), str(table["name"])], source, table)
     return project
+
+
+def _seeds_and_snapshots(
+    folder: Path, settings: Mapping[str, Any], documents: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """The tables that models refer to, and that are not theirs."""
+    found = {path.stem: path.stem for one in _paths(settings, "seed") for path in (folder / one).rglob("*.csv")}
+    places = [folder / one for one in _paths(settings, "snapshot")]
+    for path in (path for place in places for path in place.rglob("*.sql")):
+        for name, text in re.findall(r"{%-?\s*snapshot\s+(\w+)\s*-?%}(.*?){%-?\s*endsnapshot", _text(path), re.DOTALL):
+            config = _config_in(text)
+            found[name] = _dotted(config.get("target_schema") or config.get("schema"), config.get("alias") or name)
+    for document in (*documents, *(_yaml(path) for place in places for path in place.rglob("*.y*ml"))):
+        for one in document.get("snapshots") or ():
+            found.setdefault(str(one["name"]), _dotted((one.get("config") or {}).get("schema"), one["name"]))
+    return found
+
+
+def _remark_source(project: Project, name: str, source: Mapping[str, Any], table: Mapping[str, Any]) -> None:
+    columns = table.get("columns") or ()
+    if any(one.get("tests") or one.get("data_tests") for one in (table, *columns)):
+        project.remarks.append(
+            Remark(None, f"tests of the source {name}", "Checks are of rows that a task writes: add a task")
+        )
+    if table.get("freshness") or source.get("freshness"):
+        project.remarks.append(Remark(None, f"freshness of the source {name}", _WAIT_FOR_ROWS))
 
 
 def _plain(value: Any, project: Project, settings: Mapping[str, Any]) -> Any:
@@ -392,6 +464,11 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any], descript
         if model.event_time:
             if config.get("batch_size") in BATCH_SIZES and config.get("begin"):
                 model.batch_size, model.begin = str(config["batch_size"]), str(config["begin"])
+                if lookback := config.get("lookback", 1):
+                    model.remark(
+                        f"lookback={lookback}, of batches that are done again",
+                        f"lookback={lookback} of the DAG does as many intervals before each run again, with all tasks",
+                    )
             model.remark(
                 "incremental by event time",
                 f"Each run replaces its interval by {model.event_time}: read only the interval's rows",
@@ -413,6 +490,15 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any], descript
     for hook in ("pre_hook", "post_hook", "pre-hook", "post-hook"):
         if config.get(hook):
             model.remark(hook.replace("-", "_"), "Write it as a SQL task before or after it")
+    for layout in ("partition_by", "clustered_by", "liquid_clustered_by", "tblproperties", "location_root"):
+        if config.get(layout):
+            model.remark(layout, "Make the table first, as it is to be: CREATE TABLE in a SQL task")
+    if model.materialized == "incremental" and config.get("on_schema_change") not in (None, "ignore", "fail"):
+        model.new_columns = True
+        if config["on_schema_change"] != "append_new_columns":
+            model.remark(
+                f"on_schema_change={config['on_schema_change']}", "Columns are added; those that are gone stay"
+            )
     return model
 
 
@@ -435,7 +521,7 @@ class _Names:
         environment = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False)
         globals_ = {
             "ref": self._ref, "source": self._source, "config": self._config, "var": self._var, "this": _table(this),
-            "is_incremental": self._is_incremental, "execute": False, "flags": {}, "target": self.target,
+            "is_incremental": self._is_incremental, "execute": True, "flags": {}, "target": self.target,
         }  # fmt: skip
         return environment.from_string(self.macros + text).render(globals_)
 

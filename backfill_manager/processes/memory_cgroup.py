@@ -31,6 +31,7 @@ from backfill_manager.processes.limits import CGROUP_PREFIX
 
 _OWN_GROUP: Final = "bfm-manager"  # of the manager's own processes, in v2
 _END_TIMEOUT_S: Final = 5.0  # for processes that were killed
+_UNLIMITED_V1: Final = 1 << 62  # the kernel writes the largest number of pages
 _MAX_ROUNDS: Final = 20  # of killing, while processes start others
 
 
@@ -40,6 +41,14 @@ class _Place:
 
     folder: Path
     is_v2: bool
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """In bytes. Files that the kernel can drop from memory count as free."""
+
+    most: int
+    free: int
 
 
 class MemoryCgroup:
@@ -190,8 +199,44 @@ def _make(place: _Place, name: str, memory_mb: int) -> MemoryCgroup | None:
     return None
 
 
+def memory_limit() -> MemoryLimit | None:
+    """Of the cgroups that this process is in, such as a container's, the one that leaves it least; None: none has a limit."""
+    found = [
+        limit
+        for folder, top, is_v2 in _own_cgroups()
+        for one in (folder, *folder.parents)
+        if one.is_relative_to(top) and (limit := _limit(one, is_v2)) is not None
+    ]
+    return min(found, key=lambda limit: limit.free, default=None)
+
+
+def _limit(folder: Path, is_v2: bool) -> MemoryLimit | None:
+    names = ("memory.max", "memory.current") if is_v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    try:
+        (most,), (used,) = (_words(folder / name) for name in names)
+        if most == "max" or int(most) >= _UNLIMITED_V1:
+            return None
+        cache = _numbers(folder / "memory.stat")["inactive_file" if is_v2 else "total_inactive_file"]
+    except (OSError, ValueError, KeyError):  # the root has none of these files
+        return None
+    return MemoryLimit(int(most), max(0, int(most) - max(0, int(used) - cache)))
+
+
 def _places() -> Iterator[_Place]:
-    """Where cgroups might be made; v2 has the controllers that v1 does not use."""
+    """Where cgroups might be made."""
+    for folder, _, is_v2 in _own_cgroups():
+        if not is_v2:
+            yield _Place(folder, False)
+            continue
+        # The one above: where DelegateSubgroup= has put the manager into its own, or it has done so itself.
+        for one in (folder.parent, folder):
+            if _is_delegated(one) and "memory" in _words(one / "cgroup.controllers"):
+                yield _Place(one, True)
+
+
+def _own_cgroups() -> Iterator[tuple[Path, Path, bool]]:
+    """The cgroup that this process is in, where its file system is mounted, and whether it is v2, which has the controllers that
+    v1 does not use."""
     try:
         own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
         mounts = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
@@ -204,16 +249,8 @@ def _places() -> Iterator[_Place]:
         for fields in mounts:
             root, mount_point, kind = fields[3], fields[4], fields[fields.index("-") + 1]
             is_this = kind == "cgroup2" if is_v2 else kind == "cgroup" and "memory" in fields[-1].split(",")
-            if not is_this or not f"{path}/".startswith(f"{root.rstrip('/')}/"):
-                continue
-            folder = Path(mount_point + path[len(root.rstrip("/")) :])
-            if not is_v2:
-                yield _Place(folder, False)
-                continue
-            # The one above: where DelegateSubgroup= has put the manager into its own, or it has done so itself.
-            for one in (folder.parent, folder):
-                if _is_delegated(one) and "memory" in _words(one / "cgroup.controllers"):
-                    yield _Place(one, True)
+            if is_this and f"{path}/".startswith(f"{root.rstrip('/')}/"):
+                yield Path(mount_point + path[len(root.rstrip("/")) :]), Path(mount_point), is_v2
 
 
 def _use_below(folder: Path) -> None:

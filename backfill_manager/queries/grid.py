@@ -40,11 +40,11 @@ def grid(
     newest = store.read(DagRun, where, order_by=(f"-{column}",), limit=limit + 1, without=NOT_LISTED)
     more, shown = len(newest) > limit, newest[:limit][::-1]
     cells = _cells(store, spec.dag_id, shown)
-    current, mapped_from = [task.task_id for task in spec.in_order], set(spec.mapped_over_results)
+    current = [task.task_id for task in spec.in_order]
     others = sorted({task_id for of_run in cells.values() for task_id in of_run} - set(current))
     mapped: dict[str, list[str]] = {}
     for task_id in others:
-        mapped.setdefault(one if (one := task_id.rpartition(".")[0]) in mapped_from else "", []).append(task_id)
+        mapped.setdefault(_mapped_from(task_id, spec), []).append(task_id)
     rows = [
         *((each, one if each != one else None) for one in current for each in (one, *mapped.get(one, ()))),
         *((one, None) for one in mapped.get("", ())),
@@ -58,6 +58,16 @@ def grid(
         "older": _cursor(shown[0], by_date) if more else None,
         "numbers": {run.run_id: run.run_seq for run in shown},
     }
+
+
+def _mapped_from(task_id: str, spec: DagSpec) -> str:
+    """Of a task, or a callback of one, that was mapped in its run: what it is declared as; else empty."""
+    in_runs = spec.mapped_over_results
+    if (declared := task_id.rpartition(".")[0]) in in_runs:
+        return declared
+    of_key, _, callback = task_id.rpartition(".")
+    declared = of_key.rpartition(".")[0]
+    return f"{declared}.{callback}" if declared in in_runs and f"{declared}.{callback}" in spec.by_id else ""
 
 
 def _cursor(oldest: DagRun, by_date: bool) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 Every source gives only what it sets, the later one wins. In the environment `BFM_STATE` is the key `state`,
 `BFM_LEASE__SECONDS` is `lease.seconds`, and an entry of a list goes by its name: `BFM_POOLS__BACKFILL__SLOTS`. A value that
-begins with `[` or `{` is read as YAML (JSON will do). Relative paths in the file begin at the file's folder, all others at the
-current directory.
+begins with `[` or `{` is read as YAML (JSON will do), unless the setting is a text. Relative paths in the file begin at the
+file's folder, all others at the current directory, or where spark-submit.sh was started.
 
 Everything that is wrong is reported at once, one line each: the place (file and line, or the variable), the dotted key, what
 would be right. Every command reads this, so its import stays light: pydantic, and YAML only when there is some to read.
@@ -18,9 +18,10 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from backfill_manager.errors import InvalidConfig, nearest
@@ -29,6 +30,7 @@ from backfill_manager.value_rules import CATALOG_SCHEMA, describe_error
 from backfill_manager.yaml_reader import Loc, YamlError, decode, read_documents
 
 DEFAULT_CONF: Final = "conf/manager.yaml"
+STARTED_IN: Final = "BFM_STARTED_IN"  # set by jobs/submit.py, which changes the current directory: where it was started
 _EXAMPLES: Final = "jobs/bundles"
 _PREFIX: Final = "BFM_"
 _OTHER_VARIABLES: Final = ("CONF", "SERVER", "TIMEZONE", "TOKEN", "TOKEN_FILE", "CACHE", "IVY_SETTINGS")  # no settings
@@ -108,7 +110,12 @@ def settings_and_places(
     if "bundles" not in raw.values and Path(_EXAMPLES).is_dir():
         raw.values["bundles"] = [{"name": "examples", "path": _EXAMPLES}]
     _complete_pools(raw)
+    started_in = environ.get(STARTED_IN)
+    if started_in:
+        _resolve_paths(raw.values, Path.cwd())
     _read_environment(environ, raw)
+    if started_in:
+        _resolve_paths(raw.values, Path(started_in))
     if state is not None:
         raw.values["state"] = state
         raw.places["state",] = "--state"
@@ -172,7 +179,7 @@ def _read_environment(environ: Mapping[str, str], raw: RawSettings) -> None:
             raw.errors.append(f"environment, {variable}: there is no such setting{hint}")
             continue
         value: Any = environ[variable]  # pydantic reads numbers and truth values from text
-        if value.lstrip().startswith(("[", "{")):
+        if value.lstrip().startswith(("[", "{")) and not _is_text(_annotation(loc)):
             try:
                 document, *others = read_documents(value, strict=False)
                 for problem in document.duplicates:
@@ -251,6 +258,26 @@ def _keys_at(loc: Loc, model: type[BaseModel]) -> list[str]:
         if isinstance(step, str) and at is not None:
             at = _model_of(at.model_fields[step].annotation)
     return list(at.model_fields) if at else []
+
+
+def _annotation(loc: Loc) -> Any:
+    """Of the setting there; one that is no field of a section (`spark.conf` has any key) is not known: None."""
+    at: Any = Settings
+    for step in loc:
+        if isinstance(step, str):
+            model = _model_of(at)
+            at = model.model_fields[step].annotation if model is not None and step in model.model_fields else None
+    return at
+
+
+def _is_text(annotation: Any) -> bool:
+    """Whether it is a text, or a text or null."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _is_text(arguments[0])
+    if origin in (typing.Union, UnionType):
+        return all(one is type(None) or _is_text(one) for one in arguments)
+    return annotation in (str, SecretStr)
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

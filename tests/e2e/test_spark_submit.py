@@ -21,15 +21,17 @@ TIMEOUT_S = 300.0
 
 
 class Submitted:
-    """`./spark-submit.sh` after its installing, with a state of its own, in a process group of its own."""
+    """`./spark-submit.sh` after its installing, from a folder with a state and a bundle, in a process group of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.store: Store = open_store(str(folder / "state"))
         environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
-        environ |= {"BFM_STATE": str(folder / "state"), "BFM_WAREHOUSE": str(folder / "warehouse")}
+        environ |= {"BFM_STATE": "state", "BFM_WAREHOUSE": "./warehouse", "BFM_BUNDLES": "[{name: own, path: dags}]"}
+        (folder / "dags").mkdir()
+        (folder / "dags" / "own.dag.yaml").write_text("dag_id: own\ntasks: {one: {sql: SELECT 1}}\n")
         self.process = subprocess.Popen(
             [sys.executable, str(REPOSITORY / "jobs" / "submit.py"), "start"],
-            env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self._until(lambda: self.store.exists() and bool(self.store.read(DagRow)))
         self.driver = self.lease.pid
@@ -78,6 +80,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the drive
 
 
 def test_told_to_stop_the_manager_drains_and_gives_the_lease_back(submitted: Submitted) -> None:
+    assert [dag.dag_id for dag in submitted.store.read(DagRow)] == ["own"], "paths begin where it was started"
     submitted.process.send_signal(signal.SIGTERM)
     code, result = submitted.wait()
     assert code == 0, result

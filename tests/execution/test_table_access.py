@@ -101,6 +101,16 @@ def test_ways_to_read(runner: TaskRunner, named: str, source: str, tmp_path: Pat
     assert found(lambda ctx: ctx.spark.read.parquet(plain).count()) == [read(plain, None)]
     subquery = f"SELECT * FROM parquet.`{plain}` WHERE id IN (SELECT id FROM bronze.events)"
     assert found(lambda ctx: ctx.spark.sql(subquery).count()) == [read(plain, None), table]
+    for name in ("a.json", "b.json"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_text('{"id": 1}\n')
+    deliveries = read(str(tmp_path / "in"), None)
+    files = [f"{tmp_path}/in/a.json", f"{tmp_path}/in/b.json"]
+    assert found(lambda ctx: ctx.spark.read.schema("id INT").json(files).count()) == [deliveries], (
+        "files are in a folder"
+    )
+    assert found(lambda ctx: ctx.spark.read.json(f"{tmp_path}/in/*.json").count()) == [deliveries]
+    assert found(lambda ctx: ctx.spark.read.json(f"{tmp_path}/in").count()) == [deliveries]
     assert found(lambda ctx: ctx.spark.range(3).count()) == []
 
     def by_delta_table(ctx: Any) -> int:

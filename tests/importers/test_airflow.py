@@ -965,3 +965,39 @@ def test_every_example_of_airflow_becomes_a_draft_that_loads(tmp_path: Path) -> 
         target.write_text(write(draft))
         loaded = load_file(target)
         assert bool(loaded) == bool(draft.dags) or "is not installed here" in str(draft.remarks), path
+
+
+def test_the_order_to_a_task_group_with_a_loop_and_what_it_is_in_airflow_is_said(drafted: Draft) -> None:
+    text = """
+start = EmptyOperator(task_id="start")
+with TaskGroup("ordered") as ordered:
+    parts = []
+    for region in ["eu", "us"]:
+        part = EmptyOperator(task_id=region)
+        parts.append(part)
+    join = EmptyOperator(task_id="join", trigger_rule="none_failed_min_one_success")
+    parts >> join
+with TaskGroup("beside") as beside:
+    for region in ["eu", "us"]:
+        EmptyOperator(task_id=region)
+start >> ordered >> beside
+"""
+    made = drafted(file_of(text))
+    assert [what for what in made.remarks if "task group" in what] == [
+        "the task group ordered, with a loop and an order of its tasks"
+    ]
+
+
+def test_a_template_in_what_a_bash_function_returns_is_said(drafted: Draft) -> None:
+    text = """
+@task.bash
+def rendered():
+    return "echo {{ ds }}"
+
+@task.bash
+def plain():
+    return "echo done"
+
+rendered() >> plain()
+"""
+    assert drafted(file_of(text)).remarks == ["a template in what rendered returns"]

@@ -243,3 +243,76 @@ hourly = ScheduleDefinition(job_name="x", cron_schedule=["0 5 * * *", "0 6 * * *
     assert made.run("many", results={"second": 2}) == [0, 1, -1]
     for what in ("another asset first", "many yields its outputs", 'cron_schedule=["0 5 * * *", "0 6 * * *"]'):
         assert what in made.remarks
+
+
+def test_partitions_that_begin_later_have_a_schedule_in_cron(tmp_path: Path) -> None:
+    text = """
+from dagster import DailyPartitionsDefinition, HourlyPartitionsDefinition, asset
+from dagster import MonthlyPartitionsDefinition, WeeklyPartitionsDefinition
+
+HOUR = 6
+
+@asset(partitions_def=HourlyPartitionsDefinition(start_date="2024-01-01-00:00", minute_offset=10))
+def hourly(context): ...
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2024-01-01", hour_offset=5, end_offset=0))
+def daily(context): ...
+
+@asset(partitions_def=WeeklyPartitionsDefinition(start_date="2024-01-01", day_offset=1, hour_offset=4))
+def weekly(context): ...
+
+@asset(partitions_def=MonthlyPartitionsDefinition(start_date="2024-01-01", day_offset=3))
+def monthly(context): ...
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2024-01-01", hour_offset=0))
+def midnight(context): ...
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2024-01-01", hour_offset=HOUR, end_offset=1))
+def computed(context): ...
+"""
+    draft = translate(text, "offsets.py")
+    (tmp_path / "offsets.py").write_text(write(draft))
+    schedules = [dag.spec.schedule for dag in load_file(tmp_path / "offsets.py")]
+    assert schedules == ["10 * * * *", "0 5 * * *", "0 4 * * 1", "0 0 3 * *", "@daily", "@daily"]
+    what = [remark.what for remark in draft.remarks]
+    assert what == ["an offset of the partitions", "end_offset=1"]
+
+
+def test_of_several_schedules_one_is_taken_whole_and_the_others_are_said(tmp_path: Path) -> None:
+    text = """
+from dagster import ScheduleDefinition, job, op, schedule
+
+@op
+def one(): ...
+
+@job
+def ops(): one()
+
+early = ScheduleDefinition(job=ops, cron_schedule="0 6 * * *", execution_timezone="America/Sao_Paulo")
+
+@schedule(job=ops, cron_schedule="*/15 * * * *")
+def often(context): ...
+"""
+    draft = translate(text, "ops.py")
+    (tmp_path / "ops.py").write_text(write(draft))
+    [dag] = load_file(tmp_path / "ops.py")
+    assert (dag.spec.schedule, dag.spec.timezone) == ("0 6 * * *", "America/Sao_Paulo")
+    assert "another schedule of ops: */15 * * * *" in [remark.what for remark in draft.remarks]
+
+
+def test_schedules_of_asset_jobs_that_are_not_taken_are_said() -> None:
+    text = """
+from dagster import AssetSelection, DailyPartitionsDefinition, ScheduleDefinition, asset, define_asset_job
+from dagster import build_schedule_from_partitioned_job
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2024-01-01"))
+def daily(context): ...
+
+everything = define_asset_job("everything", selection=AssetSelection.all())
+some = define_asset_job("some", selection=AssetSelection.assets(daily))
+late = build_schedule_from_partitioned_job(some, hour_of_day=5, minute_of_hour=0)
+twice = ScheduleDefinition(job=some, cron_schedule="0 */12 * * *")
+"""
+    assert {remark.what for remark in translate(text, "jobs.py").remarks} == {
+        "selection=AssetSelection.assets(daily) of a job", "hour_of_day=5 of a schedule", "the schedule 0 */12 * * * of some",
+    }  # fmt: skip

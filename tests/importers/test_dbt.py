@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -291,3 +292,91 @@ def test_models_in_a_circle_are_refused(project: Path) -> None:
     (project / "models" / "y.sql").write_text("SELECT * FROM {{ ref('x') }}")
     with pytest.raises(InvalidInput, match="x -> y -> x refer to each other in a circle"):
         list(drafts(read_project(project)))
+
+
+def remarks_of(folder: Path) -> dict[str, str]:
+    return {one.what: one.instead for _, draft in drafts(read_project(folder)) for one in draft.remarks}
+
+
+def test_a_manifest_that_is_older_than_the_models_is_said(project: Path) -> None:
+    manifest = project / "target" / "manifest.json"
+    manifest.parent.mkdir()
+    node = {"resource_type": "model", "name": "orders", "package_name": "shop", "raw_code": "SELECT 1", "config": {}}
+    manifest.write_text(json.dumps({"nodes": {"model.shop.orders": node}}))
+    now = manifest.stat().st_mtime
+    for path in project.rglob("*.*"):
+        os.utime(path, (now - 60, now - 60))
+    os.utime(manifest, (now, now))
+    assert not [what for what in remarks_of(project) if "manifest" in what]
+    for name in ("models/orders.sql", "macros/money.sql"):
+        os.utime(project / name, (now + 1, now + 1))
+    instead = "The draft is of then: run `dbt parse`, or delete it, and import again"
+    assert remarks_of(project)["target/manifest.json is older than macros/money.sql and 1 other file"] == instead
+
+
+def test_models_read_tables_of_seeds_and_snapshots(project: Path, tmp_path: Path) -> None:
+    (project / "seeds").mkdir()
+    (project / "seeds" / "cities.csv").write_text("id,name\n")
+    (project / "snapshots").mkdir()
+    (project / "snapshots" / "all.sql").write_text(
+        "{% snapshot clients %}{{ config(target_schema='snap', unique_key='id') }} SELECT 1 {% endsnapshot %}"
+    )
+    (project / "snapshots" / "more.yml").write_text("snapshots: [{name: shops, config: {schema: snap}}]\n")
+    text = (
+        "SELECT * FROM {{ ref('cities') }} JOIN {{ ref('clients') }} JOIN {{ ref('shops') }} JOIN {{ ref('orders') }}"
+    )
+    (project / "models" / "joined.sql").write_text(text)
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    task = dag.spec.task("joined")
+    assert task.upstream == ("orders",)
+    assert task.sql is not None and "FROM cities JOIN snap.clients JOIN snap.shops JOIN orders" in task.sql
+    assert {read.table for read in dag.spec.reads} >= {"cities", "snap.clients", "snap.shops"}
+
+
+def test_what_dbt_asks_the_warehouse_is_never_left_out_in_silence(project: Path) -> None:
+    (project / "models" / "pivot.sql").write_text(
+        "{% set kinds = run_query('SELECT 1') if execute else [] %} SELECT {% for k in kinds %}{{ k }},{% endfor %} 1"
+    )
+    assert "models/pivot.sql: its Jinja: 'run_query' is undefined" in remarks_of(project)
+
+
+def test_what_a_draft_leaves_out_of_a_project_is_said(project: Path, tmp_path: Path) -> None:
+    (project / "models" / "sources.yml").write_text(
+        """
+sources:
+  - name: crm
+    tables:
+      - {name: people, freshness: {warn_after: {count: 1, period: day}}}
+      - {name: visits, columns: [{name: id, tests: [unique]}]}
+"""
+    )
+    (project / "models" / "visits.sql").write_text(
+        "{{ config(materialized='incremental', incremental_strategy='microbatch', event_time='at', batch_size='day', "
+        "begin='2025-01-01', lookback=3, partition_by=['at'], on_schema_change='append_new_columns') }} SELECT 1 AS at"
+    )
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    assert dag.spec.task("visits").schema == "merge"
+    assert {remark.what for remark in draft.remarks} >= {
+        "freshness of the source crm.people", "tests of the source crm.visits", "models/visits.sql: partition_by",
+        "models/visits.sql: lookback=3, of batches that are done again",
+    }  # fmt: skip
+
+
+def test_tests_and_freshness_of_sources_in_a_manifest_are_said(project: Path) -> None:
+    source = {"source_name": "raw", "name": "orders", "schema": "bronze", "freshness": {"warn_after": {"count": 1}}}
+    model = {"resource_type": "model", "name": "orders", "package_name": "shop", "raw_code": "SELECT 1", "config": {}}
+    test = {
+        "resource_type": "test", "name": "source_unique_raw_orders_id", "package_name": "shop", "column_name": "id",
+        "depends_on": {"nodes": ["source.shop.raw.orders"]}, "test_metadata": {"name": "unique", "kwargs": {}},
+    }  # fmt: skip
+    nodes = {"model.shop.orders": model, "test.shop.one": test}
+    (project / "target").mkdir()
+    document = {"nodes": nodes, "sources": {"source.shop.raw.orders": source}}
+    (project / "target" / "manifest.json").write_text(json.dumps(document))
+    what = remarks_of(project)
+    assert "the test source_unique_raw_orders_id, of no model here" in what
+    assert "freshness of the source bronze.orders" in what

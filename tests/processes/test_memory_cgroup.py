@@ -138,3 +138,14 @@ print(cgroup._folder.exists())
     alone = memory_cgroup._places
     ends_all = any(place.is_v2 and (place.folder / "cgroup.kill").exists() for place in alone())
     assert without_leave_to_kill(code) == f"{'-9' if ends_all else 'None'}\nFalse\n"
+
+
+def test_doctor_goes_by_the_limit_of_the_cgroup_that_it_is_in(start: Start, small: MemoryCgroup) -> None:
+    code = (
+        "from backfill_manager.cli.machine_checks import _memory; found = _memory(); print(found.status, found.found)"
+    )
+    before = start(code)
+    assert small.add(before.pid)
+    ended, said, _ = release(before)
+    assert ended == 0 and said.startswith("warning 0.") and " GB of the 0.1 GB that the cgroup allows" in said
+    assert "the cgroup allows" not in release(start(code))[1]

@@ -66,6 +66,7 @@ def test_tasks_that_are_mapped_in_runs_are_rows_below_the_one_that_they_are_mapp
         "sum",
         upstream={"load": ["find"], "sum": ["load"]},
         each={"load": {"over_result_of": "find"}},
+        callbacks=("load.on_failure",),
     )
     manager = InMemoryManager(spec, script=lambda launch: Succeeded('["b", "a"]'))
     manager.backfill("d", days("2024-01-05", 1))
@@ -73,6 +74,8 @@ def test_tasks_that_are_mapped_in_runs_are_rows_below_the_one_that_they_are_mapp
     found = grid(manager.store, spec)
     assert [tuple(one.values()) for one in found["tasks"]] == [
         ("find", True, None), ("load", True, None), ("load.a", True, "load"), ("load.b", True, "load"), ("sum", True, None),
+        ("load.on_failure", True, None), ("load.a.on_failure", True, "load.on_failure"),
+        ("load.b.on_failure", True, "load.on_failure"),
     ]  # fmt: skip
 
 

@@ -107,6 +107,19 @@ def test_a_group_that_waits_for_itself_over_others_stays_open() -> None:
     assert set(collapsed(upstream, [Group("a", ("a.x", "a.y"), True)])) == {"a.x", "b", "a.y"}
 
 
+def test_callbacks_of_what_is_mapped_in_a_run_are_a_group() -> None:
+    keys = [f"load.k{n}" for n in range(6)]
+    called = [f"{one}.on_failure" for one in keys]
+    from_callback = {one: {"mapped_from": "load.on_failure"} for one in called}
+    spec = dag_spec(
+        "d", "find", "load", *keys, each={one: {"mapped_from": "load"} for one in keys} | from_callback,
+        callbacks=("load.on_failure", *called),
+    )  # fmt: skip
+    groups = groups_of(spec.by_id)
+    assert groups["load"].task_ids == ("load", *keys)
+    assert groups["load.on_failure"] == Group("load.on_failure", ("load.on_failure", *called), True)
+
+
 def test_what_is_no_group() -> None:
     spec = dag_spec("d", "load", "load.de", "load.fr", "one.alone", "x.a", "x.b", callbacks=("x.a.on_failure",))
     groups = groups_of({task.task_id: task for task in spec.tasks})

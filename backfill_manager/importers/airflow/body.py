@@ -43,7 +43,7 @@ class Body(TaskFlow):
                 self.sink += comments
                 text, teardown = self.value(self._with_names(made_))
                 text = self._settled(text)
-                inner_tasks, _ = self._group("", "within", node.body)
+                inner_tasks, _ = self._group(node, "", "within", node.body)
                 if teardown is not None and inner_tasks.symbols:
                     setups = sorted(
                         {str(up.variable) for one in teardown.symbols for up in one.upstream if up.variable}

@@ -8,7 +8,7 @@ from typing import Final
 
 from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell, skips_all
 from backfill_manager.importers.airflow.tasks import TaskMaker
-from backfill_manager.importers.airflow.walk import Function, Group, Result, Symbol, Tasks, defaults_of
+from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Group, Result, Symbol, Tasks, defaults_of
 from backfill_manager.importers.draft import Code, Item, Remark
 from backfill_manager.importers.writer import call, quoted, unparse
 
@@ -173,6 +173,9 @@ class TaskFlow(TaskMaker):
             body = f'if not {called}:\n    ctx.skip("its condition does not hold")'
             return Made(body, skips_all=skips_all(given)), None
         if kind == "bash":
+            if any(isinstance(one, ast.Constant) and "{{" in str(one.value) for one in ast.walk(function.node)):
+                what = f"a template in what {function.node.name} returns"
+                self.remark(function.node, what, "It is rendered in Airflow, and not here: write it with ctx")
             env = {"env": f"{{**os.environ, **{self.at_runtime(given['env'])}}}"} if "env" in given else {}
             return Made(shell(called, env), with_result=shell(called, env, keeps_output=True)), None
         if kind == "sensor":
@@ -276,7 +279,7 @@ class TaskFlow(TaskMaker):
         group_id = self.text_of(id_node) or (name.id if isinstance(name, ast.Name) else "group")
         has_prefix = not (isinstance(prefixed, ast.Constant) and prefixed.value is False)
         prefix = self._group_prefix(id_node) or quoted(group_id)
-        tasks, _ = self._group(prefix if has_prefix else None, group_id, body)
+        tasks, _ = self._group(made, prefix if has_prefix else None, group_id, body)
         if isinstance(name, ast.Name):
             self.known[name.id] = tasks
 
@@ -286,7 +289,7 @@ class TaskFlow(TaskMaker):
         return None if id_node is None or is_known or not self.reader.is_plain(id_node) else unparse(id_node)
 
     def _group(
-        self, prefix: str | None, base: str, body: Sequence[ast.stmt], returned: ast.expr | None = None
+        self, node: ast.AST, prefix: str | None, base: str, body: Sequence[ast.stmt], returned: ast.expr | None = None
     ) -> tuple[Tasks, Tasks | None]:
         """The tasks of a group, and those that its function returns."""
         has_loops = bool(self.loops) or any(
@@ -301,6 +304,12 @@ class TaskFlow(TaskMaker):
         result = self.value(returned)[1] if returned is not None and self._concerns_tasks(returned) else None
         self.groups.pop()
         if group.collects:
+            if any(one.upstream & set(group.symbols) for one in group.symbols) or _has_order(body):
+                self.remark(
+                    node,
+                    f"the task group {base}, with a loop and an order of its tasks",
+                    "`a >> group >> b` is said of all its tasks here, in Airflow of its first and last ones: name these",
+                )
             return Tasks(group.symbols, True, group.collects, group.collects), result
         members = set(group.symbols)
         first = [one for one in group.symbols if not one.upstream & members]
@@ -344,12 +353,26 @@ class TaskFlow(TaskMaker):
             body.pop(0)
         returned = body[-1].value if body and isinstance(body[-1], ast.Return) else None
         tasks, result = self._group(
-            prefix if has_prefix else None, base, [one for one in body if not isinstance(one, ast.Return)], returned
+            node,
+            prefix if has_prefix else None,
+            base,
+            [one for one in body if not isinstance(one, ast.Return)],
+            returned,
         )
         self.known = outer | {name: value for name, value in self.known.items() if isinstance(value, Function)}
         if isinstance(result, Tasks) and len(result.symbols) == 1 and result.symbols[0].variable:
             return result.symbols[0].variable, Tasks(result.symbols, False, tasks.first, result.symbols[0].variable)
         return tasks.last or "[]", tasks
+
+
+def _has_order(body: Sequence[ast.stmt]) -> bool:
+    return any(
+        (isinstance(one, ast.BinOp) and isinstance(one.op, ast.RShift | ast.LShift))
+        or (isinstance(one, ast.Attribute) and one.attr in ("set_upstream", "set_downstream"))
+        or (isinstance(one, ast.Name) and one.id in STATEMENT_NAMES)
+        for statement in body
+        for one in ast.walk(statement)
+    )
 
 
 def names_of(symbols: Sequence[Symbol]) -> str:

@@ -34,7 +34,9 @@ def groups_of(
     for task in tasks.values():
         if task.task_id in in_runs:
             found.setdefault(task.task_id, []).append(task.task_id)
-        elif not task.is_callback and (name := task.mapped_from or task.task_id.partition(".")[0]) != task.task_id:
+        elif task.is_callback and task.mapped_from not in in_runs:
+            continue
+        elif (name := task.mapped_from or task.task_id.partition(".")[0]) != task.task_id:
             found.setdefault(name, []).append(task.task_id)
 
     def is_collapsed(name: str, size: int) -> bool:
