@@ -104,14 +104,17 @@ def fit_tasks(
 def put_in_timeline(
     state: ManagerState, row: DagRun, timeline: TimelineWindow, overrides: Iterable[DagRun] = ()
 ) -> DagRun:
-    """The run with its predecessor; its neighbours and what it overrides are changed. It is not put itself."""
+    """The run with its predecessor; what it overrides, and what came after these, is changed. It is not put itself."""
+    dates = {row.logical_date}  # of a batch several, between which other runs may stand
     for current in overrides:
+        dates.add(current.logical_date)
         gone = c.run_overridden(current, row.run_id)
         state.put(gone)
         timeline.remember(gone)
-    previous, successor = timeline.previous(row.logical_date), timeline.successor(row.logical_date)
-    if successor is not None:
-        follows = c.run_follows(successor, row.run_id)
+    previous = timeline.previous(row.logical_date)
+    for successor in filter(None, map(timeline.successor, dates)):
+        before = timeline.previous(successor.logical_date)
+        follows = c.run_follows(successor, row.run_id if before == previous or before is None else before.run_id)
         state.put(follows)
         timeline.remember(follows)
     return row.evolve(previous_run_id=previous.run_id if previous else None)

@@ -1,7 +1,8 @@
 """Decides which messages are sent to whom: the ends of runs and backfills, and runs that are late. Pure.
 
 A message is a row that is committed with what it tells, before it: a crash between the two makes it twice rather than never.
-`notification_sender` sends it then. Runs of a backfill send nothing, their backfill tells how they have ended.
+`notification_sender` sends it then. Runs of a backfill send nothing, their backfill tells how they have ended. A mark after which
+a run or a backfill is what it was is no news.
 
 What is late: `planning/lateness.py`. Each deadline is looked at once, when it passes; those that passed while no manager led,
 when the next one begins.
@@ -38,7 +39,7 @@ log = get_logger("notifications")
 def run_ended(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> None:
     """A run that belongs to no backfill has ended."""
     row, event = run.row, _event_of(outcome, reason)
-    if event is None or row.backfill_id is not None:
+    if event is None or row.backfill_id is not None or run.ended_as == outcome:
         return
     what = f"{row.dag_id}: run {row.run_id} {_HAS[event]}"
     errors = [f"{ti.task_id}: {ti.error}" for ti in run.own_tasks if ti.state == s.FAILED and ti.error]
@@ -50,7 +51,7 @@ def run_ended(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> N
 def backfill_ended(tick: Tick, live: ActiveBackfill, outcome: str) -> None:
     row, reason = live.row, None if outcome == s.SUCCESS else live.row.reason
     event = _event_of(outcome, reason)
-    if event is None:
+    if event is None or live.ended_as == outcome:
         return
     counts = [f"{plural(live.counts[state], 'item')} {word}" for state, word in _SHOWN.items() if live.counts[state]]
     did_nothing = event == "done" and not live.counts[s.SUCCESS]

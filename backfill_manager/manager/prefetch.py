@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 
+from backfill_manager.dags.schedule.timetable import ONCE
 from backfill_manager.manager.backfill_runs import runs_to_rerun
 from backfill_manager.manager.reopen import LoadedRows, version_spec
 from backfill_manager.manager.schedule import lookback_depth
@@ -39,6 +40,8 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
     for dag_id, recent in state.recent.items():
         if len(recent) > MAX_RECENT_RUNS:  # most of them a backfill's
             recent.trim(lookback_depth(state.current_spec(dag_id)))
+        if state.catalog.dags[dag_id].schedule == ONCE and not recent.is_over and recent.last_scheduled is not None:
+            recent.end()
     for live in state.backfills.values():
         if live.is_batch_auto and live.past is None:
             live.past = read_past(store, live.spec, live.row.backfill_id)
@@ -147,6 +150,8 @@ def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:
     if not dag.is_active or dag.is_paused or dag.schedule is None:
         return False
     recent = state.recent.get(dag.dag_id)
+    if recent is not None and recent.is_over and dag.schedule != ONCE:
+        return True  # it has another schedule now
     if recent is None or recent.floor is None:
         return recent is None
     return recent.nth_advancing(lookback_depth(state.current_spec(dag.dag_id))) is None

@@ -81,7 +81,9 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows, *, is_marke
     if row.reverted_at is not None:
         raise errors.RUN_REVERTED(run_id=row.run_id)
     version_spec(state, loaded.store, row.dag_id, row.dag_version)
-    run = existing_run(state, row, reopen_backfill_of(state, row, loaded), loaded.tasks[row.key])
+    owner = reopen_backfill_of(state, row, loaded, is_marked=is_marked)
+    run = existing_run(state, row, owner, loaded.tasks[row.key])
+    run.ended_as = row.state if is_marked else None
     state.runs[run.key] = run
     remove_unmapped(state, run)
     state.put(c.run_reopened(row, is_marked=is_marked))
@@ -94,7 +96,9 @@ def refuse_ended_preview(row: Backfill) -> None:
         raise errors.PREVIEW_IS_OVER(backfill_id=row.preview_id, outcome=row.preview_outcome)
 
 
-def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> ActiveBackfill | None:
+def reopen_backfill_of(
+    state: ManagerState, row: DagRun, loaded: LoadedRows, *, is_marked: bool = False
+) -> ActiveBackfill | None:
     """Makes the backfill of this run active, with the run's items running."""
     if row.backfill_id is None:
         return None
@@ -104,6 +108,7 @@ def reopen_backfill_of(state: ManagerState, row: DagRun, loaded: LoadedRows) -> 
         if not rows:
             return None
         live = load_backfill(state, loaded.store, rows[0])
+        live.ended_as = live.row.state if is_marked else None
         state.backfills[row.backfill_id] = live
         state.put(c.backfill_reopened(live.row))
     running: list[BackfillItem] = []

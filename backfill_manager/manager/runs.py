@@ -100,6 +100,8 @@ def cancel_tasks(tick: Tick, run: ActiveRun, reason: str) -> None:
 def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> None:
     """Ends the run, and the items that it took."""
     state = tick.state
+    if run.row.ended_at is None:  # it has worked
+        run.ended_as = None
     state.put(c.run_ended(run.row, outcome, tick.now, reason))
     notification_rules.run_ended(tick, run, outcome, reason)
     del state.runs[run.key]
@@ -108,5 +110,7 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
             other.past = dict(run.tasks)
     owner = state.owner_of(run.row)
     if owner is not None:
+        if run.ended_as is None:
+            owner.ended_as = None
         remember_cost(owner, run)
         end_items(state, owner, owner.running.pop(run.key, []), run.row)

@@ -17,7 +17,7 @@ from typing import Final
 
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
-from backfill_manager.dags.schedule.timetable import Timetable, timetable_of
+from backfill_manager.dags.schedule.timetable import ONCE, Timetable, timetable_of
 from backfill_manager.manager.create_run import make_run
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Tick
@@ -61,6 +61,8 @@ def next_due(state: ManagerState, now: datetime) -> datetime | None:
 def lookback_depth(spec: DagSpec) -> int:
     """How many of the newest runs that advance the schedule must be in memory, with all since: those of `lookback`, and one, and
     those of which it is still to be seen whether they are late."""
+    if spec.schedule == ONCE:
+        return 1
     awaited = 0
     if spec.expected_by is not None and isinstance(spec.schedule, dict):
         awaited = int(spec.expected_by / spec.schedule["seconds"]) + 1
@@ -71,7 +73,7 @@ def lookback_depth(spec: DagSpec) -> int:
 
 @lru_cache(maxsize=1024)
 def _firings_within(schedule: str, timezone: str, seconds: float) -> int:
-    """About how many; of `@once` none."""
+    """About how many."""
     since = datetime(2024, 1, 1, tzinfo=UTC)
     return Timetable(schedule, timezone).estimate_count(since, since + timedelta(seconds=seconds))
 

@@ -63,6 +63,7 @@ class ActiveRun:
     wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(default_factory=dict)  # what each wait means here
     may_start: bool = True  # within `max_active_runs`, as of this tick
     marked_failed: str | None = None  # the reason, where a person said how it ended
+    ended_as: str | None = None  # its state before a mark reopened it
     waits_for_past: bool = False  # a task of it, for runs that go on, or items that are to be run again
 
     @property
@@ -107,6 +108,9 @@ class ActiveBackfill:
     running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items of each active run
     timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window
     waits: UpstreamItems | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
+    ended_as: str | None = (
+        None  # its state before a mark reopened it; None: also if one of its runs has ended since by work
+    )
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     past: list[PastRun] | None = (
         None  # what runs of the DAG cost, for the sizes of batches; None: not needed, or not read

@@ -12,7 +12,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from typing import Final
 
 from backfill_manager.clock import format_instant
@@ -95,11 +94,14 @@ class TimelineWindow:
     floor: datetime | None = None
     _dates: list[datetime] = field(default_factory=list)
     _runs: dict[TimelineKey, DagRun] = field(default_factory=dict)
+    _steps: list[datetime] = field(default_factory=list)  # of the dates those whose run advances the schedule
     _numbers: dict[TimelineKey, int] = field(default_factory=dict)  # `number_of` the last run of each key
     _batches: dict[TimelineKey, DagRun] = field(default_factory=dict)  # current ones, which may begin before the floor
-    _advanced: dict[TimelineKey, DagRun] = field(default_factory=dict)  # overridden ones that advanced the schedule
+    _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
+    _split: dict[TimelineKey, DagRun] = field(default_factory=dict)  # such runs, where a batch took the date and left it
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
+    is_over: bool = False  # the schedule makes no other run: dates that are not held are not taken
     preview: str | None = None  # a backfill: this is a timeline of its own, with nothing but its runs in it
 
     @classmethod
@@ -125,13 +127,12 @@ class TimelineWindow:
         whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule."""
         newest = self.nth_advancing(1)
         reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._advances(run)]
-        reaching += [run for key, run in self._advanced.items() if run.items == 1 and key not in self._runs]
+        reaching += self._split.values()
         return max(reaching, key=lambda run: (_end_of(run), run is newest), default=None)
 
     def nth_advancing(self, n: int) -> DagRun | None:
         """The `n`-th newest run of those that advance the schedule; None where fewer are held."""
-        runs = (self._runs[(date, None)] for date in reversed(self._dates))
-        return next(islice((run for run in runs if self._advances(run)), n - 1, None), None)
+        return self._runs[(self._steps[-n], None)] if n <= len(self._steps) else None
 
     def _advances(self, run: DagRun) -> bool:
         """A date that the schedule had reached and that was redone by hand, or in part, still advances it."""
@@ -148,15 +149,23 @@ class TimelineWindow:
         oldest = self.nth_advancing(most)
         if oldest is None or oldest.logical_date is None:
             return
+        del self._steps[: bisect_left(self._steps, oldest.logical_date)]
         first = bisect_left(self._dates, oldest.logical_date)
         for date in self._dates[:first]:
             del self._runs[(date, None)]
             self._numbers.pop((date, None), None)
+            self._advanced.discard((date, None))
         if first:
             del self._dates[:first]
             self.floor = floor = self._dates[0]
             self._batches = {key: run for key, run in self._batches.items() if _end_of(run) > floor}
-            self._advanced = {key: run for key, run in self._advanced.items() if key[0] is not None and key[0] >= floor}
+            self._split = {key: run for key, run in self._split.items() if _end_of(run) > floor}
+
+    def end(self) -> None:
+        """For a schedule that has made its only run: none is kept but those that advance it."""
+        self._runs = {(date, None): self._runs[(date, None)] for date in self._steps}
+        self._numbers = {key: number for key, number in self._numbers.items() if key in self._runs}
+        self._dates, self.is_over = list(self._steps), True
 
     def __len__(self) -> int:
         return len(self._dates)
@@ -193,14 +202,18 @@ class TimelineWindow:
             self._batches.pop(key, None)
         if self.floor is not None and (run.logical_date is None or run.logical_date < self.floor):
             return
+        if self.is_over and key not in self._runs and key not in self._advanced:
+            return
         self._numbers[key] = max(number_of(run), self._numbers.get(key, 0))
         if run.state == s.OVERRIDDEN:
-            self._note_advanced(run)
+            self._note_overridden(run)
             return
         if run.logical_date is not None and key not in self._runs:
             insort(self._dates, run.logical_date)
             self._gaps.discard(run.logical_date)
         self._runs[key] = run
+        self._split.pop(key, None)
+        self._note_step(key)
 
     def remember(self, run: DagRun) -> None:
         """Updates a run that is held, or drops it when it has been overridden; ignores others."""
@@ -216,10 +229,10 @@ class TimelineWindow:
         if run.state != s.OVERRIDDEN:
             self._runs[key] = run
             return
-        self._note_advanced(run)
         del self._runs[key]
         if run.logical_date is not None:
             del self._dates[bisect_left(self._dates, run.logical_date)]
+            self._note_overridden(run)
             if run.logical_date in self.edges:
                 self._gaps.add(run.logical_date)
 
@@ -228,11 +241,24 @@ class TimelineWindow:
             return run.run_type in s.TIMELINE_RUN_TYPES
         return run.run_type == s.PREVIEW_RUN and run.backfill_id == self.preview
 
-    def _note_advanced(self, overridden: DagRun) -> None:
-        if overridden.logical_date is not None and advances_schedule(overridden):
-            key = timeline_key(overridden.logical_date, overridden.partition_key)
-            if overridden.items == 1 or key not in self._advanced:
-                self._advanced[key] = overridden
+    def _note_overridden(self, run: DagRun) -> None:
+        key = timeline_key(run.logical_date, run.partition_key)
+        if key[0] is None:
+            return
+        if advances_schedule(run):
+            self._advanced.add(key)
+        if key in self._advanced and key not in self._runs and run.items == 1:
+            self._split[key] = run
+        self._note_step(key)
+
+    def _note_step(self, key: TimelineKey) -> None:
+        date, run = key[0], self._runs.get(key)
+        if date is None:
+            return
+        at = bisect_left(self._steps, date)
+        is_step = at < len(self._steps) and self._steps[at] == date
+        if is_step != (run is not None and self._advances(run)):
+            self._steps[at : at + is_step] = [] if is_step else [date]
 
     def previous(self, date: datetime | None) -> DagRun | None:
         if date is None:

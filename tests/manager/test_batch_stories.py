@@ -367,6 +367,22 @@ def test_a_batch_that_takes_away_the_neighbour_of_another_backfills_dates_leaves
     timeline(manager, "d")
 
 
+def test_a_run_between_the_days_of_a_batch_follows_what_stands_before_it() -> None:
+    """By hand at noon, or of a schedule of before: the batch takes the place of the days around it, and leaves it."""
+    manager = ground_with()
+    manager.backfill("d", days("2013-01-01", 6))
+    for day in range(1, 6):
+        accepted(manager, "dag.trigger", dag_id="d", logical_date=f"2013-01-{day:02}T12:00:00Z", conf={})
+    manager.drain()
+    timeline(manager, "d")
+    manager.backfill("d", days("2013-01-02", 3), batch=3, reprocess="completed")
+    nothing_hangs(manager)
+    standing = timeline(manager, "d")  # none follows a day that was overridden
+    assert [f"{run.logical_date:%d %H}" for run in standing] == [
+        "01 00", "01 12", "02 00", "02 12", "03 12", "04 12", "05 00", "05 12", "06 00",
+    ]  # fmt: skip
+
+
 def test_days_that_fail_in_an_earlier_window_find_their_place_in_the_timeline() -> None:
     """Halves of a batch come back after what was held of the timeline has moved on."""
     n = 2 * WINDOW

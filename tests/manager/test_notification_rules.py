@@ -164,6 +164,37 @@ def test_a_deadlock_and_a_pause_by_failures_are_announced() -> None:
     assert [row.text for row in other.messages()] == ["2 failed items: paused by stop_on_failure=2"]
 
 
+@pytest.mark.parametrize("is_of_backfill", [False, True])
+@pytest.mark.parametrize(
+    ("fails", "kind", "marked", "title"),
+    [
+        ("", "run.mark", {"state": s.SUCCESS}, None),
+        ("", "task.mark", {"task_id": "a", "state": s.FAILED}, "has failed"),
+        ("a", "run.mark", {"state": s.FAILED}, None),
+        ("a", "task.mark", {"task_id": "a", "state": s.SUCCESS}, "has succeeded"),
+        ("ab", "task.mark", {"task_id": "a", "state": s.SUCCESS}, None),
+        ("ab", "task.mark", {"task_id": "b", "state": s.SUCCESS}, "has failed"),  # c has run meanwhile
+    ],
+)
+def test_a_mark_that_changes_no_end_is_no_news(
+    fails: str, kind: str, marked: dict[str, str], title: str | None, is_of_backfill: bool
+) -> None:
+    spec = dag_spec("flights", "a", "b", "c", upstream={"c": ["b"]})
+    manager = Manager(spec, script=lambda launch: FAILS(launch) if launch.key[2] in fails else m.Succeeded())
+    if is_of_backfill:
+        manager.backfill("flights", days("2013-01-01", 1))
+    else:
+        accepted(manager, "dag.trigger", dag_id="flights", logical_date="2013-01-01T00:00:00Z", conf={})
+    manager.drain()
+    (run,), before = manager.runs("flights"), manager.titles()
+    assert len(before) == 1
+    manager.clock.advance(hours=1)
+    accepted(manager, kind, dag_id="flights", run_id=run.run_id, **marked)
+    manager.drain()
+    told = manager.titles()[1:]
+    assert [one.endswith(title or "") for one in told] == ([] if title is None else [True]), told
+
+
 def test_cancelled_work_is_announced_to_nobody() -> None:
     manager = Manager(flights(), script=lambda _: None)
     backfill = manager.backfill("flights", days("2013-01-01", 2))

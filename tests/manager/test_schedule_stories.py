@@ -141,6 +141,35 @@ def test_once_runs_once() -> None:
     assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
+def test_runs_by_hand_of_a_dag_that_has_run_once_are_not_held_in_memory() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", schedule="@once"), scheduled=True)
+    manager.drain()
+
+    def by_hand(date: str) -> None:
+        accepted(manager, "dag.trigger", dag_id="d", conf={}, logical_date=f"{date}T00:00:00Z")
+        manager.drain()
+
+    for day in range(1, 21):
+        by_hand(f"2023-12-{day:02}")
+    manager.clock.advance(days=40)
+    for day in range(2, 31):
+        by_hand(f"2024-01-{day:02}")
+    assert len(manager.state.recent["d"]) == 1
+    manager.crash()
+    manager.drain()
+    assert len(manager.state.recent["d"]) == 1
+    by_hand("2024-01-01")  # takes the place of the run that the schedule has made
+    assert len(manager.state.recent["d"]) == 1
+    play(manager, "2024-03-01")
+    assert [run.run_type for run in manager.runs("d") if run.state == s.SUCCESS] == ["manual"] * 50
+    # with another schedule runs by hand are those before and after it again
+    manager.add_dag(dag_spec("d", "a", schedule="0 0 * * *", **FROM_2024))
+    manager.drain()
+    assert timeline(manager, "d")[-1].logical_date == at("2024-02-29")
+    follows = {run.run_id: run.previous_run_id for run in timeline(manager, "d")}
+    assert list(follows.values()) == [None, *list(follows)[:-1]]
+
+
 def test_after_end_date_there_is_nothing_to_wake_for() -> None:
     manager = InMemoryManager(dag_spec("d", "a", end_date=at("2024-01-03"), **FROM_2024), scheduled=True)
     play(manager, "2024-02-01")

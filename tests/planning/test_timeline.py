@@ -157,6 +157,9 @@ class Timeline:
     def check_newest_end(self, recent: TimelineWindow) -> None:
         newest = recent.newest
         assert (newest.run_id if newest else None) == (self.model[-1][1] if self.model else None)
+        advancing = [date for date in recent._dates if recent._advances(recent._runs[date, None])]
+        nth = [recent.nth_advancing(n + 1) for n in range(len(advancing) + 1)]
+        assert [run and run.logical_date for run in nth] == [*reversed(advancing), None]
         known = [date for date in DATES if recent.floor is None or date > recent.floor]
         self.check_stretch(recent, known)
 

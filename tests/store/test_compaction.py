@@ -132,6 +132,38 @@ def test_a_large_table_without_a_span_is_rewritten_as_rarely_as_it_is_large(
     assert state.count(Response.TABLE, []) == {(): 16_030}
 
 
+def test_a_table_without_a_span_is_never_in_memory_whole(state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each part the rows are in order, so that a row is found in one file of each."""
+    monkeypatch.setattr(compaction, "PART_BYTES", 200_000)
+    pulled: list[int] = []
+    ids = [f"{n * 7919 % 10_000:05}" for n in range(10_000)]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, len(ids), 100):
+            pulled.append(first)
+            yield batch_of(Response.TABLE, [answer(one) for one in ids[first : first + 100]])
+
+    def answer(request_id: str) -> Response:
+        return Response(request_id, "backfill.dry_run", "accepted", None, "", "x" * 100, AT, 1)
+
+    first = next(compaction._parts_in_order(batches(), Response.KEY))
+    assert 1 < len(pulled) < 30
+    assert (part := first["request_id"].to_pylist()) == sorted(ids[: len(part)])
+
+    state.fill(lambda table: batches() if table == Response.TABLE else iter(()))
+    lead = takes_over(state)
+    for n in range(COMPACT_AFTER + 1):
+        lead.commit(changes(answer(f"{20_000 + n}")))
+    lead.compact()
+    assert len(state.tables.open(Response.TABLE).file_uris()) <= 2
+    stored = state.read_arrow(Response.TABLE, ["request_id", "payload_json"])
+    assert sorted(stored["request_id"].to_pylist()) == [
+        *sorted(ids),
+        *(f"{20_000 + n}" for n in range(COMPACT_AFTER + 1)),
+    ]
+    assert set(stored["payload_json"].to_pylist()) == {"x" * 100}
+
+
 def entries_of(store: DeltaRsStore, table: str) -> set[str]:
     return {entry.name for entry in Path(store.tables.location(table), "_delta_log").glob("*.json")}
 

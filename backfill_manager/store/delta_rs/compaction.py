@@ -17,17 +17,21 @@ retention, so they are taken away before it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
 
 from backfill_manager.model.records import TABLES, columns, has_run_seq
 from backfill_manager.store.delta_rs.log import CommitArguments, unless_others_are_quicker
 from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import select
+from backfill_manager.store.table_properties import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COMPACT_AFTER: Final = 40  # commits to a table, before its files are looked at
 VACUUM_AFTER: Final = 100  # commits, before vacuum, checkpoint and log clean-up
@@ -38,6 +42,7 @@ BIG_ROWS: Final = 50_000  # a file of so many rows is left as it is
 MAX_ROWS_REWRITTEN: Final = 200_000  # at once
 THOROUGH_PASSES: Final = 3
 TYPICAL_ROW_BYTES: Final = 60  # in a file, until files of some size tell better
+PART_BYTES: Final = 64_000_000  # in memory, of a table that is rewritten whole
 HEADROOM: Final = 1.4  # the writer's own estimate of a file's size runs ahead of what it comes to
 
 
@@ -99,7 +104,7 @@ class Compactor:
             for _ in range(THOROUGH_PASSES if thoroughly else 1):  # small files become slices, and these big files
                 self._rewrite_spans(target, may_stay)
         elif len(handle.file_uris()) > (may_stay if thoroughly else max(may_stay, 2 * self._left.get(table, 0))):
-            _rewrite(target, "", file_bytes=BIG_ROWS * TYPICAL_ROW_BYTES)  # all of it: the rarer, the larger it is
+            _rewrite_all(target)  # the rarer, the larger it is
             self._left[table] = len(handle.file_uris())
         if thoroughly or handle.version() - self._vacuumed.get(table, 0) >= VACUUM_AFTER:
             handle.vacuum(dry_run=False, full=True, **target.commit)
@@ -167,11 +172,37 @@ def _behind(files: Iterable[Span]) -> int:
 
 def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
     record = TABLES[target.table]
-    order = [(name, False) for name in (*(["run_seq"] if has_run_seq(record) else []), *record.KEY)]
-    rows: Any = run(
-        {target.table: target.handle}, select(target.table, columns(record), where or "TRUE", order_by=order)
-    )
-    options: dict[str, Any] = {"predicate": where} if where else {}
+    order = [(name, False) for name in ("run_seq", *record.KEY)]
+    rows: Any = run({target.table: target.handle}, select(target.table, columns(record), where, order_by=order))
     write_deltalake(
-        target.handle, rows, mode="overwrite", target_file_size=file_bytes, **target.commit, **options
+        target.handle, rows, mode="overwrite", predicate=where, target_file_size=file_bytes, **target.commit
     )  # fmt: skip
+
+
+def _rewrite_all(target: CompactionTarget) -> None:
+    """Of a table without spans. It may be larger than memory, so it is put in order by key in parts: who looks for a key finds it
+    in one file of each."""
+    import pyarrow as pa
+
+    record = TABLES[target.table]
+    schema = arrow_schema(record)
+    found = QueryBuilder().register(target.table, target.handle).execute(select(target.table, columns(record), "TRUE"))
+    parts = _parts_in_order(pa.RecordBatchReader.from_stream(found, schema), record.KEY)
+    write_deltalake(
+        target.handle, pa.RecordBatchReader.from_batches(schema, parts), mode="overwrite",
+        target_file_size=BIG_ROWS * TYPICAL_ROW_BYTES, **target.commit,
+    )  # fmt: skip
+
+
+def _parts_in_order(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    order = [(name, "ascending") for name in key]
+    part, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        part, size = [*part, batch], size + batch.nbytes
+        if size >= PART_BYTES:
+            yield from pa.Table.from_batches(part).sort_by(order).to_batches()
+            part, size = [], 0
+    if part:
+        yield from pa.Table.from_batches(part).sort_by(order).to_batches()
