@@ -98,7 +98,7 @@ class TimelineWindow:
     _numbers: dict[TimelineKey, int] = field(default_factory=dict)  # `number_of` the last run of each key
     _batches: dict[TimelineKey, DagRun] = field(default_factory=dict)  # current ones, which may begin before the floor
     _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
-    _split: dict[TimelineKey, DagRun] = field(default_factory=dict)  # such runs, where a batch took the date and left it
+    _split: dict[TimelineKey, DagRun] = field(default_factory=dict)  # of dates that a batch took and left
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
     is_over: bool = False  # the schedule makes no other run: dates that are not held are not taken
