@@ -25,6 +25,7 @@ from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, la
 from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
+    APPEND_ONLY,
     Actions,
     about_commit,
     begin,
@@ -176,7 +177,7 @@ class Reversion:
 
 
 class _Table:
-    """A table that can go back. `Refused` for one whose rows of then are gone, or do not fit."""
+    """A table that can go back. `Refused` for one whose rows of then are gone, or do not fit, or whose rows of now must stay."""
 
     def __init__(
         self, spark: SparkSession, written: WrittenTable, output: OutputTable, state: TableState, undo: Undo
@@ -189,6 +190,8 @@ class _Table:
         if undo.done is None:
             self.rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), self._slices())
             self._count()
+            if self.rows_now and state.is_append_only:
+                raise Refused(f"{self.name} {APPEND_ONLY}")
 
     def summary(self, version: int | None = None) -> Reverted:
         undo = self.undo

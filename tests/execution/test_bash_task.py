@@ -84,6 +84,15 @@ def test_what_it_prints_is_its_log_and_the_last_line_its_result(tmp_path: Path) 
     assert Ran(a_command("sleep 1000 & echo left behind"), tmp_path).result == "left behind", "it is not waited for"
 
 
+def test_a_last_line_without_end_is_the_result_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    ran = Ran(a_command("echo before; printf '{\"a\": \"%.0s' 1; printf 'x, %.0s' {1..60000}; echo '\"}'"), tmp_path)
+    assert ran.result == '{"a": "' + "x, " * 60_000 + '"}' and len(ran.lines) > 2, "its log has it in pieces"
+    ran = Ran(a_command("printf '\"%.0s' {1..600000}"), tmp_path)
+    assert ran.result is None and "its last line is longer than a result may be" in ran.lines[-1][1]
+    ran = Ran(a_command("printf 'x%.0s' {1..1200000}; echo; printf ' %.0s' {1..70000}; echo; echo end"), tmp_path)
+    assert ran.result == "end"
+
+
 def test_an_exit_code_skips_it(tmp_path: Path) -> None:
     with pytest.raises(TaskSkipped) as raised:
         Ran(a_command("exit 99"), tmp_path)
