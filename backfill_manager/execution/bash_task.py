@@ -8,6 +8,7 @@ read as code. The last line that it prints is the task's result.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -48,12 +49,14 @@ def run_bash(
     task = launch.task
     environ = {**os.environ, **variables(launch, bundle), **dict(task.env)}
     environ |= {name: find_secret(secret) for name, secret in task.secrets}
-    with tempfile.TemporaryDirectory(prefix="bfm-bash-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="bfm-bash-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) if task.cwd is None else bundle / task.cwd
         if not folder.is_dir():
             raise InvalidInput(f"cwd: {task.cwd} is no folder of the bundle, nor of this machine")
         known = launch.secrets
         code, printed, said = _run(task.bash or "", folder, environ, log, partial(end_of_piece, known=known))
+    if os.path.lexists(scratch):  # a file of another user (`sudo`), or something still writes there
+        log("WARNING", f"not all that it has left in {scratch} could be deleted")
     if code == 0:
         if printed and len(_as_json(printed)) > MAX_RESULT_CHARS:
             log(
@@ -117,6 +120,13 @@ def _run(
         raise InvalidInput("there is no bash on this machine") from None
     except ValueError as error:  # of a zero byte
         raise InvalidInput(f"the command or a variable can't be handed to bash: {error}") from None
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        name, value = max([("the command", command), *environ.items()], key=lambda one: len(one[1]))
+        limits = "Linux takes 128 KB of each, and usually 2 MB of all"
+        longest = f"{name} has {len(os.fsencode(value)):,} bytes"
+        raise InvalidInput(f"the command and its variables are too long for the system ({limits}): {longest}") from None
     assert process.stdout is not None and process.stderr is not None
     printed = _Lines(process.stdout, lambda line: log("INFO", line), cut, keep=1)
     said = _Lines(process.stderr, lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)
