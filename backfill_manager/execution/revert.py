@@ -119,7 +119,7 @@ class Reversion:
             return retry_on_conflict(_log, table.name)(self._commit, table.written)
 
     def _commit(self, written: WrittenTable) -> Reverted:
-        delta = begin(self._spark, OutputTable(self._spark, written.name))
+        delta = begin(self._spark, self._output(written.name))
         (table,) = self._read(written)
         if table.undo.done is not None:
             return table.summary()
@@ -133,7 +133,7 @@ class Reversion:
 
     def _read(self, written: WrittenTable) -> list[_Table]:
         """The table with what is to be done; none where its log has no commit of the runs. `Refused` if it can't be done."""
-        name, output = written.name, OutputTable(self._spark, written.name)
+        name, output = written.name, self._output(written.name)
         if not output.exists():
             raise Refused(f"{name} was dropped since")
         state = output.read()
@@ -157,6 +157,10 @@ class Reversion:
         if undo.done is None and (conflicts := self._conflicts(undo, state)):
             raise Refused(_conflicts_text(name, conflicts, whole=undo.parts.is_whole))
         return [_Table(self._spark, written, output, state, undo)]
+
+    def _output(self, name: str) -> OutputTable:
+        """A name as the records have it: its parts are not quoted (`my-catalog.sales.2024`)."""
+        return OutputTable(self._spark, name) if "/" in name else OutputTable.named(self._spark, name.split("."))
 
     def _change(self, version: int, actions: Actions) -> Change:
         operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")

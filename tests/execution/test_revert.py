@@ -206,6 +206,16 @@ def test_broken_off_between_two_tables_it_goes_on(runs: Runs, schema: str, monke
     assert [runs.rows(table) for table in tables] == [[(1, 0)], [(1, 0)]]
 
 
+def test_a_table_whose_name_needs_quotation_marks_goes_back(runs: Runs, schema: str) -> None:
+    table = f"{schema}.`2024-all days`"
+    runs.write(table, 1, 1)
+    (new,) = runs.write(table, 2, 1)
+    written = OutputTable(runs.spark, table).written("", "")
+    assert written.name is not None
+    (done,) = runs.revert(written.name, new)
+    assert done.version == runs.version(table) and runs.rows(table) == [(1, 1)]
+
+
 def test_a_table_that_delta_numbers_itself_is_refused_before_another_goes_back(runs: Runs, schema: str) -> None:
     plain, numbered = f"{schema}.plain", f"{schema}.numbered"
     runs.spark.sql(f"CREATE TABLE {plain} (at TIMESTAMP, v DOUBLE) USING delta")
