@@ -38,7 +38,6 @@ from backfill_manager.execution.table_swap import (
     described,
     differ,
     refuse_unless_leader,
-    rows_at,
     swap_in,
     writes_of,
 )
@@ -128,7 +127,7 @@ class Promotion:
         if source.table_id is not None and now.table_id != source.table_id:
             yield f"{name} was replaced by another table of this name since the preview began"
             return
-        if now.is_append_only and not rows_at(self._spark, now.path, None, table.parts).isEmpty():
+        if now.is_append_only:
             yield f"{name} {APPEND_ONLY}"
             return
         yield from self._of_columns(table, now)

@@ -154,6 +154,8 @@ class Reversion:
                 f"{name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of before can't be "
                 "put back with their numbers"
             )
+        if undo.done is None and state.is_append_only:
+            raise Refused(f"{name} {APPEND_ONLY}")
         if undo.done is None and (conflicts := self._conflicts(undo, state)):
             raise Refused(_conflicts_text(name, conflicts, whole=undo.parts.is_whole))
         return [_Table(self._spark, written, output, state, undo)]
@@ -181,7 +183,7 @@ class Reversion:
 
 
 class _Table:
-    """A table that can go back. `Refused` for one whose rows of then are gone, or do not fit, or whose rows of now must stay."""
+    """A table that can go back. `Refused` for one whose rows of then are gone, or do not fit."""
 
     def __init__(
         self, spark: SparkSession, written: WrittenTable, output: OutputTable, state: TableState, undo: Undo
@@ -194,8 +196,6 @@ class _Table:
         if undo.done is None:
             self.rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), self._slices())
             self._count()
-            if self.rows_now and state.is_append_only:
-                raise Refused(f"{self.name} {APPEND_ONLY}")
 
     def summary(self, version: int | None = None) -> Reverted:
         undo = self.undo

@@ -24,7 +24,7 @@ from backfill_manager.store.delta_spark.transaction import DeltaTransaction, can
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-APPEND_ONLY: Final = "is append-only (delta.appendOnly), so the rows that it has there can't be replaced"
+APPEND_ONLY: Final = "is append-only (delta.appendOnly), so no rows of it can be replaced"
 _log = logging.getLogger(__name__)
 Actions = Sequence[Mapping[str, Any]]  # of a commit, as in the log
 

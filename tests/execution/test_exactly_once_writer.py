@@ -482,9 +482,9 @@ def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(runner
 def test_folders_of_the_warehouse_that_are_named_by_digits_are_tables_like_others(runner: TaskRunner) -> None:
     """`default.2024` is no name to Spark's parser without quotation marks."""
     spark, where = runner.spark, Path(warehouse(runner.spark).removeprefix("file:"))
-    (where / "1e6").mkdir()
+    (where / "1e6").mkdir(parents=True)
     for path in ("2024", "12.db/7"):
-        runner.run(a_launch(), writes(f"{where}/{path}", 1))
+        runner.run(a_launch(run_id=path), writes(f"{where}/{path}", 1))
     assert {"default.2024", "12.7"} <= {*register_tables(spark)} and register_tables(spark) == []
     assert spark.table("default.`2024`").count() == spark.table("`12`.`7`").count() == 1
     spark.sql("DROP TABLE `2024`")

@@ -207,7 +207,7 @@ def test_broken_off_between_two_tables_it_goes_on(runs: Runs, schema: str, monke
 
 
 def test_a_table_whose_name_needs_quotation_marks_goes_back(runs: Runs, schema: str) -> None:
-    table = f"{schema}.`2024-all days`"
+    table = f"{schema}.`2024`"
     runs.write(table, 1, 1)
     (new,) = runs.write(table, 2, 1)
     written = OutputTable(runs.spark, table).written("", "")
