@@ -8,6 +8,7 @@ read as code. The last line that it prints is the task's result.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, shorten
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.printed_lines import PrintedLines, end_of_piece
-from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.spark_executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.masking import mask_text
 
 LINES_OF_ERROR: Final = 3  # the last ones of standard error
@@ -48,13 +49,21 @@ def run_bash(
     task = launch.task
     environ = {**os.environ, **variables(launch, bundle), **dict(task.env)}
     environ |= {name: find_secret(secret) for name, secret in task.secrets}
-    with tempfile.TemporaryDirectory(prefix="bfm-bash-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="bfm-bash-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) if task.cwd is None else bundle / task.cwd
         if not folder.is_dir():
             raise InvalidInput(f"cwd: {task.cwd} is no folder of the bundle, nor of this machine")
         known = launch.secrets
         code, printed, said = _run(task.bash or "", folder, environ, log, partial(end_of_piece, known=known))
+    if os.path.lexists(scratch):  # a file of another user (`sudo`), or something still writes there
+        log("WARNING", f"not all that it has left in {scratch} could be deleted")
     if code == 0:
+        if printed and len(_as_json(printed)) > MAX_RESULT_CHARS:
+            log(
+                "WARNING",
+                f"its last line is longer than a result may be ({MAX_RESULT_CHARS:,} characters); it has none",
+            )
+            return None
         return printed
     if code == task.skip_exit_code:
         raise TaskSkipped(f"ended with exit code {code}")
@@ -91,7 +100,11 @@ def variables(launch: TaskLaunch, bundle: Path) -> dict[str, str]:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _run(
@@ -107,6 +120,13 @@ def _run(
         raise InvalidInput("there is no bash on this machine") from None
     except ValueError as error:  # of a zero byte
         raise InvalidInput(f"the command or a variable can't be handed to bash: {error}") from None
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        name, value = max([("the command", command), *environ.items()], key=lambda one: len(one[1]))
+        limits = "Linux takes 128 KB of each, and usually 2 MB of all"
+        longest = f"{name} has {len(os.fsencode(value)):,} bytes"
+        raise InvalidInput(f"the command and its variables are too long for the system ({limits}): {longest}") from None
     assert process.stdout is not None and process.stderr is not None
     printed = _Lines(process.stdout, lambda line: log("INFO", line), cut, keep=1)
     said = _Lines(process.stderr, lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)
@@ -167,6 +187,7 @@ class _Lines:
         self.file, self._on_line = file, on_line
         self._lines = PrintedLines(cut)
         self.last: deque[str] = deque(maxlen=keep)
+        self._has_begun = False  # the last of them: what comes next belongs to it
         self.is_closed = False
         os.set_blocking(file.fileno(), False)
 
@@ -179,20 +200,23 @@ class _Lines:
         if not content:
             self.is_closed = True
             return False
-        self._take(self._lines.feed(content))
+        self._take(self._lines.feed_pieces(content))
         return True
 
     def drain(self) -> None:
         for _ in range(MAX_DRAIN):
             if self.is_closed or not self.read():
                 break
-        self._take(self._lines.rest())
+        self._take([(line, True) for line in self._lines.rest()])
 
-    def _take(self, lines: list[str]) -> None:
-        for line in lines:
-            if line.strip():
-                self.last.append(line.strip())
-            self._on_line(line)
+    def _take(self, pieces: list[tuple[str, bool]]) -> None:
+        for text, is_end in pieces:
+            self._on_line(text)
+            begun = self.last.pop() if self._has_begun else ""
+            line = begun if len(begun) > MAX_RESULT_CHARS else begun + text
+            self._has_begun = not is_end
+            if self._has_begun or line.strip():
+                self.last.append(line if self._has_begun else line.strip())
 
 
 def _name_of_signal(number: int) -> str:

@@ -66,10 +66,10 @@ def _register_folder(spark: SparkSession, schema: str, table: str, path: str) ->
     from delta.tables import DeltaTable
     from pyspark.errors import AnalysisException
 
-    name = f"{schema}.{table}"
+    name = f"{identifier(schema)}.{identifier(table)}"  # of digits alone, too
     if not _VALID.fullmatch(table) or spark.catalog.tableExists(name) or not DeltaTable.isDeltaTable(spark, path):
         return False
-    if not spark.catalog.databaseExists(schema):
+    if not spark.catalog.databaseExists(identifier(schema)):
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
     try:
         spark.catalog.createTable(name, path=path, source="delta")

@@ -301,6 +301,12 @@ class TableState:
         ]
 
     @property
+    def is_append_only(self) -> bool:
+        """Whether Delta removes no row of it."""
+        setting = self._snapshot.metadata().configuration().get("delta.appendOnly")
+        return bool(setting.isDefined() and str(setting.get()).lower() == "true")
+
+    @property
     def last_numbers(self) -> dict[str, int | None]:
         """Of the columns that Delta numbers itself, the last number that it gave."""
         return last_numbers(self._fields)

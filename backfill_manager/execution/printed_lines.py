@@ -26,11 +26,16 @@ class PrintedLines:
 
     def feed(self, content: bytes) -> list[str]:
         """Those that are complete with these bytes."""
+        return [text for text, _ in self.feed_pieces(content)]
+
+    def feed_pieces(self, content: bytes) -> list[tuple[str, bool]]:
+        """The same, each with whether it ends there; else the next one goes on with it."""
         *lines, self._begun = (self._begun + self._decode(content)).split("\n")
+        pieces = [(line.rstrip("\r"), True) for line in lines]
         while len(self._begun) > MAX_LINE and (end := self._cut(self._begun)):
-            lines.append(self._begun[:end])
+            pieces.append((self._begun[:end].rstrip("\r"), False))
             self._begun = self._begun[end:]
-        return [line.rstrip("\r") for line in lines]
+        return pieces
 
     def rest(self) -> list[str]:
         """What is left at the end: a line, or none."""

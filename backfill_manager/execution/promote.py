@@ -1,7 +1,8 @@
 """Promotes a preview: in each table the parts that it has written are replaced by the rows of the clone, by one commit.
 
-The commit carries an application transaction, `bfm/<state>/promote/<preview>/<digest of the parts>`: however often the manager is
-killed in the middle, a table has its old rows or the new ones, and the next attempt leaves out those that have them.
+The commit carries an application transaction, `bfm/<state>/promote/<preview>/<digest of the parts and the clone's last
+write>`: however often the manager is killed in the middle, a table has its old rows or the new ones, and the next attempt leaves
+out those that have them.
 
 A table is refused that is not what the clone was made of: dropped, made anew, with other columns, or with commits in these parts
 since then. A commit of others between that look and ours is a conflict, and after it the table is looked at again (where Delta's
@@ -29,6 +30,7 @@ from backfill_manager.execution.output_table import OutputTable, TableState, las
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_swap import (
+    APPEND_ONLY,
     Actions,
     about_commit,
     begin,
@@ -83,7 +85,7 @@ class Promotion:
         return [self._promote(one) for one in tables]
 
     def _transaction(self, table: _Table) -> str:
-        digest = hashlib.sha256(table.parts.condition.encode()).hexdigest()[:12]
+        digest = hashlib.sha256(f"{table.parts.condition}{table.last_write}".encode()).hexdigest()[:12]
         return f"bfm/{self._state_id}/promote/{self._preview_id}/{digest}"
 
     def _promote(self, table: _Table) -> Promoted:
@@ -124,6 +126,9 @@ class Promotion:
             return
         if source.table_id is not None and now.table_id != source.table_id:
             yield f"{name} was replaced by another table of this name since the preview began"
+            return
+        if now.is_append_only:
+            yield f"{name} {APPEND_ONLY}"
             return
         yield from self._of_columns(table, now)
         yield from self._of_commits(table, now)
@@ -181,6 +186,7 @@ class _Table:
         self.output = OutputTable(spark, self.name)
         every = writes_to(spark, clone)
         self.writes = [one for one in every if (one.dag_id, one.run_id) in runs]
+        self.last_write = max((one.version for one in every), default=0)
         self.has_failed_writes = len(self.writes) < len(every)
         self.parts = Parts.of(self.writes) if all(one.replaced is not None for one in every) else Parts()
 

@@ -25,6 +25,7 @@ from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, la
 from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
+    APPEND_ONLY,
     Actions,
     about_commit,
     begin,
@@ -118,7 +119,7 @@ class Reversion:
             return retry_on_conflict(_log, table.name)(self._commit, table.written)
 
     def _commit(self, written: WrittenTable) -> Reverted:
-        delta = begin(self._spark, OutputTable(self._spark, written.name))
+        delta = begin(self._spark, self._output(written.name))
         (table,) = self._read(written)
         if table.undo.done is not None:
             return table.summary()
@@ -132,7 +133,7 @@ class Reversion:
 
     def _read(self, written: WrittenTable) -> list[_Table]:
         """The table with what is to be done; none where its log has no commit of the runs. `Refused` if it can't be done."""
-        name, output = written.name, OutputTable(self._spark, written.name)
+        name, output = written.name, self._output(written.name)
         if not output.exists():
             raise Refused(f"{name} was dropped since")
         state = output.read()
@@ -153,9 +154,15 @@ class Reversion:
                 f"{name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of before can't be "
                 "put back with their numbers"
             )
+        if undo.done is None and state.is_append_only:
+            raise Refused(f"{name} {APPEND_ONLY}")
         if undo.done is None and (conflicts := self._conflicts(undo, state)):
             raise Refused(_conflicts_text(name, conflicts, whole=undo.parts.is_whole))
         return [_Table(self._spark, written, output, state, undo)]
+
+    def _output(self, name: str) -> OutputTable:
+        """A name as the records have it: its parts are not quoted (`my-catalog.sales.2024`)."""
+        return OutputTable(self._spark, name) if "/" in name else OutputTable.named(self._spark, name.split("."))
 
     def _change(self, version: int, actions: Actions) -> Change:
         operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")

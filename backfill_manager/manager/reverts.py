@@ -6,9 +6,12 @@ handled again: its commits are found in the logs of the tables, and runs that th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Final
 
 from backfill_manager.clock import format_instant, parse_instant
@@ -25,6 +28,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import Backfill, DagRun, RunKey, TableAccess
 from backfill_manager.planning.recent_runs import with_partial_marked
+from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching
@@ -183,8 +187,8 @@ def _accesses(store: Store, runs: Iterable[DagRun]) -> list[TableAccess]:
 
 
 def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict[RunKey, str | None]:
-    """The run before each of these, of its date, whose rows are back and which counts: it was whole, and had succeeded. Of a run
-    that took several dates there is none: of some of them there may have been no run."""
+    """The run before each of these, of its date, whose rows are back and which counts: it was whole, and had succeeded. It may
+    be the batch that had done the date. Of a run that took several dates there is none: of some there may have been no run."""
     single = [run for run in runs if run.items == 1]
     overridden: dict[RunKey, DagRun] = {}  # by the run that overrode it, the last one
     for start in range(0, len(single), READ_BATCH):
@@ -204,6 +208,34 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
             version_spec(state, store, row.dag_id, row.dag_version)
             outcome = outcome_of(existing_run(state, row, None, loaded.tasks[row.key]))
             found[key] = row.run_id if outcome == s.SUCCESS else None
+    return found | _batches_around(store, [run for run in single if run.key not in found and run.key not in before])
+
+
+def _batches_around(store: Store, runs: Collection[DagRun]) -> dict[RunKey, str | None]:
+    """The current batch of which each of these runs had done a date again, if it counts."""
+    placed = [(run, run.logical_date, run.interval_end) for run in runs]
+    dated = [(run, start, end) for run, start, end in placed if start is not None and end is not None]
+    if not dated:
+        return {}
+    where = [*matching(dag_id=sorted({run.dag_id for run, _, _ in dated})), *CURRENT_RUNS, Condition("items", ">", 1)]
+    where.append(Condition("interval_end", ">=", min(end for _, _, end in dated)))
+    where.append(Condition("logical_date", "<", max(start for _, start, _ in dated)))
+    batches = defaultdict[str, list[tuple[datetime, datetime, DagRun]]](list)  # with start and end
+    for batch in with_partial_marked(store.read(DagRun, where, order_by=["logical_date"]), store):
+        if batch.logical_date is not None and batch.interval_end is not None:
+            batches[batch.dag_id].append((batch.logical_date, batch.interval_end, batch))
+    reach = {dag_id: [*accumulate((last for _, last, _ in some), max)] for dag_id, some in batches.items()}
+    found: dict[RunKey, str | None] = {}
+    for run, start, end in dated:
+        some = batches[run.dag_id]
+        at = bisect_left(some, start, key=itemgetter(0)) - 1
+        while at >= 0 and reach[run.dag_id][at] >= end:  # else neither this one nor one before it reaches so far
+            _, last, batch = some[at]
+            if last >= end:
+                if batch.state == s.SUCCESS and not batch.is_partial and batch.reverted_at is None:
+                    found[run.key] = batch.run_id
+                break
+            at -= 1
     return found
 
 

@@ -84,6 +84,15 @@ def test_what_it_prints_is_its_log_and_the_last_line_its_result(tmp_path: Path) 
     assert Ran(a_command("sleep 1000 & echo left behind"), tmp_path).result == "left behind", "it is not waited for"
 
 
+def test_a_last_line_without_end_is_the_result_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    ran = Ran(a_command("echo before; printf '{\"a\": \"%.0s' 1; printf 'x, %.0s' {1..60000}; echo '\"}'"), tmp_path)
+    assert ran.result == '{"a": "' + "x, " * 60_000 + '"}' and len(ran.lines) > 2, "its log has it in pieces"
+    ran = Ran(a_command("printf '\"%.0s' {1..600000}"), tmp_path)
+    assert ran.result is None and "its last line is longer than a result may be" in ran.lines[-1][1]
+    ran = Ran(a_command("printf 'x%.0s' {1..1200000}; echo; printf ' %.0s' {1..70000}; echo; echo end"), tmp_path)
+    assert ran.result == "end"
+
+
 def test_an_exit_code_skips_it(tmp_path: Path) -> None:
     with pytest.raises(TaskSkipped) as raised:
         Ran(a_command("exit 99"), tmp_path)
@@ -107,6 +116,19 @@ def test_its_folder_is_empty_or_the_one_that_is_named(tmp_path: Path) -> None:
 
 
 @ONLY_AS_ROOT
+def test_what_can_not_be_deleted_of_its_folder_fails_no_command_that_has_succeeded(tmp_path: Path) -> None:
+    """As files of root are, which `sudo docker run -v "$PWD:/out"` leaves there. (Here a file in place of the folder.)"""
+    ran = Ran(a_command('here=$PWD; cd /; rmdir "$here"; touch "$here"; echo "$here"'), tmp_path)
+    assert ran.result is not None
+    Path(ran.result).unlink()
+
+
+def test_values_that_are_too_long_for_the_system_are_one_clear_error(tmp_path: Path) -> None:
+    launch = a_command("true", params={"one": "x", "ids": ["x" * 1_000] * 10_000})
+    with pytest.raises(InvalidInput, match=r"too long for the system .*: BFM_PARAM_IDS has 10,0\d\d,\d\d\d bytes"):
+        Ran(launch, tmp_path)
+
+
 def test_one_that_leaves_a_process_of_another_user_behind_ends_like_any_other(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "held")  # what is left ends with who holds this open
     other = f'setpriv --reuid={NOBODY} --clear-groups sh -c "echo it runs; exec cat" <{tmp_path}/held'

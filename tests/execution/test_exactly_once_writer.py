@@ -28,7 +28,7 @@ from support.executor_fixture import (
 from support.manager_process import wait_for
 
 from backfill_manager.execution import output_table
-from backfill_manager.execution.catalog import folder_of, hadoop_path, register_table, register_tables
+from backfill_manager.execution.catalog import folder_of, hadoop_path, register_table, register_tables, warehouse
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
 from backfill_manager.execution.output_table import OutputTable
@@ -477,6 +477,20 @@ def test_tables_are_found_again_after_a_restart_with_an_in_memory_catalog(runner
     assert register_tables(runner.spark) == []
     assert runner.run(again(launch), writes(table, 2)) == Succeeded(None)
     assert values(runner.spark, table) == [1, 1, 1]
+
+
+def test_folders_of_the_warehouse_that_are_named_by_digits_are_tables_like_others(runner: TaskRunner) -> None:
+    """`default.2024` is no name to Spark's parser without quotation marks."""
+    spark, where = runner.spark, Path(warehouse(runner.spark).removeprefix("file:"))
+    (where / "1e6").mkdir(parents=True)
+    for path in ("2024", "12.db/7"):
+        runner.run(a_launch(run_id=path), writes(f"{where}/{path}", 1))
+    assert {"default.2024", "12.7"} <= {*register_tables(spark)} and register_tables(spark) == []
+    assert spark.table("default.`2024`").count() == spark.table("`12`.`7`").count() == 3
+    spark.sql("DROP TABLE `2024`")
+    spark.sql("DROP SCHEMA `12` CASCADE")
+    for path in ("1e6", "2024"):
+        shutil.rmtree(where / path)
 
 
 def _forget(spark: SparkSession, table: str) -> None:

@@ -237,6 +237,17 @@ def test_a_table_whose_rows_are_numbered(
     assert {row["n"] for row in spark.table(table).collect()} == {1, 3, 102 if message is None else 2}
 
 
+def test_an_append_only_table_is_refused_before_another_is_promoted(previewed: Previewed, schema: str) -> None:
+    spark, events, only = previewed.spark, previewed.table, f"{schema}.only"
+    properties = "USING delta TBLPROPERTIES ('delta.appendOnly' = 'true')"
+    spark.sql(f"CREATE TABLE {only} (at TIMESTAMP, id BIGINT, v DOUBLE) {properties}")
+    previewed.table = only
+    new = "SELECT TIMESTAMP'2013-01-02 12:00:00' AS at, 2L AS id, 2D AS v"
+    previewed.run(lambda rows: rows.sparkSession.sql(new), 2, mode="append")
+    assert "only is append-only" in previewed.refusal(rebase=True)
+    assert values(spark, only) == [] and 100 not in values(spark, events)
+
+
 def test_what_is_not_of_intervals_is_replaced_as_a_whole(runner: TaskRunner, clones: Clones, events: str) -> None:
     one = Previewed(runner, clones, events)
 
@@ -326,3 +337,7 @@ def test_broken_off_between_two_tables_it_goes_on(
     again = {one.table: one.version for one in previewed.promote()}
     assert again == {first: done[first], second: done[second] + 1}
     assert (len(values(spark, first)), values(spark, second)) == (5, [5])
+    previewed.table = first
+    previewed.run(lambda rows: rows.selectExpr("at", "id", "v + 1 AS v"), 2)
+    assert {one.table: one.version for one in previewed.promote()} == {first: done[first] + 1, second: done[second] + 1}
+    assert 101 in values(spark, first), "what the preview has written since goes in, too"

@@ -206,6 +206,16 @@ def test_broken_off_between_two_tables_it_goes_on(runs: Runs, schema: str, monke
     assert [runs.rows(table) for table in tables] == [[(1, 0)], [(1, 0)]]
 
 
+def test_a_table_whose_name_needs_quotation_marks_goes_back(runs: Runs, schema: str) -> None:
+    table = f"{schema}.`2024`"
+    runs.write(table, 1, 1)
+    (new,) = runs.write(table, 2, 1)
+    written = OutputTable(runs.spark, table).written("", "")
+    assert written.name is not None
+    (done,) = runs.revert(written.name, new)
+    assert done.version == runs.version(table) and runs.rows(table) == [(1, 1)]
+
+
 def test_a_table_that_delta_numbers_itself_is_refused_before_another_goes_back(runs: Runs, schema: str) -> None:
     plain, numbered = f"{schema}.plain", f"{schema}.numbered"
     runs.spark.sql(f"CREATE TABLE {plain} (at TIMESTAMP, v DOUBLE) USING delta")
@@ -219,3 +229,16 @@ def test_a_table_that_delta_numbers_itself_is_refused_before_another_goes_back(r
         with pytest.raises(Refused, match=r"nothing was reverted: .*numbered: Delta numbers id itself"):
             runs.revert((plain, numbered), "new", dry_run=dry_run)
     assert runs.rows(plain) == runs.rows(numbered) == [(1, 20)]
+
+
+def test_an_append_only_table_is_refused_before_another_goes_back(runs: Runs, schema: str) -> None:
+    plain, only = f"{schema}.plain", f"{schema}.only"
+    properties = "USING delta TBLPROPERTIES ('delta.appendOnly' = 'true')"
+    runs.spark.sql(f"CREATE TABLE {only} (at TIMESTAMP, v DOUBLE) {properties}")
+    runs.write(only, 1, 1, run_id="old", mode="append")
+    for table, mode in ((plain, "replace"), (only, "append")):
+        runs.write(table, 2, 2, run_id="new", mode=mode)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=r"nothing was reverted: .*only is append-only"):
+            runs.revert((plain, only), "new", dry_run=dry_run)
+    assert (runs.rows(plain), runs.rows(only)) == ([(2, 2)], [(1, 1), (2, 2)])

@@ -156,6 +156,32 @@ def test_of_a_batch_every_date_is_missing() -> None:
     assert run_of(manager, f"{FIRST}__2").is_undone and planned_states(manager) == []
 
 
+def test_the_batch_counts_again_whose_rows_are_back() -> None:
+    manager, _ = a_ground(dag_spec("d", "a", batchable=True))
+    done(manager, 3, batch=3)
+    manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    manager.drain()
+    revert(manager, SECOND)
+    assert run_of(manager, SECOND).restored_run_id == FIRST
+    assert planned_states(manager) == [(FIRST, "success", 1), (SECOND, "success", 1)]
+    waiting = dag_spec("w", "c", each={"c": {"waits_for": ("t",)}})
+    manager.add_dag(waiting)
+    manager.backfill("w", days("2023-01-02", 1))
+    manager.drain()
+    assert manager.runs("w")[0].state == "success", "and to those who wait for the table"
+    revert(manager, FIRST)
+    assert run_of(manager, SECOND).is_undone and planned_states(manager) == []
+
+
+def test_a_batch_that_was_not_whole_does_not_count_again() -> None:
+    manager, _ = a_ground(dag_spec("d", "a", "b", batchable=True))
+    done(manager, 3, batch=3, tasks="a")
+    manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    manager.drain()
+    revert(manager, SECOND)
+    assert run_of(manager, SECOND).is_undone
+
+
 def test_a_reverted_run_is_kept_as_it_was() -> None:
     manager, _ = a_ground()
     backfill_id = done(manager)
