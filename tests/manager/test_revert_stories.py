@@ -323,6 +323,25 @@ def test_a_task_that_waits_for_the_table_waits_again() -> None:
     assert manager.runs("w")[0].reason == "waits for t", "a run that wrote nothing"
 
 
+def test_two_reverts_that_come_at_once_are_taken_one_after_the_other() -> None:
+    manager, tables = a_ground()
+    done(manager)
+    done(manager, reprocess="completed")
+    again = f"{FIRST}__2"
+    put, results = manager.events.put, list[Any]()
+    manager.events.put = results.append  # type: ignore[method-assign]
+    for run_id in (again, FIRST):
+        manager.ask(request_kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False)
+        manager.drain()
+    manager.events.put = put  # type: ignore[method-assign]
+    assert len(tables.jobs) == len(results) == 2
+    for result in results:
+        put(result)
+    manager.drain()
+    assert run_of(manager, again).is_undone, "the rows of the run before are gone, too"
+    assert not manager.store.unanswered() and planned_states(manager) == []
+
+
 @pytest.mark.parametrize("depends", ["on the table", "on the past"])
 def test_a_run_that_waits_meanwhile_for_more_than_what_is_reverted_sees_it(depends: str) -> None:
     manager, _ = a_ground(dag_spec("d", "a", each={"a": {"waits_for": ("u",)}} if depends == "on the past" else {}))
