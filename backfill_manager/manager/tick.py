@@ -170,8 +170,10 @@ class TickLoop:
         """Gather, decide, commit, act; True if anything was committed."""
         events, now = self._events.take(), self._clock.now()
         self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
+        self.decisions.prefetch(
+            now
+        )  # before the first change: what a revert makes out of date is read when it is committed
         ended = self._take_table_jobs([one for one in events if isinstance(one, TableJobResult | PreviewsExpired)], now)
-        self.decisions.prefetch(now)
         for event in events:
             if isinstance(event, ParseResult):
                 self._take_parse_result(event, now)
@@ -228,9 +230,12 @@ class TickLoop:
                 self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
 
     def _take_table_jobs(self, results: list[TableJobResult | PreviewsExpired], now: datetime) -> list[str]:
-        """Returns the previews whose clones can go when this is committed."""
+        """Returns the previews whose clones can go when this is committed. One result in a tick: what the next one changes depends
+        on rows that are read, and this one's are not committed yet."""
         ended: list[str] = []
-        for result in results:
+        for later in results[1:]:
+            self._events.put(later)
+        for result in results[:1]:
             if isinstance(result, PreviewsExpired):
                 for preview_id in result.preview_ids:
                     if self._requests.is_under_way(preview_id) or previews.is_active(self._store, preview_id):

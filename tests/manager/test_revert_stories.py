@@ -349,6 +349,60 @@ def test_a_task_that_waits_for_the_table_waits_again() -> None:
     assert manager.runs("w")[0].reason == "waits for t", "a run that wrote nothing"
 
 
+def test_two_reverts_that_come_at_once_are_taken_one_after_the_other() -> None:
+    manager, tables = a_ground()
+    done(manager)
+    done(manager, reprocess="completed")
+    again = f"{FIRST}__2"
+    put, results = manager.events.put, list[Any]()
+    manager.events.put = results.append  # type: ignore[method-assign]
+    for run_id in (again, FIRST):
+        manager.ask(request_kinds.RUN_REVERT, dag_id="d", run_id=run_id, dry_run=False)
+        manager.drain()
+    manager.events.put = put  # type: ignore[method-assign]
+    assert len(tables.jobs) == len(results) == 2
+    for result in results:
+        put(result)
+    manager.drain()
+    assert run_of(manager, again).is_undone, "the rows of the run before are gone, too"
+    assert not manager.store.unanswered() and planned_states(manager) == []
+
+
+@pytest.mark.parametrize("depends", ["on the table", "on the past"])
+def test_a_run_that_waits_meanwhile_for_more_than_what_is_reverted_sees_it(depends: str) -> None:
+    manager, _ = a_ground(dag_spec("d", "a", each={"a": {"waits_for": ("u",)}} if depends == "on the past" else {}))
+    other = AccessedTable("write", "u", "file:/w/u", 1, table_id="of u")
+    writes = manager.script
+
+    def script(launch: TaskLaunch) -> None:
+        if launch.ti.dag_id == "other":
+            manager.finish(launch.key, Succeeded(), tables=[other])
+        else:
+            writes(launch)
+
+    manager.script = script
+    manager.add_dag(dag_spec("other", "o"))
+    manager.backfill("other", days("2023-01-01", 1))
+    done(manager)
+    if depends == "on the past":
+        manager.add_dag(dag_spec("d", "a", each={"a": {"waits_for": ("u",), "depends_on_past": True}}))
+        dag_id, day = "d", days("2023-01-02", 1)
+    else:
+        manager.add_dag(dag_spec("reader", "c", each={"c": {"waits_for": ("t", "v")}}))
+        dag_id, day, other = "reader", days("2023-01-01", 1), dataclasses.replace(other, name="v", path="file:/w/v")
+    waiting = manager.backfill(dag_id, day, ignore_first_depends_on_past=False)
+    manager.drain()
+    assert manager.states(waiting) == {"running": 1}
+    revert(manager, FIRST)
+    manager.backfill("other", day, reprocess="completed")
+    manager.drain()
+    run = next(run for run in manager.runs(dag_id) if run.backfill_id == waiting)
+    if depends == "on the past":
+        assert run.state == "failed" and "is reverted in the run before" in (run.reason or "")
+    else:
+        assert (run.state, run.reason) == ("queued", "waits for t")
+
+
 @pytest.mark.parametrize("how", ["clear", "mark", "mark a task"])
 def test_a_run_that_is_being_reverted_is_not_run_or_marked_meanwhile(how: str) -> None:
     manager, tables = a_ground()
