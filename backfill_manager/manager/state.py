@@ -108,9 +108,7 @@ class ActiveBackfill:
     running: dict[RunKey, list[BackfillItem]] = field(default_factory=dict)  # the items of each active run
     timeline: TimelineWindow = field(default_factory=TimelineWindow)  # around the window
     waits: UpstreamItems | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
-    ended_as: str | None = (
-        None  # its state before a mark reopened it; None: also if one of its runs has ended since by work
-    )
+    ended_as: str | None = None  # its state before a mark reopened it, until a run of it ends by work
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     past: list[PastRun] | None = (
         None  # what runs of the DAG cost, for the sizes of batches; None: not needed, or not read

@@ -170,9 +170,8 @@ class TickLoop:
         """Gather, decide, commit, act; True if anything was committed."""
         events, now = self._events.take(), self._clock.now()
         self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
-        self.decisions.prefetch(
-            now
-        )  # before the first change: what a revert makes out of date is read when it is committed
+        # Before the first change: what a revert makes out of date is read when it is committed.
+        self.decisions.prefetch(now)
         ended = self._take_table_jobs([one for one in events if isinstance(one, TableJobResult | PreviewsExpired)], now)
         for event in events:
             if isinstance(event, ParseResult):
