@@ -86,6 +86,12 @@ def advances_schedule(run: DagRun) -> bool:
     return run.run_type in (s.SCHEDULED_RUN, s.BACKFILL_RUN) and not run.is_partial and made_in_time(run)
 
 
+def _was_taken_by_batch(overridden: DagRun) -> bool:
+    """Only a batch overrides runs of other dates than its first one, which its id names."""
+    first = _INSTANT.search(overridden.overridden_by or "")
+    return first is not None and first[0] < (format_instant(overridden.logical_date) or "")
+
+
 @dataclass
 class TimelineWindow:
     """Complete between the first and last of the dates it was read for, with one neighbour beyond either end. With a
@@ -247,7 +253,7 @@ class TimelineWindow:
             return
         if advances_schedule(run):
             self._advanced.add(key)
-        if key in self._advanced and key not in self._runs and run.items == 1:
+        if key in self._advanced and key not in self._runs and run.items == 1 and _was_taken_by_batch(run):
             self._split[key] = run
         self._note_step(key)
 
