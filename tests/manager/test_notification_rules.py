@@ -191,8 +191,8 @@ def test_a_mark_that_changes_no_end_is_no_news(
     manager.clock.advance(hours=1)
     accepted(manager, kind, dag_id="flights", run_id=run.run_id, **marked)
     manager.drain()
-    told = manager.titles()[1:]
-    assert [one.endswith(title or "") for one in told] == ([] if title is None else [True]), told
+    sent = manager.titles()[1:]
+    assert [one.endswith(title or "") for one in sent] == ([] if title is None else [True]), sent
 
 
 def test_cancelled_work_is_announced_to_nobody() -> None:
