@@ -5,6 +5,7 @@ cancels meet here as no story has them."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from backfill_manager.errors import BackfillManagerError
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem
+from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 MAX_TICKS = 2000  # without anything new
@@ -40,6 +42,7 @@ def a_dag(rnd: random.Random) -> DagSpec:
         "d", "a", "b", "c", upstream={"b": ["a"], "c": [rnd.choice("ab")]}, each={task_id: of_task() for task_id in "abc"},
         callbacks=["on_failure"] if rnd.random() < 0.3 else [], batchable=True, start_date=at("2023-12-28"),
         catchup=rnd.random() < 0.7, max_active_runs=rnd.choice([1, 2, 5]), lookback=rnd.choice([0, 0, 0, 1]),
+        schedule=rnd.choice(["0 0 * * *", "0 0 * * *", "0 6 * * *", "0 */12 * * *"]),
     )  # fmt: skip
 
 
@@ -104,6 +107,32 @@ class RandomRequests:
         self.manager.add_dag(a_dag(self.rnd))
         self.manager.commit()
 
+    def check_memory(self) -> None:
+        """What the manager holds is what the tables say, and the timeline is whole at all times."""
+        manager, state = self.manager, self.manager.state
+        rows = {run.key: run for run in manager.runs("d")}
+        assert {run.key: run.row for run in state.runs.values()} == {
+            key: run for key, run in rows.items() if run.state in s.RUN_LIVE
+        }
+        tasks = {ti.key: ti for ti in manager.tasks("d")}
+        assert all(ti == tasks[ti.key] for _, ti in state.tasks())
+        for live in state.backfills.values():
+            items = manager.items(live.row.backfill_id)
+            assert live.row == manager.row(live.row.backfill_id)
+            assert +live.counts == Counter(item.state for item in items)
+            running = [item for taken in live.running.values() for item in taken]
+            assert {item.key: item for item in running} == {one.key: one for one in items if one.state == s.RUNNING}
+            assert all(item in items for item in live.pending)
+        standing = timeline(manager, "d")
+        for recent in state.recent.values():
+            known = [
+                run
+                for run in standing
+                if recent.floor is None or (run.logical_date or at("2000-01-01")) >= recent.floor
+            ]
+            held = [recent.current_at(timeline_key(run.logical_date, None)) for run in known if run.logical_date]
+            assert held == [run for run in known if run.logical_date]
+
     def tick(self) -> None:
         """Until nothing is left to do but to wait."""
         for _ in range(MAX_TICKS):
@@ -116,6 +145,7 @@ class RandomRequests:
         assert due is None or due > self.manager.clock.now() or not may_all, (
             f"it ticks without a pause: {self.describe()}"
         )
+        self.check_memory()
 
     def end_all(self) -> None:
         manager = self.manager
