@@ -230,8 +230,8 @@ class TickLoop:
                 self._requests.accept(request.request_id, request.kind, now, request.backfill_id, message)
 
     def _take_table_jobs(self, results: list[TableJobResult | PreviewsExpired], now: datetime) -> list[str]:
-        """Returns the previews whose clones can go when this is committed. One result in a tick: what the next one changes depends
-        on rows that are read, and this one's are not committed yet."""
+        """Returns the previews whose clones can go when this is committed. One result is taken in a tick: what the next one changes
+        depends on rows that are read, and this one's are not committed yet."""
         ended: list[str] = []
         for later in results[1:]:
             self._events.put(later)
