@@ -124,10 +124,6 @@ class TimelineWindow:
         return self.floor is None and bool(self._gaps)
 
     @property
-    def newest(self) -> DagRun | None:
-        return self._runs[(self._dates[-1], None)] if self._dates else None
-
-    @property
     def last_scheduled(self) -> DagRun | None:
         """The run that the schedule goes on from: the newest that advances it, or a batch that reaches beyond its end. A date
         whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule."""

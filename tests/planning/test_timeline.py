@@ -109,7 +109,7 @@ class Timeline:
     def _stretch_for(self, run_type: str, dates: list[datetime]) -> TimelineWindow:
         """As the manager has it: the scheduler's own end of the timeline, a backfill's window, or what is read anew."""
         recent = self.state.recent["d"]
-        newest = recent.newest
+        newest = newest_of(recent)
         if run_type == s.SCHEDULED_RUN and (newest is None or dates[0] >= newest.logical_date):  # type: ignore[operator]
             return recent
         if run_type == s.BACKFILL_RUN and set(dates) <= set(WINDOW):
@@ -155,13 +155,17 @@ class Timeline:
             assert (following.run_id if following else None) == self.after(date)
 
     def check_newest_end(self, recent: TimelineWindow) -> None:
-        newest = recent.newest
+        newest = newest_of(recent)
         assert (newest.run_id if newest else None) == (self.model[-1][1] if self.model else None)
         advancing = [date for date in recent._dates if recent._advances(recent._runs[date, None])]
         nth = [recent.nth_advancing(n + 1) for n in range(len(advancing) + 1)]
         assert [run and run.logical_date for run in nth] == [*reversed(advancing), None]
         known = [date for date in DATES if recent.floor is None or date > recent.floor]
         self.check_stretch(recent, known)
+
+
+def newest_of(recent: TimelineWindow) -> DagRun | None:
+    return recent._runs[recent._dates[-1], None] if recent._dates else None
 
 
 def _run(run_id: str, run_type: str, date: datetime, n: int, run_seq: int) -> DagRun:
