@@ -253,10 +253,13 @@ class RunOperations:
         again |= spec.callbacks_of(again) & set(tasks)
         if call.tick.cancel([tasks[stopped] for stopped in sorted(again | {task_id})], reason):
             return None
+        was_marked = found.row.reason if (found.row.reason or "").startswith(MARKED_FAILED) else None
         run = self._active(found, is_marked=True)
         self._state.put(c.marked(run.tasks[task_id], command.state, call.now, reason))
         self._skip_callbacks(run, spec.callbacks_of([task_id]), call, reason)
         self._clear_tasks(run, again, call.id)
+        if command.state == s.FAILED and was_marked:  # what was said of the run stands
+            run.marked_failed = was_marked
         return run_id, f"task {task_id} of run {run_id} is marked {command.state}"
 
     def _skip_callbacks(self, run: ActiveRun, task_ids: Collection[str], call: Call, reason: str) -> None:

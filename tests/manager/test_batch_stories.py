@@ -461,6 +461,9 @@ def test_a_batch_that_a_person_marks_failed_is_not_tried_again_in_halves(when: s
     (run,) = manager.runs("d")
     assert (run.state, run.reason) == (s.FAILED, "marked failed by tests")
     assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 4})
+    accepted(manager, "task.mark", dag_id="d", run_id=run.run_id, task_id=manager.tasks("d")[0].task_id, state="failed")
+    nothing_hangs(manager)
+    assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, "marked failed by tests")]
 
 
 @pytest.mark.parametrize("how", ["mark", "clear"])
