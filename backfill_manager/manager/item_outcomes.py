@@ -22,10 +22,14 @@ MARKED_FAILED = "marked failed by "
 ENDED_EARLY = "its batch ended early, as a scheduled run had waited for a slot; smaller batches take its intervals"
 
 
+def was_marked_failed(run: DagRun) -> bool:
+    """Whether a person has said so of the run: known by its reason after a crash, too."""
+    return (run.reason or "").startswith(MARKED_FAILED)
+
+
 def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
     """Ends the items that `run`, which has ended, had taken."""
-    is_marked = (run.reason or "").startswith(MARKED_FAILED)  # known by it after a crash, too
-    may_be_split = len(items) > 1 and not is_marked and not live.took_over(run)
+    may_be_split = len(items) > 1 and not was_marked_failed(run) and not live.took_over(run)
     if run.state == s.FAILED and may_be_split and run.started_at is not None and not live.row.is_cancelled:
         middle = (len(items) + 1) // 2
         for half in (items[:middle], items[middle:]):

@@ -23,7 +23,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import name_list, plural
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.create_run import fit_tasks, make_run
-from backfill_manager.manager.item_outcomes import MARKED_FAILED
+from backfill_manager.manager.item_outcomes import MARKED_FAILED, was_marked_failed
 from backfill_manager.manager.notes import answer_of, with_note
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import LoadedRows, reopen_run, version_spec
@@ -253,7 +253,7 @@ class RunOperations:
         again |= spec.callbacks_of(again) & set(tasks)
         if call.tick.cancel([tasks[stopped] for stopped in sorted(again | {task_id})], reason):
             return None
-        was_marked = found.row.reason if (found.row.reason or "").startswith(MARKED_FAILED) else None
+        was_marked = found.row.reason if was_marked_failed(found.row) else None
         run = self._active(found, is_marked=True)
         self._state.put(c.marked(run.tasks[task_id], command.state, call.now, reason))
         self._skip_callbacks(run, spec.callbacks_of([task_id]), call, reason)

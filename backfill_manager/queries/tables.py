@@ -27,6 +27,8 @@ from backfill_manager.value_rules import table_key, table_keys
 
 _SIMILAR_LENGTH: Final = (0.75, 1.34)  # times that of another interval: months differ, and days when clocks change
 _TASK: Final = ("dag_id", "task_id")
+_PART: Final = (*_TASK, "interval_start", "interval_end", "partition_key")  # of a table, that a task writes
+_ACCESS: Final = ("run_id", "at", "version", "access")
 _COLUMNS: Final = (*_TASK, "access", "succeeded", "dag_version", "table_name", "table_path", "version", "at")
 
 
@@ -106,32 +108,24 @@ def list_table_intervals(store: Store, name: str) -> LastWrites:
     ]
     names = [name for name in resources.TableInterval.model_fields if name != "reverted_run_id"]
     rows = store.read_arrow(TableAccess.TABLE, (*names, "access"), where).sort_by("at")
-    starts, ends, at = (rows[name].cast(pa.int64()) for name in ("interval_start", "interval_end", "at"))
-    parts = zip(
-        *(one.to_pylist() for one in (rows["dag_id"], rows["task_id"], starts, ends, rows["partition_key"])),
-        strict=True,
+    instants = {name: rows[name].cast(pa.int64()) for name in ("interval_start", "interval_end", "at")}
+    parts, accesses = (
+        list(zip(*(instants.get(name, rows[name]).to_pylist() for name in columns), strict=True))
+        for columns in (_PART, _ACCESS)
     )
-    columns = (
-        at,
-        *(rows[name] for name in ("dag_id", "run_id", "task_id")),
-        pc.is_valid(rows["version"]),
-        rows["access"],
-    )
-    reverted = {
-        (access["dag_id"], access["run_id"])
-        for access in rows.filter(pc.equal(rows["access"], REVERT)).select(["dag_id", "run_id"]).to_pylist()
-    }
+    both = list(zip(parts, accesses, strict=True))
+    reverted = {(dag_id, run_id) for (dag_id, *_), (run_id, _, _, access) in both if access == REVERT}
     newest: dict[tuple[Any, ...], LastWrite] = {}
     reverts: dict[tuple[Any, ...], tuple[int, int]] = {}
-    for n, (part, row) in enumerate(zip(parts, zip(*(one.to_pylist() for one in columns), strict=True), strict=True)):
-        at, dag_id, run_id, task_id, has_version, access = row
+    for n, (part, (run_id, at, version, access)) in enumerate(both):
+        dag_id, task_id, *_ = part
         if access == REVERT:
             reverts[part] = at, n
         before = newest.get(part)
         if before is not None and (dag_id, run_id) in reverted:
             continue
         # A try that found its rows there, written by the one before it, knows neither version nor rows.
-        if before is None or has_version or before.run_id != run_id:
+        if before is None or version is not None or before.run_id != run_id:
             newest[part] = LastWrite(at, dag_id, run_id, task_id, n, None)
     writes = [_after(write, *reverts.get(part, (0, None))) for part, write in newest.items()]
     return LastWrites(rows, writes, reverted)

@@ -131,7 +131,7 @@ def test_a_dag_file_that_is_being_written_deactivates_nothing(bundle: BundleFold
     time_goes_on(bundle)
     path.write_text("")
     for _ in range(2):
-        with pytest.raises(InvalidInput, match=r"^a\.py became empty just now: .* the next scan"):
+        with pytest.raises(InvalidInput, match=r"^a\.py became empty just now; .* the next scan"):
             read_bundle(bundle.root, fingerprints=fingerprints)
     path.write_text(text)
     assert read_bundle(bundle.root, fingerprints=fingerprints) == first

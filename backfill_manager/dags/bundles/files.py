@@ -129,14 +129,10 @@ def read_bundle(
         if before is not None and before.stamp == stamp:
             entries[file] = before
         elif (content := read(root / file, file, dag_files)) is not None:
-            if (
-                not content
-                and before is not None
-                and before.may_make_dags
-                and max(stamp[0], stamp[3]) >= settled_before_ns
-            ):
+            is_fresh = max(stamp[0], stamp[3]) >= settled_before_ns
+            if is_fresh and not content and before is not None and before.may_make_dags:
                 raise InvalidInput(
-                    f"{file} became empty just now: if it is not being written, the next scan takes it as it is"
+                    f"{file} became empty just now; if it is not being written, the next scan takes it so"
                 )
             entries[file] = Fingerprint(stamp, hashlib.sha256(content).hexdigest(), dag_files.may_be(file, content))
     fingerprints.root = root
