@@ -194,7 +194,7 @@ class _Grid:
         is_whole = pc.invert(pc.fill_null(found["is_partial"].cast(pa.bool_()), False))
         counts = pc.or_(pc.and_(is_whole, pc.is_null(found["reverted_at"])), is_restored)
         is_done = pc.or_(pc.equal(state, states.SUCCESS), is_restored)
-        return Runs(self._painted(found.filter(counts), is_done.filter(counts)), self._covered(live))
+        return Runs(self._painted(found, pc.and_(counts, is_done)), self._covered(live))
 
     def accesses(self, store: Store, where: Sequence[Condition]) -> pa.Table:
         """What successful tries have recorded, in the order of time; not of runs that were reverted."""
