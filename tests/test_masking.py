@@ -346,6 +346,9 @@ def test_of_plans_of_spark_what_something_secret_is_compared_with_is_masked(plan
         ("get(url, auth=('me', 'open.up'))", "get(url, auth=('me', '***'))"),
         ("user=me pass=open.up", "user=me pass=***"),
         ("fail=2 pass=5", "fail=2 pass=5"),
+        ("keytool -storepass open.up -keypass open.up", "keytool -storepass *** -keypass ***"),
+        ("dbpass=open.up dbpwd: open.up userPass=open.up", "dbpass=*** dbpwd: *** userPass=***"),
+        ("bypass=true compass=north", "bypass=true compass=north"),
     ],
 )
 def test_passwords_of_commands_and_settings_are_masked(line: str, shown: str) -> None:
