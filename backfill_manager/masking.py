@@ -80,7 +80,8 @@ _HARMLESS: Final = (
 _NAME: Final = (
     r"(?i:passw(?:or)?ds?|passphrases?|passcodes?|secrets?|tokens?|credentials?|authorization"
     r"|(?:api|access|account|private|secret|shared|signing|encryption|master)[_. -]?keys?"
-    r"|(?:(?<=db)|(?<=key)|(?<=user)|(?<=root)|(?<=admin)|(?<=store))(?:pass|pwd)|(?<![a-z0-9])(?:pwd?|sas)|(?<=[?&])sig(?==)|(?-i:Pwd)|(?<=[_-])pass|(?<![a-z0-9_.-])pass(?=[ ]?=)"
+    r"|(?:(?<=db)|(?<=key)|(?<=user)|(?<=root)|(?<=admin)|(?<=store))(?:pass|pwd)"
+    r"|(?<![a-z0-9])(?:pwd?|sas)|(?<=[?&])sig(?==)|(?-i:Pwd)|(?<=[_-])pass|(?<![a-z0-9_.-])pass(?=[ ]?=)"
     r"|(?<=[\"'])pass(?=[\"']))(?![a-z])[\w.-]{0,100}(?![\w.-])" + "".join(f"(?<!(?i:{one}))" for one in _HARMLESS)
 )
 _SECRET_NAME: Final = _Pattern(_NAME)

@@ -162,19 +162,24 @@ def judge(runs: Runs, output: Output) -> Judged:
 def rows_in(axis: Axis, files: Files) -> Rows:
     """Rows in each interval, by the bounds of files."""
     n = len(axis.starts)
-    there = files.rows != 0
-    first, past, rows = files.first[there], files.past[there], files.rows[there]
-    low, high = _touched(axis, first, past)
-    touches = low <= high
-    at = np.minimum(low, max(n - 1, 0))
-    is_inside = touches & (low == high) & (rows > 0)
-    if n:
-        is_inside &= (axis.starts[at] <= first) & (past <= axis.ends[at])
-    counted = np.bincount(low[is_inside], weights=rows[is_inside], minlength=n)[:n].astype(np.int64)
-    across = touches & ~is_inside
+    low, high = _touched(axis, files.first, files.past)
+    across = lie_across(axis, files)
+    is_inside = (low <= high) & ~across & (files.rows != 0)
+    counted = np.bincount(low[is_inside], weights=files.rows[is_inside], minlength=n)[:n].astype(np.int64)
     begun = np.bincount(low[across], minlength=n + 1)[: n + 1]
     over = np.bincount(high[across] + 1, minlength=n + 1)[: n + 1]
     return Rows(counted, np.cumsum(begun - over)[:n] == 0)
+
+
+def lie_across(axis: Axis, files: Files) -> Flags:
+    """The files that may have rows in these intervals, but whose bounds do not tell how many in which."""
+    low, high = _touched(axis, files.first, files.past)
+    at = np.minimum(low, max(len(axis.starts) - 1, 0))
+    is_inside = (low == high) & (files.rows > 0)
+    if len(axis.starts):
+        is_inside &= (axis.starts[at] <= files.first) & (files.past <= axis.ends[at])
+    across: Flags = (low <= high) & (files.rows != 0) & ~is_inside
+    return across
 
 
 def last_change(axis: Axis, changes: Changes) -> Numbers:

@@ -6,7 +6,8 @@
 - The inputs of an output are the Delta tables that the tasks which wrote it have read, with the column that the DAG declares
   (`reads=`), that those who write it have named, or that is named as the output's. A table without one is read whole, and left
   out.
-- What Spark could count and the log does not say is counted where there is a Spark session (`CountRows`).
+- Where the bounds of files do not tell the rows of an interval, the one column is read (`store/file_values.py`); what can't be
+  read so is counted where there is a Spark session (`CountRows`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,18 @@ from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.execution.interval_rows import axis_along
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, TableAccess
-from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
+from backfill_manager.planning.data_gaps import (
+    NONE,
+    Access,
+    Axis,
+    Input,
+    Judged,
+    Output,
+    Runs,
+    judge,
+    lie_across,
+    rows_in,
+)
 from backfill_manager.planning.gap_kinds import FindWanted, Wanted
 from backfill_manager.planning.interval_overlap import micros_of
 from backfill_manager.planning.timeline import CURRENT_RUNS
@@ -36,6 +48,7 @@ from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.data_table_log import TIME_TYPES, TableLog, read_table_log
+from backfill_manager.store.file_values import counted_in_files
 
 if TYPE_CHECKING:
     from backfill_manager.planning.data_gaps import Flags, Numbers
@@ -288,10 +301,20 @@ class _Search:
             self._grid.last(self._of_table(self._writes, path, "write")).at != NONE, self._inputs(path, writes, column),
         )  # fmt: skip
         judged = judge(self._runs, output)
-        if self._count is not None and not log.is_gone and bool((~judged.rows.is_exact & (judged.rows.n == 0)).any()):
-            counted = self._count(path, log.column, log.kind, output.axis)
+        if not log.is_gone and bool((~judged.rows.is_exact & (judged.rows.n == 0)).any()):
+            counted = self._counted(path, log, output.axis)
             judged = judged if counted is None else judge(self._runs, replace(output, counted=counted))
         return replace(table, judged=judged)
+
+    def _counted(self, path: str, log: TableLog, axis: Axis) -> Numbers | None:
+        """Rows in each interval by their values, of the files whose bounds do not tell; None if there is no way to know them."""
+        if log.why_unknown is None:
+            across = lie_across(axis, log.files)
+            ends = axis.starts, axis.ends
+            read = counted_in_files(path, log.files.where(across), log.name_in_files, log.kind, *ends)
+            if read is not None:
+                return rows_in(axis, log.files.where(~across)).n + read
+        return None if self._count is None else self._count(path, log.column, log.kind, axis)
 
     def _inputs(self, output: str, writes: pa.Table, column: str) -> list[Input]:
         found = []

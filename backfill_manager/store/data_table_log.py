@@ -45,7 +45,7 @@ _KNOWN_FEATURES: Final = frozenset(
 )
 _THREADS: Final = 8  # that read log entries
 _MILLISECOND: Final = 1000
-_DAY: Final = 86_400_000_000
+DAY: Final = 86_400_000_000
 _NO_NUMBERS: Final = np.zeros(0, np.int64)
 
 
@@ -56,6 +56,11 @@ class Files:
     first: Numbers = field(default_factory=lambda: _NO_NUMBERS)
     past: Numbers = field(default_factory=lambda: _NO_NUMBERS)
     rows: Numbers = field(default_factory=lambda: _NO_NUMBERS)  # whose value is not null; -1: not known
+    paths: pa.Array | None = None  # None: their rows are not to be read, as some may have been deleted since
+
+    def where(self, chosen: Flags) -> Files:
+        paths = None if self.paths is None else self.paths.filter(chosen)
+        return Files(self.first[chosen], self.past[chosen], self.rows[chosen], paths)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class TableLog:
     version: int = -1
     kind: str = ""  # the column's type in Spark's words; empty: there is no such column
     column: str = ""  # as the table spells it
+    name_in_files: str = ""
     files: Files = field(default_factory=Files)
     why_unknown: str | None = None  # why `files` and `changes` say nothing, though the table is there; Spark can count
     changes: Changes = field(default_factory=Changes)
@@ -138,7 +144,7 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         if "deletionVectors" in (table.protocol().reader_features or ()):
             files = Files(files.first, files.past, np.where(files.rows == 0, 0, -1))
         if since is None or since >= known.version:
-            return _replaced(known, files=files, changes_from=known.version + 1)
+            return _replaced(known, files=files, name_in_files=name, changes_from=known.version + 1)
         log = _LogEntries(location)
         entries, changes_from = log.since(since, known.version)
         is_partition = known.column in table.metadata().partition_columns
@@ -148,7 +154,7 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         if not is_engine_error(error) and not isinstance(error, ValueError):
             raise
         return _unknown(known, f"its log can't be read: {engine_message(error)}")
-    return _replaced(known, files=files, changes=changes, changes_from=changes_from)
+    return _replaced(known, files=files, name_in_files=name, changes=changes, changes_from=changes_from)
 
 
 def _files_before(log: _LogEntries, location: str, column: str, base: int) -> tuple[pa.Array, Files]:
@@ -230,6 +236,7 @@ def _files(added: pa.Table, column: str) -> Files:
     n, there = added.num_rows, frozenset(added.column_names)
     if n == 0:
         return Files()
+    paths = added["path"].cast(pa.string()).combine_chunks()
     records = added["num_records"].cast(pa.int64()) if "num_records" in there else pa.nulls(n, pa.int64())
     nulls = (
         added[f"null_count.{column}"].cast(pa.int64()) if f"null_count.{column}" in there else pa.nulls(n, pa.int64())
@@ -237,14 +244,14 @@ def _files(added: pa.Table, column: str) -> Files:
     low, high = (f"partition.{column}",) * 2 if f"partition.{column}" in there else (f"min.{column}", f"max.{column}")
     if not {low, high} <= there:  # no file has statistics of it
         rows = pc.if_else(pc.equal(pc.coalesce(pc.subtract(records, nulls), records), 0), 0, -1)
-        return Files(np.full(n, FIRST, np.int64), np.full(n, PAST, np.int64), _numbers(rows, -1))
+        return Files(np.full(n, FIRST, np.int64), np.full(n, PAST, np.int64), _numbers(rows, -1), paths)
     first, last = _micros(added[low]), _micros(added[high])
     is_partition = low == high  # a file of one has the same value in all rows
     rows = pc.if_else(pc.is_valid(first), records, 0) if is_partition else pc.subtract(records, nulls)
     is_date = pa.types.is_date(added[high].type)
     ends = _numbers(last, 0)
     past = np.where(_numbers(pc.is_valid(last).cast(pa.int64()), 0) == 1, ends + _step(ends, is_date=is_date), PAST)
-    return Files(_numbers(first, FIRST), past, _numbers(rows, -1))
+    return Files(_numbers(first, FIRST), past, _numbers(rows, -1), None if is_partition else paths)
 
 
 def _numbers(values: pa.ChunkedArray | pa.Array, null: int) -> Numbers:
@@ -267,7 +274,7 @@ def _micros(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _step(last: Numbers, *, is_date: bool) -> Numbers:
     """From the last value that is known to where there is none any more: Spark cuts to whole milliseconds, delta-rs does not."""
-    found: Numbers = np.where(is_date, _DAY, np.where(last % _MILLISECOND == 0, _MILLISECOND, 1))
+    found: Numbers = np.where(is_date, DAY, np.where(last % _MILLISECOND == 0, _MILLISECOND, 1))
     return found
 
 
@@ -465,7 +472,7 @@ def _instants(texts: pa.ChunkedArray | pa.Array, kind: str) -> tuple[Numbers, Fl
 
     if kind == "date":
         days = pc.if_else(pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d$"), texts, None).cast(pa.date32())
-        return _numbers(days.cast(pa.int32()), 0) * _DAY, np.asarray(pc.is_valid(days))
+        return _numbers(days.cast(pa.int32()), 0) * DAY, np.asarray(pc.is_valid(days))
     is_time = pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:?\d\d)?$")
     has_zone = pc.match_substring_regex(texts, r"(Z|:\d\d(\.\d+)?[+-]\d\d:?\d\d)$")
     zoned = pc.if_else(pc.and_(is_time, has_zone), texts, None).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())

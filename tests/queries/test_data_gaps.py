@@ -19,6 +19,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.planning.data_gaps import Axis
 from backfill_manager.queries.data_gaps import find_gaps, wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store import file_values
 
 
 @pytest.fixture
@@ -160,9 +161,17 @@ def test_a_table_that_is_no_delta_table(lake: Lake) -> None:
         )
 
 
-def test_a_table_without_statistics_is_counted_where_spark_is(lake: Lake) -> None:
+def test_intervals_that_share_a_file_are_judged_by_its_values(lake: Lake) -> None:
+    lake.run(1, ("write", "silver", lake.rows("silver", 1, 3, 4)), days=4, items=4)
+    assert lake.found() == [("silver", 2, "empty")]
+    assert lake.gaps().is_missing.tolist() == [False, True, False, False]
+
+
+def test_a_table_without_statistics_is_counted_where_spark_is(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.rows("silver", 1, configuration={"delta.dataSkippingNumIndexedCols": "0"})
     lake.run(1, ("write", "silver", 0))
+    assert lake.found(2) == []
+    monkeypatch.setattr(file_values, "MAX_ROWS", 2)
     assert lake.found(2) == [("silver", 1, "unknown"), ("silver", 2, "unknown")]
     calls: list[Any] = []
 

@@ -104,8 +104,9 @@ def get_gaps(
     start_date: Annotated[str | None, Query(max_length=100, description="The first interval starts here or after.")] = None,
     end_date: Annotated[str | None, Query(max_length=100, description="The last one starts here or before (inclusive).")] = None,
 ) -> Any:  # fmt: skip
-    """Where the tables that it writes do not hold what its runs say, interval by interval, by the tables' logs. No data are
-    read: what statistics do not tell is `unknown`. Tables change without the state: what is shown may be a minute old."""
+    """Where the tables that it writes do not hold what its runs say, interval by interval, by the tables' logs, and their
+    time column where intervals share a file; what that does not tell is `unknown`. Tables change without the state: what is
+    shown may be a minute old."""
     rows = gap_report(reader.store, dag_id, start_date, end_date, reader.now()).to_json_document()
     return paging.short_page(rows, tie_of=r.gap_place)
 

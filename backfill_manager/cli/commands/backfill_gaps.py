@@ -29,11 +29,11 @@ def gaps(
     start_date: str | None = o.option("--from", "The first interval starts here or after.", metavar="T"),
     end_date: str | None = o.option("--to", "The last interval starts here or before (inclusive).", metavar="T"),
     finding: list[str] | None = FINDING,
-    count: bool = o.flag("--count", "Count rows with Spark where the tables' statistics do not tell them."),
+    count: bool = o.flag("--count", "Count rows with Spark where there are too many to read, or some may be deleted."),
     limit: int | None = o.LIMIT,
 ) -> None:
-    """Compare the runs of DAGs with what lies in the tables that they write, interval by interval, from the tables' logs; no data
-    are read. Without a DAG: of all that are active and have a schedule. Findings:
+    """Compare the runs of DAGs with what lies in the tables that they write, interval by interval, from the tables' logs, and
+    their time column where intervals share a file. Without a DAG: of all that are active and have a schedule. Findings:
 
     empty: a run has succeeded, and no row lies there. no_run: rows that no run has written. rewritten: somebody else has changed
     them since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual around it. unknown:
@@ -91,4 +91,4 @@ def _print_notes(
     if counts["outdated"]:
         context.out.note(f"To run what is outdated: `bfm backfill create {dag} --kind outdated`")
     if not counted and any(one["finding"] == "unknown" and "not be counted" in one["because"] for one in found):
-        context.out.note("Some rows can't be counted by statistics; --count counts them, which starts Spark.")
+        context.out.note("Some rows could not be counted; --count counts them, which starts Spark.")

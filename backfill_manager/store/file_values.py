@@ -1,0 +1,87 @@
+"""Reads the values of one column from chosen files of a Delta table, where the statistics in its log do not tell which interval a
+row lies in: a batch writes the rows of many intervals into one file. Files never change, so what was counted of one is kept.
+
+Only this column is read, without Spark; of more rows than `MAX_ROWS`, or of files that can't be read here, nothing is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+from cachetools import LRUCache, cached
+
+from backfill_manager.store.data_table_log import DAY, plain_location
+from backfill_manager.store.delta_rs.tables import is_engine_error
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+    from backfill_manager.store.data_table_log import Files, Numbers
+
+MAX_ROWS: Final = 20_000_000  # about a second of reading from a local disk
+MAX_FILES: Final = 2_000
+_THREADS: Final = 8
+_counts: LRUCache[Any, tuple[Numbers, Numbers]] = LRUCache(maxsize=10_000)
+
+
+def counted_in_files(
+    path: str, files: Files, column: str, kind: str, starts: Numbers, ends: Numbers
+) -> Numbers | None:  # fmt: skip
+    """How many rows of these files lie in each interval `starts <= value < ends` (in order, none overlapping another), in the
+    units of `data_table_log`; `column` is its name in files. None: there is too much to read, or it can't be read."""
+    import pyarrow as pa
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow import fs as arrow_fs
+
+    if files.paths is None or len(files.rows) > MAX_FILES:
+        return None
+    counted = np.zeros(len(starts), np.int64)
+    axis = hashlib.blake2b(starts.tobytes() + ends.tobytes(), digest_size=16).digest()
+    location = plain_location(path)
+    system = arrow_fs.PyFileSystem(DeltaStorageHandler(location))
+
+    @cached(_counts, key=lambda file: (location, file, column, axis))
+    def count(file: str) -> tuple[Numbers, Numbers]:
+        places = _places(system, file, column, kind)
+        at = np.searchsorted(ends, places, "right")
+        at = at[(at < len(starts)) & (starts[np.minimum(at, len(starts) - 1)] <= places)]
+        return np.unique(at, return_counts=True)
+
+    names = np.array([unquote(name) for name in files.paths.to_pylist()], object)
+    try:
+        with ThreadPoolExecutor(_THREADS) as threads:
+            more = threads.map(lambda file: _rows(system, file), names[files.rows < 0])
+            if files.rows[files.rows > 0].sum() + sum(more) > MAX_ROWS:
+                return None
+            for at, n in threads.map(count, names):
+                counted[at] += n
+    except Exception as error:
+        if not is_engine_error(error) and not isinstance(error, pa.ArrowException):
+            raise
+        return None
+    return counted
+
+
+def _rows(system: fs.FileSystem, file: str) -> int:
+    from pyarrow import parquet
+
+    with system.open_input_file(file) as source:
+        return int(parquet.read_metadata(source).num_rows)
+
+
+def _places(system: fs.FileSystem, file: str, column: str, kind: str) -> Numbers:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with system.open_input_file(file) as source:
+        values = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us").read([column])
+    if column not in values.column_names:  # of before the table had it
+        return np.zeros(0, np.int64)
+    found = values[column].drop_null()
+    if kind == "date":
+        return np.asarray(found.cast(pa.date32()).cast(pa.int32()), np.int64) * DAY
+    return np.asarray(found.cast(pa.timestamp("us", found.type.tz)).cast(pa.int64()), np.int64)
