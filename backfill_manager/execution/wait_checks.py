@@ -47,8 +47,8 @@ def look_for_file(look: WaitCheck) -> bool | str:
 
 
 def look_for_rows(spark: SparkSession, looks: Sequence[WaitCheck], *, may_count: bool = True) -> Found:
-    """Of one table and column. Where its log does not tell enough, the column is read; if that is too much, Spark counts, or these
-    looks are left out."""
+    """Of one table and column. Where its log does not tell enough, the column is read; if that is too much, Spark counts, or
+    these looks are left out."""
     first = looks[0].wait
     assert isinstance(first, RowsWait)
     table, column = first.rows, first.time_column
