@@ -22,9 +22,11 @@ from backfill_manager.settings import BundleSettings
 
 
 def packed(path: Path, *entries: tuple[str | zipfile.ZipInfo, str | bytes]) -> Path:
+    """With the same content it has the same bytes, whenever it is made."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         for entry, content in entries:
-            made.writestr(entry, content)
+            info = entry if isinstance(entry, zipfile.ZipInfo) else zipfile.ZipInfo(entry)
+            made.writestr(info, content, None if info is entry else zipfile.ZIP_DEFLATED)
     return path
 
 

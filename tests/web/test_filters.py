@@ -57,7 +57,7 @@ def test_a_logical_date_is_as_short_as_it_can_be_in_its_zone(at: str, zone: str,
 
 
 def test_what_runs_takes_time_until_it_ends() -> None:
-    running = {"state": "running", "started_at": "2024-01-31T11:58:54.5Z", "duration_s": None}
+    running = {"state": "running", "started_at": "2024-01-31T11:58:54.500000Z", "duration_s": None}
     assert '<time datetime="2024-01-31T11:58:54.500000Z"' in (shown := filters.elapsed(running, NOON))
     assert shown.endswith('class="elapsed">1 min 5 s</time>')
     assert filters.elapsed({**running, "state": "success", "duration_s": 7.0}, NOON) == "7.0 s"

@@ -10,8 +10,8 @@ from backfill_manager.errors import InvalidInput, NotFound
 
 group = Group("notify", "Notifications: messages about runs and backfills, and where they go.")
 
-STATE = option("--state", "Only in this state: waiting, sent, failed (repeatable).")
-EVENT = option("--event", "Only of this event: failed, late, ... (repeatable).")
+STATE = option("--state", "Only in this state: waiting, sent, failed (repeatable).", metavar="S")
+EVENT = option("--event", "Only of this event: failed, late, ... (repeatable).", metavar="NAME")
 
 
 @group.command("list")
@@ -20,8 +20,8 @@ def list_(
     dag: str | None = o.DAG_FILTER,
     state: list[str] | None = STATE,
     event: list[str] | None = EVENT,
-    target: str | None = option("--target", "Only to this target."),
-    backfill: str | None = option("--backfill", "Only of this backfill."),
+    target: str | None = option("--target", "Only to this target.", metavar="NAME"),
+    backfill: str | None = option("--backfill", "Only of this backfill.", metavar="ID"),
     limit: int | None = o.LIMIT,
 ) -> None:
     """List notifications, newest first: what was sent, waits, or was given up after a day (failed), and why.
