@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,11 +12,15 @@ from backfill_manager.humanise import visible
 
 @dataclass(frozen=True)
 class Remark:
-    """Something of the file that has no equal here."""
+    """Something of the file that has no equal here. `at` makes one of a place in the file."""
 
     line: int | None
     what: str
     instead: str
+
+    @classmethod
+    def at(cls, node: ast.AST, what: str, instead: str) -> Remark:
+        return cls(getattr(node, "lineno", None), " ".join(what.split()), instead)
 
     def todo(self, origin: str) -> str:
         where = f"from {origin}" if self.line is None else f"from {origin}, line {self.line}"
@@ -73,6 +78,20 @@ class Draft:
     doc: str = ""
     imports: list[str] = field(default_factory=list)  # those of the file that may still be needed
     remarks: list[Remark] = field(default_factory=list)
+
+    def remark(self, items: list[Remark] | list[Item], *remarks: Remark) -> None:
+        """Adds those that are new, to its own and to `items`, where they stand in the file."""
+        for one in remarks:
+            if one not in self.remarks:
+                self.remarks.append(one)
+                items.append(one)
+
+    def finished(self, nothing: str) -> Draft:
+        """With its remarks by line; `nothing` says that it has no DAG."""
+        if not self.dags:
+            self.remarks.append(Remark(None, nothing, "Nothing to import in this file"))
+        self.remarks.sort(key=lambda one: one.line or 0)
+        return self
 
     @property
     def dags(self) -> list[DraftDag]:

@@ -12,9 +12,9 @@ from typing import Final
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.airflow.functions import instead_of_class
 from backfill_manager.importers.airflow.settings import RULES
-from backfill_manager.importers.airflow.walk import DagParam, Result, Symbol, Tasks, Walk, is_airflow
+from backfill_manager.importers.airflow.walk import DagParam, Result, Symbol, Tasks, Walk
 from backfill_manager.importers.draft import Block, Code
-from backfill_manager.importers.source import bound_by, names_in
+from backfill_manager.importers.source import bound_by
 from backfill_manager.importers.writer import quoted, unparse
 
 SETUP: Final = "It is a plain task here; a teardown has the rule all_done, so its run fails only if the teardown does"
@@ -121,9 +121,15 @@ class Expressions(Walk):
             self.remark(node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own")
         held = _Hold(self, at_runtime=True)
         text = self._filled(unparse(held.generic_visit(copy.deepcopy(node))))
-        if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(ast.parse(text, mode="eval"))):
+        if self.source.names_from("airflow", ast.parse(text, mode="eval")):
             return self._kept_text(node)
         return text
+
+    def _part_of_result(self, node: ast.expr) -> Result:
+        outer, self.deps = self.deps, []
+        found = Result(self.at_runtime(node), self.deps)
+        self.deps = outer
+        return found
 
     def _result(self, text: str, tasks: Tasks) -> str:
         self.deps.append((text, tasks))
@@ -141,10 +147,8 @@ class Expressions(Walk):
         return self.value(node)[0]
 
     def _kept_text(self, node: ast.expr) -> str:
-        if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(node)):
-            self.remark(node, f"`{unparse(node)[:60]}`", instead_of_class(next(
-                self.source.origins[name] for name in names_in(node) if is_airflow(self.source.origins.get(name, ""))
-            )))  # fmt: skip
+        if names := self.source.names_from("airflow", node):
+            self.remark(node, f"`{unparse(node)[:60]}`", instead_of_class(self.source.origins[names[0]]))
             return "None"
         return unparse(node)
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from backfill_manager.importers.source import Source, names_in
+from backfill_manager.importers.source import Source, keywords_of, names_in
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
 Report = Callable[[ast.AST, str, str], None]  # where, what, what instead
@@ -71,8 +71,8 @@ _PARAM_SILENT: Final = ("title", "section", "values_display", "description_md", 
 
 
 class SettingsReader:
-    def __init__(self, source: Source, is_airflow: Callable[[str], bool], constants: Mapping[str, ast.expr]) -> None:
-        self.source, self.is_airflow, self.constants = source, is_airflow, constants
+    def __init__(self, source: Source, constants: Mapping[str, ast.expr]) -> None:
+        self.source, self.constants = source, constants
         self.consumed: set[str] = set()  # constants whose value was read
 
     def constant(self, node: ast.expr | None) -> ast.expr | None:
@@ -88,11 +88,7 @@ class SettingsReader:
 
     def is_plain(self, node: ast.AST) -> bool:
         """Whether it means the same without Airflow, and without pendulum."""
-        return not any(
-            self.is_airflow(origin) or origin.partition(".")[0] == "pendulum"
-            for name in names_in(node)
-            if (origin := self.source.origins.get(name, ""))
-        )
+        return not any(self.source.names_from(package, node) for package in ("airflow", "pendulum"))
 
     def of_mapping(self, node: ast.expr | None, report: Report) -> dict[str, ast.expr]:
         """A dict that is written out, such as `default_args`."""
@@ -108,8 +104,8 @@ class SettingsReader:
                     elif key is None:
                         found |= self.of_mapping(value, report)
                 return found
-            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
-                return {one.arg: one.value for one in given if one.arg}
+            case ast.Call(func=ast.Name(id="dict"), args=[]):
+                return keywords_of(node)
         report(node, f"`{unparse(node)[:60]}`", "Its settings are not known before it runs; write them out")
         return {}
 
@@ -353,7 +349,7 @@ class SettingsReader:
                 return unparse(node)
             report(node, f"the param {name} = {unparse(node)[:60]}", "Give it a plain default")
             return None
-        given = {one.arg: one.value for one in node.keywords if one.arg}
+        given = keywords_of(node)
         default = node.args[0] if node.args else given.pop("default", None)
         settings: Settings = {}
         nullable = False

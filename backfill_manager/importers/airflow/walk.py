@@ -8,7 +8,7 @@ import keyword
 import re
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,14 +16,10 @@ from typing import Final
 from backfill_manager.importers.airflow.functions import ContextFunction
 from backfill_manager.importers.airflow.settings import SettingsReader
 from backfill_manager.importers.draft import Draft, DraftDag, DraftTask, Item, Remark
-from backfill_manager.importers.source import Source, names_in
-from backfill_manager.importers.writer import OURS, unparse
+from backfill_manager.importers.source import Source, called, is_airflow, keywords_of, names_in
+from backfill_manager.importers.writer import OURS
 
 STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
-
-
-def is_airflow(dotted: str) -> bool:
-    return dotted.partition(".")[0] == "airflow"
 
 
 @dataclass(eq=False)
@@ -90,17 +86,15 @@ Known = Tasks | Function | DagParam | Result | DraftDag | None
 
 
 def last_name(source: Source, node: ast.AST) -> str:
-    dotted = source.dotted(node.func if isinstance(node, ast.Call) else node)
+    dotted = source.dotted(called(node))
     return dotted.rpartition(".")[2] if is_airflow(dotted) else ""
 
 
-def defaults_of(node: ast.FunctionDef, parameters: Sequence[str]) -> dict[str, str]:
+def defaults_of(node: ast.FunctionDef) -> dict[str, ast.expr]:
     positional = [one.arg for one in [*node.args.posonlyargs, *node.args.args]]
-    found = dict(zip(reversed(positional), map(unparse, reversed(node.args.defaults)), strict=False))
-    found |= {
-        one.arg: unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
-    }
-    return {name: found[name] for name in parameters if name in found}
+    found = dict(zip(reversed(positional), reversed(node.args.defaults), strict=False))
+    named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    return found | {one.arg: value for one, value in named if value}
 
 
 class Walk(ABC):
@@ -136,7 +130,7 @@ class Walk(ABC):
             if isinstance(node, ast.ClassDef) and any(self._is_airflow(base) for base in node.bases):
                 self.airflow_classes.add(node.name)
         self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self.reader = SettingsReader(source, is_airflow, self._constants())
+        self.reader = SettingsReader(source, self._constants())
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
@@ -160,7 +154,7 @@ class Walk(ABC):
         self.taken |= {"shlex", "os", "subprocess", "timedelta", "datetime", "timezone", "itertools", *source.origins}
 
     def _is_airflow(self, node: ast.AST) -> bool:
-        dotted = self.source.dotted(node)
+        dotted = self.source.dotted(called(node))
         return is_airflow(dotted) or dotted in self.airflow_classes
 
     def _last(self, node: ast.AST) -> str:
@@ -199,7 +193,7 @@ class Walk(ABC):
         for node in ast.walk(self.source.tree):
             if not isinstance(node, ast.Call):
                 continue
-            given = {one.arg: one.value for one in node.keywords if one.arg}
+            given = keywords_of(node)
             function = given.get("python_callable")
             if isinstance(function, ast.Name) and function.id in self.functions:
                 names, positional = found.get(function.id, (set(), 0))
@@ -214,7 +208,7 @@ class Walk(ABC):
         return {
             name
             for name, node in self.functions.items()
-            if not any(self._is_airflow(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list)
+            if not any(map(self._is_airflow, node.decorator_list))
             and name not in self.callables
             and any(
                 isinstance(one, ast.Call) and (self._is_operator(one) or self._last(one) in ("DAG", "TaskGroup"))
@@ -237,11 +231,10 @@ class Walk(ABC):
         return self._is_operator(ast.Call(node, [], []))
 
     def remark(self, node: ast.AST, what: str, instead: str) -> None:
-        one = Remark(getattr(node, "lineno", None), " ".join(what.split()), instead)
-        if one in self.result.remarks:
-            return
-        self.result.remarks.append(one)
-        (self.sink if self.notes is None else self.notes).append(one)
+        self._add_remarks(Remark.at(node, what, instead))
+
+    def _add_remarks(self, *remarks: Remark) -> None:
+        self.result.remark(self.sink if self.notes is None else self.notes, *remarks)
 
     @contextmanager
     def noting(self, notes: list[Remark]) -> Iterator[None]:
@@ -250,6 +243,17 @@ class Walk(ABC):
             yield
         finally:
             self.notes = outer
+
+    @contextmanager
+    def of_one_task(self) -> Iterator[list[Remark]]:
+        """While the arguments of one task are read: gives its remarks, and `deps` are its own."""
+        notes: list[Remark] = []
+        outer, self.deps = self.deps, []
+        try:
+            with self.noting(notes):
+                yield notes
+        finally:
+            self.deps = outer
 
     @contextmanager
     def into(self, sink: list[Item]) -> Iterator[None]:
@@ -285,9 +289,7 @@ class Walk(ABC):
                     return True
                 case ast.Name(id=name) if isinstance(self.known.get(name), Tasks | Function) or name in self.makers:
                     return True
-                case ast.FunctionDef(decorator_list=[_, *_]) if any(
-                    self._is_airflow(each.func if isinstance(each, ast.Call) else each) for each in one.decorator_list
-                ):
+                case ast.FunctionDef(decorator_list=decorators) if any(map(self._is_airflow, decorators)):
                     return True
         return False
 
@@ -315,12 +317,6 @@ class Walk(ABC):
             return self._concerns_tasks(root.value)
         known = self.known.get(root.id) if isinstance(root, ast.Name) else None
         return isinstance(known, Tasks) and not known.is_list and len(known.symbols) == 1 and known.first is None
-
-    def _take_remarks(self, context: ContextFunction) -> None:
-        for one in context.remarks:
-            if one not in self.result.remarks:
-                self.result.remarks.append(one)
-                (self.sink if self.notes is None else self.notes).append(one)
 
     def _loop_names(self) -> frozenset[str]:
         return frozenset().union(*self.loops, self.parameters)
@@ -392,7 +388,7 @@ class Walk(ABC):
         """A call that makes a task; None: it is another."""
 
     @abstractmethod
-    def _task_call(self, function: Function, node: ast.Call, more: dict[str, ast.expr]) -> tuple[str, Tasks]: ...
+    def _task_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks]: ...
 
     @abstractmethod
     def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]: ...
