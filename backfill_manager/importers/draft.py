@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
+from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import visible
 
 
@@ -96,6 +98,16 @@ class Draft:
     @property
     def dags(self) -> list[DraftDag]:
         return list(_dags(self.items))
+
+
+def in_order(upstream: Mapping[str, Iterable[str]], what: str) -> list[str]:
+    """The names, each after those of them that it needs; `InvalidInput` for a circle."""
+    graph = {name: [one for one in needed if one in upstream] for name, needed in upstream.items()}
+    try:
+        return [*TopologicalSorter(graph).static_order()]
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise InvalidInput(f"The {what} {circle} refer to each other in a circle.") from None
 
 
 def _dags(items: Iterable[Item]) -> Iterable[DraftDag]:
