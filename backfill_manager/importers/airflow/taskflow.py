@@ -17,13 +17,8 @@ _LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp
 
 
 OTHER_ENVIRONMENTS: Final = (
-    "virtualenv",
-    "external_python",
-    "docker",
-    "kubernetes",
-    "branch_virtualenv",
-    "branch_external_python",
-)
+    "virtualenv", "external_python", "docker", "kubernetes", "branch_virtualenv", "branch_external_python",
+)  # fmt: skip
 
 
 _ONE_BY_ONE: Final = (
@@ -48,34 +43,22 @@ class TaskFlow(TaskMaker):
         name = function.node.name
         if name in self.is_async or any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
             return False
-        uses = [
-            one
-            for one in ast.walk(self.source.tree)
-            if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)
-        ]
-        calls = [
-            one
-            for one in ast.walk(self.source.tree)
-            if isinstance(one, ast.Call)
-            and (one.func in uses or (isinstance(one.func, ast.Call) and isinstance(one.func.func, ast.Attribute)
-                                      and one.func.func.attr == "override" and one.func.func.value in uses))
-        ]  # fmt: skip
-        same_name = sum(isinstance(one, ast.FunctionDef) and one.name == name for one in ast.walk(self.source.tree))
-        stored = any(
-            isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
-            for one in ast.walk(self.source.tree)
-        )
-        in_group = any(
-            calls and calls[0] in set(ast.walk(one))
-            for one in ast.walk(self.source.tree)
-            if isinstance(one, ast.FunctionDef) and any(self._last(each) == "task_group" for each in one.decorator_list)
-        )
-        is_plain = (
-            calls
-            and not any(isinstance(one, ast.Starred) for one in calls[0].args)
-            and not any(k.arg is None for k in calls[0].keywords)
-        )
-        return len(uses) == len(calls) == 1 and same_name == 1 and not stored and not in_group and bool(is_plain)
+        nodes = [*ast.walk(self.source.tree)]
+        names = [one for one in nodes if isinstance(one, ast.Name) and one.id == name]
+        if len(names) != 1 or sum(isinstance(one, ast.FunctionDef) and one.name == name for one in nodes) != 1:
+            return False
+        call = next((one for one in nodes if isinstance(one, ast.Call) and _function_of(one) is names[0]), None)
+        if (
+            call is None
+            or any(isinstance(one, ast.Starred) for one in call.args)
+            or any(not k.arg for k in call.keywords)
+        ):
+            return False
+        groups = (one for one in nodes if isinstance(one, ast.FunctionDef) and self._is_group(one))
+        return not any(call in ast.walk(group) for group in groups)
+
+    def _is_group(self, node: ast.FunctionDef) -> bool:
+        return any(self._last(one) == "task_group" for one in node.decorator_list)
 
     def _task_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks]:
         given = function.settings
@@ -329,6 +312,14 @@ class TaskFlow(TaskMaker):
         if isinstance(result, Tasks) and len(result.symbols) == 1 and result.symbols[0].variable:
             return result.symbols[0].variable, Tasks(result.symbols, False, tasks.first, result.symbols[0].variable)
         return tasks.last or "[]", tasks
+
+
+def _function_of(call: ast.Call) -> ast.expr | None:
+    """The name of what is called, as in `f()` and `f.override(retries=2)()`."""
+    match call.func:
+        case ast.Call(func=ast.Attribute(value=owner, attr="override")):
+            return owner
+    return call.func
 
 
 def _has_order(body: Sequence[ast.stmt]) -> bool:

@@ -93,15 +93,10 @@ class TaskMaker(Expressions):
         function: str | None = None, id_text: str | None = None,
     ) -> tuple[str, Tasks]:  # fmt: skip
         """Writes a task's function, where it has one; gives the expression that makes the task."""
+        if id_node is None:
+            id_node = ast.parse(id_text or quoted(kind), mode="eval").body
         task_id = self.reader.text_of(id_node)
-        if id_text is None:
-            id_text = (
-                quoted(task_id) if task_id is not None else unparse(id_node) if id_node is not None else quoted(kind)
-            )
-        elif isinstance(parsed := ast.parse(id_text, mode="eval").body, ast.Constant):
-            task_id = str(parsed.value)
-        if task_id is None and id_node is None and id_text == quoted(kind):
-            task_id = kind
+        id_text = quoted(task_id) if task_id is not None else id_text or unparse(id_node)
         base = task_id or kind
         prefix, dynamic = self._prefix()
         if dynamic:

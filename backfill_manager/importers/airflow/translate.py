@@ -32,6 +32,10 @@ from backfill_manager.importers.writer import OURS, quoted, unparse, write
 _SKIPPED_AFTER_SKIPS: Final = tuple(
     map(quoted, ("none_failed_min_one_success", "one_success", "none_skipped", "one_failed", "all_failed"))
 )
+_WRITTEN_WITH: Final = {  # what drafts are written with; the writer leaves out what one does not use
+    **{name: f"import {name}" for name in ("asyncio", "itertools", "os", "shlex", "subprocess")},
+    **{name: f"from datetime import {name}" for name in ("datetime", "timedelta", "timezone")},
+}
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
@@ -79,21 +83,8 @@ class _File(Body):
         self._guard()
         self._keep_outputs()
         self._check_imports()
-        extra = [
-            "import asyncio",
-            "import itertools",
-            "import os",
-            "import shlex",
-            "import subprocess",
-            "from datetime import datetime, timedelta, timezone",
-        ]
         bound = {name for text in self.result.imports for name in re.findall(r"\w+", text.partition("import ")[2])}
-        for text in extra:
-            names = [name for name in re.findall(r"\w+", text.partition("import ")[2]) if name not in bound]
-            if text.startswith("from datetime"):
-                self.result.imports += [f"from datetime import {name}" for name in names]
-            elif names:
-                self.result.imports.append(text)
+        self.result.imports += [text for name, text in _WRITTEN_WITH.items() if name not in bound]
         self._drop_unused()
         return self.result.finished("no DAG was found")
 
