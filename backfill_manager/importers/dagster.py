@@ -41,6 +41,7 @@ _NO_EQUAL: Final = {
     "partitions_def": "schedule= and start_date= of the DAG",
     "config": "params= of the DAG, ctx.params in the task",
 }  # fmt: skip
+_IN_ORDER: Final = "Write it as tasks and their order"
 _DECORATORS: Final = (
     "asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
     "graph_multi_asset", "observable_source_asset", "resource", "repository", "run_failure_sensor",
@@ -174,37 +175,28 @@ class _File:
         given = keywords_of(decorator)
         if kind == "schedule":
             self._schedule(given)
-            self._remark(
-                self.result.items,
-                node,
-                f"the schedule {node.name}",
-                "Its cron is that of the DAG where no other is taken; what its function computes is for params=",
-            )
+            instead = "Its cron is that of the DAG where no other is taken; what its function computes is for params="
+            self._remark(self.result.items, node, f"the schedule {node.name}", instead)
         elif kind == "job" and isinstance(node, ast.FunctionDef):
             self.jobs.append((node, given))
         elif kind in ("asset", "op"):
             name = _text(given.get("name")) or (_text(given.get("key")) or node.name).rpartition("/")[2]
             if kind == "asset" and name in self.assets:
-                self._remark(
-                    self.result.items,
-                    node,
-                    f"another asset {name}",
-                    f"It is {node.name} here, its key has another prefix",
-                )
+                instead = f"It is {node.name} here, its key has another prefix"
+                self._remark(self.result.items, node, f"another asset {name}", instead)
                 name = node.name
             partitions = given.get("partitions_def")
             if isinstance(partitions, ast.Name) and partitions.id in self.values:
                 partitions = self.values[partitions.id]
             text = unparse(partitions) if partitions is not None else ""
-            (self.assets if kind == "asset" else self.ops)[node.name if kind == "op" else name] = _Node(
-                node, name, given, [], text
-            )
+            made = _Node(node, name, given, partitions=text)
+            if kind == "asset":
+                self.assets[name] = made
+            else:
+                self.ops[node.name] = made
         else:
-            instead = (
-                'checks=["rows > 0"] of the task that writes it'
-                if kind == "asset_check"
-                else "Write it as tasks of a DAG"
-            )
+            of_writer = 'checks=["rows > 0"] of the task that writes it'
+            instead = of_writer if kind == "asset_check" else "Write it as tasks of a DAG"
             self._remark(self.result.items, node, f"@{kind} {node.name}", instead)
 
     # -- assets ------------------------------------------------------------------------------------------------------
@@ -326,7 +318,7 @@ class _File:
                     node_ = _Node(op.function, task_id, op.given)
                     self._task(dag, node_, list(dict.fromkeys(upstream.values())), upstream)
                     return task_id
-            self._remark(dag.items, node, f"`{unparse(node)[:60]}` in the job", "Write it as tasks and their order")
+            self._remark(dag.items, node, f"`{unparse(node)[:60]}` in the job", _IN_ORDER)
             return None
 
         for statement in job.body:
@@ -339,12 +331,7 @@ class _File:
                 case ast.Expr(value=value):
                     made(value)
                 case _:
-                    self._remark(
-                        dag.items,
-                        statement,
-                        f"`{unparse(statement)[:60]}` in the job",
-                        "Write it as tasks and their order",
-                    )
+                    self._remark(dag.items, statement, f"`{unparse(statement)[:60]}` in the job", _IN_ORDER)
         if any(isinstance(item, DraftTask) for item in dag.items):
             self.result.items.append(dag)
 
@@ -421,20 +408,12 @@ class _File:
             if one.arg in results:
                 lines.append(f"{one.arg} = ctx.result({quoted(results[one.arg])})")
             else:
-                self._remark(
-                    remarks,
-                    one,
-                    f"`{one.arg}`, given by Dagster",
-                    "Make it in the task; settings come from ctx.params, data from tables",
-                )
+                instead = "Make it in the task; settings come from ctx.params, data from tables"
+                self._remark(remarks, one, f"`{one.arg}`, given by Dagster", instead)
                 lines.append(f"{one.arg} = None")
         if before:
-            self._remark(
-                remarks,
-                function,
-                f"what {node.name} takes of others",
-                "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table",
-            )
+            instead = "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table"
+            self._remark(remarks, function, f"what {node.name} takes of others", instead)
 
         def replace(one: ast.AST) -> str | None:
             match one:
@@ -459,12 +438,8 @@ class _File:
                     self._remark(remarks, one, self._kind(call), "Metadata is what a task logs, or its result")
                     return "return None"
                 case ast.Name(id=used) if self.source.origins.get(used, "").startswith("dagster"):
-                    self._remark(
-                        remarks,
-                        one,
-                        f"{self.source.origins[used]} is used",
-                        "It is not here when the task runs; replace it",
-                    )
+                    what = f"{self.source.origins[used]} is used"
+                    self._remark(remarks, one, what, "It is not here when the task runs; replace it")
             return None
 
         body = "\n".join([*lines, self.source.body(function, replace)])

@@ -31,6 +31,11 @@ _INSTEAD: Final = {
     "test of no model": "Checks are of rows that a task writes: add a task",
     "freshness": 'waits_for=[rows("table", time_column="...")] waits for an interval\'s rows',
 }
+_INCREMENTAL: Final = {
+    "by event time": "Each run replaces its interval by {event_time}: read only the interval's rows",
+    "by unique_key": "It updates rows by that key; time_column= would replace the run's interval instead",
+    "without event_time": "It appends; give it time_column= to replace the run's interval instead",
+}
 _AT: Final = "schedule= and start_date= of the DAG are yours to set"
 
 
@@ -440,28 +445,13 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any]) -> Model
         (key,) if isinstance(key, str) else tuple(key), tags=(tags,) if isinstance(tags, str) else tuple(tags),
     )  # fmt: skip
     if model.materialized == "incremental":
-        if model.event_time:
-            if config.get("batch_size") in BATCH_SIZES and config.get("begin"):
-                model.batch_size, model.begin = str(config["batch_size"]), str(config["begin"])
-                if lookback := config.get("lookback", 1):
-                    model.remark(
-                        f"lookback={lookback}, of batches that are done again",
-                        f"lookback={lookback} of the DAG does as many intervals before each run again, with all tasks",
-                    )
-            model.remark(
-                "incremental by event time",
-                f"Each run replaces its interval by {model.event_time}: read only the interval's rows",
-            )
-        elif model.unique_key:
-            model.remark(
-                "incremental by unique_key",
-                "It updates rows by that key; time_column= would replace the run's interval instead",
-            )
-        else:
-            model.remark(
-                "incremental without event_time",
-                "It appends; give it time_column= to replace the run's interval instead",
-            )
+        if model.event_time and config.get("batch_size") in BATCH_SIZES and config.get("begin"):
+            model.batch_size, model.begin = str(config["batch_size"]), str(config["begin"])
+            if lookback := config.get("lookback", 1):
+                instead = f"lookback={lookback} of the DAG does as many intervals before each run again, with all tasks"
+                model.remark(f"lookback={lookback}, of batches that are done again", instead)
+        by = "by event time" if model.event_time else "by unique_key" if model.unique_key else "without event_time"
+        model.remark(f"incremental {by}", _INCREMENTAL[by].format(event_time=model.event_time))
     elif model.materialized == "ephemeral":
         model.remark("an ephemeral model", "It is a table here; put it into the models that use it as WITH")
     elif model.materialized not in ("view", "table"):
@@ -474,10 +464,8 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any]) -> Model
             model.remark(layout, "Make the table first, as it is to be: CREATE TABLE in a SQL task")
     if model.materialized == "incremental" and config.get("on_schema_change") not in (None, "ignore", "fail"):
         model.new_columns = True
-        if config["on_schema_change"] != "append_new_columns":
-            model.remark(
-                f"on_schema_change={config['on_schema_change']}", "Columns are added; those that are gone stay"
-            )
+        if (change := config["on_schema_change"]) != "append_new_columns":
+            model.remark(f"on_schema_change={change}", "Columns are added; those that are gone stay")
     return model
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from backfill_manager.dags.definition import has_macros
@@ -154,10 +154,6 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     )
 
 
-def _empty(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    return Made("pass")
-
-
 def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     walk.remark(
         node,
@@ -167,11 +163,8 @@ def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     return Made("pass", known=frozenset(given) - {"trigger_rule", "retries", "pool"})
 
 
-def _latest_only(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    late = "datetime.now(timezone.utc) >= ctx.interval.end + (ctx.interval.end - ctx.interval.start)"
-    return Made(f'if ctx.run_type != "manual" and {late}:\n    ctx.skip("not the latest interval")')
-
-
+_LATE: Final = "datetime.now(timezone.utc) >= ctx.interval.end + (ctx.interval.end - ctx.interval.start)"
+_LATEST_ONLY: Final = Made(f'if ctx.run_type != "manual" and {_LATE}:\n    ctx.skip("not the latest interval")')
 _OF_SQL: Final = (
     "conn_id", "database", "parameters", "autocommit", "split_statements", "return_last", "handler", "show_return_value_in_logs",
     "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location", "conf", "name", "master", "num_executors",
@@ -361,8 +354,8 @@ READERS: Final[Mapping[str, Reader]] = {
         _python,
     ),
     "BashOperator": _bash,
-    **dict.fromkeys(("EmptyOperator", "DummyOperator"), _empty),
-    "LatestOnlyOperator": _latest_only,
+    **dict.fromkeys(("EmptyOperator", "DummyOperator"), lambda *_: Made("pass")),
+    "LatestOnlyOperator": lambda *_: replace(_LATEST_ONLY),
     **dict.fromkeys(
         ("SparkSqlOperator", "SQLExecuteQueryOperator", "PostgresOperator", "MySqlOperator", "SqliteOperator", "MsSqlOperator",
          "OracleOperator", "SnowflakeOperator", "SnowflakeSqlApiOperator", "RedshiftSQLOperator", "RedshiftDataOperator",

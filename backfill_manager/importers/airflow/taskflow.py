@@ -70,7 +70,7 @@ class TaskFlow(TaskMaker):
             ]
             by_name = {one.arg or "**": self.at_runtime(one.value) for one in node.keywords}
             made, name = self._task_flow(function, node, positional, by_name, given)
-            settings = self.reader.of_task(given, self.remark, _OF_DECORATORS) | made.settings
+            settings = self.reader.of_task(given, _OF_DECORATORS) | made.settings
             made.settings = {}
             self.target = target
             id_text = self._id_of_call(function, given, node)
@@ -190,7 +190,7 @@ class TaskFlow(TaskMaker):
                     frozenset(fixed),
                 )
                 settings = self.reader.of_task(
-                    fixed, self.remark, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"}
+                    fixed, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"}
                 )
                 return self._task(node, fixed.get("task_id"), settings, made, notes, name)
         if function.kind == "group":
@@ -218,7 +218,7 @@ class TaskFlow(TaskMaker):
                 arguments += [f"{one.arg}={one.arg}" for one in node.keywords]
             body = f"return [{call(function.node.name, arguments)} {loops}]"
             given = {**function.settings, **override}
-            settings = self.reader.of_task(given, self.remark, _OF_DECORATORS)
+            settings = self.reader.of_task(given, _OF_DECORATORS)
             id_text = self._id_of_call(function, given, node)
             name = function.node.name
             return self._task(node, None, settings, Made(body), notes, name, self._function_name(None, name), id_text)

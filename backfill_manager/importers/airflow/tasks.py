@@ -64,7 +64,7 @@ class TaskMaker(Expressions):
             else:
                 made = reader(self, node, given)
             self._take_order_of(given, is_missing=made.is_missing)
-            settings = self.reader.of_task(given, self.remark, made.known) | made.settings
+            settings = self.reader.of_task(given, made.known) | made.settings
             self.target = target
             return self._task(node, given.get("task_id"), settings, made, notes, name)
 

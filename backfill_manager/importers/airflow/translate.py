@@ -297,8 +297,8 @@ class _File(Body):
     ) -> DraftDag:
         dag = DraftDag(name, {})
         with self.noting(dag.remarks):
-            default_args = self.reader.of_mapping(given.get("default_args"), self.remark)
-            settings = self.reader.of_dag(given, default_args, self.remark, node)
+            default_args = self.reader.of_mapping(given.get("default_args"))
+            settings = self.reader.of_dag(given, default_args, node)
         dag.settings = {**({"dag_id": id_text} if id_text else {}), **settings}
         if dag_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", dag_id):
             dag.settings["dag_id"] = quoted(re.sub(r"[^A-Za-z0-9_.-]+", "_", dag_id))
@@ -317,7 +317,7 @@ class _File(Body):
         with self.noting(dag.remarks):
             for name in (one.arg for one in parameters_of(node)):
                 self.known[name] = DagParam(name)
-                default = self.reader.param(defaults[name], name, self.remark) if name in defaults else None
+                default = self.reader.param(defaults[name], name) if name in defaults else None
                 params.append(f"{quoted(name)}: {default or 'None'}")
         if params:
             dag.settings["params"] = "{" + ", ".join(params) + "}"

@@ -130,7 +130,7 @@ class Walk(ABC):
             if isinstance(node, ast.ClassDef) and any(self._is_airflow(base) for base in node.bases):
                 self.airflow_classes.add(node.name)
         self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self.reader = SettingsReader(source, self._constants())
+        self.reader = SettingsReader(source, self._constants(), self.remark)
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
@@ -267,7 +267,7 @@ class Walk(ABC):
         """Its keywords, with those of a dict (`**COMMON`), as far as that is written out."""
         found: dict[str, ast.expr] = {}
         for one in call.keywords:
-            found |= {one.arg: one.value} if one.arg else self.reader.of_mapping(one.value, self.remark)
+            found |= {one.arg: one.value} if one.arg else self.reader.of_mapping(one.value)
         return found
 
     def _names_result(self, node: ast.AST) -> bool:
