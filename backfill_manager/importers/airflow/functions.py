@@ -194,11 +194,8 @@ class _Editor:
         given = keywords_of(node) | dict(zip(_PULL_ARGUMENTS, node.args, strict=False))
         others = [one for one in ("dag_id", "include_prior_dates", "run_id", "map_indexes", "default") if one in given]
         if others:
-            self.remark(
-                node,
-                f"xcom_pull with {others[0]}",
-                "A result is of a task of the same run; other runs are read from tables",
-            )
+            instead = "A result is of a task of the same run; other runs are read from tables"
+            self.remark(node, f"xcom_pull with {others[0]}", instead)
             return 'ctx.result("TODO")'
         tasks, key = given.get("task_ids"), given.get("key")
         plain_key = key.value if isinstance(key, ast.Constant) else None

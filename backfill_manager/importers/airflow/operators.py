@@ -130,11 +130,8 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
         command, problems = templates.as_python(text, shell=True)
         _report(walk, node, problems)
         if text.rstrip().endswith((".sh", ".bash")) and "\n" not in text.strip():
-            walk.remark(
-                node,
-                f"the script {text.strip()}",
-                "Airflow renders it as a template; here it is run as it is, from the manager's folder",
-            )
+            instead = "Airflow renders it as a template; here it is run as it is, from the manager's folder"
+            walk.remark(node, f"the script {text.strip()}", instead)
     elif isinstance(given["bash_command"], ast.JoinedStr):
         command, problems = templates.with_values(given["bash_command"], shell=True)
         _report(walk, node, problems)
@@ -155,11 +152,8 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
 
 
 def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    walk.remark(
-        node,
-        "ExternalTaskMarker",
-        "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables",
-    )
+    instead = "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables"
+    walk.remark(node, "ExternalTaskMarker", instead)
     return Made("pass", known=frozenset(given) - {"trigger_rule", "retries", "pool"})
 
 
@@ -196,11 +190,8 @@ def _sql(*arguments: str) -> Reader:
         written = []
         for text in (text.strip() for text in texts if text):
             if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
-                walk.remark(
-                    node,
-                    f"the file {text}",
-                    "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on",
-                )
+                instead = "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on"
+                walk.remark(node, f"the file {text}", instead)
                 return missing(walk, node, name, f"sql(task_id, {text!r}), once the file is there", known)
             translated, problems = templates.as_sql(text.rstrip(";"))
             _report(walk, node, problems)

@@ -117,11 +117,8 @@ class SettingsReader:
                 if self.is_plain(node) or self._duration(node):
                     settings[_RENAMED[name]] = self._duration(node) or unparse(node)
                     if name == "pool":
-                        self._report(
-                            node,
-                            f"the pool {unparse(node)}",
-                            "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]",
-                        )
+                        instead = "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]"
+                        self._report(node, f"the pool {unparse(node)}", instead)
                 else:
                     self._report(node, f"{name}={unparse(node)}", f"Set {_RENAMED[name]}= to a plain value")
             elif name == "trigger_rule":
@@ -134,11 +131,8 @@ class SettingsReader:
             elif name in known or name in _SILENT or (isinstance(node, ast.Constant) and node.value is None):
                 continue
             elif name in _CALLBACKS:
-                self._report(
-                    node,
-                    f"{name}={unparse(node)[:60]}",
-                    f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)",
-                )
+                instead = f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)"
+                self._report(node, f"{name}={unparse(node)[:60]}", instead)
             else:
                 self._report(node, f"{name}={unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
         for name in ("retries", "priority", "weight", "max_active_tis"):
@@ -189,11 +183,8 @@ class SettingsReader:
         elif text := self._schedule(schedule, zone):
             settings["schedule"] = text
         if settings.get("schedule") and "catchup" not in given:
-            self._report(
-                node,
-                "catchup is not set",
-                "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not",
-            )
+            instead = "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not"
+            self._report(node, "catchup is not set", instead)
         for name in ("start_date", "end_date"):
             if name in both and (text := self._date(both[name], name, zone)):
                 settings[name] = text
@@ -271,11 +262,8 @@ class SettingsReader:
             ) and not (names_in(node) & self.source.origins.keys()):
                 return unparse(node)
         what = unparse(node)
-        self._report(
-            node,
-            f"schedule={what[:60]}",
-            "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]",
-        )
+        instead = "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]"
+        self._report(node, f"schedule={what[:60]}", instead)
         return None
 
     def _add_zone(self, node: ast.expr, zone: list[str]) -> None:
@@ -385,10 +373,7 @@ class SettingsReader:
         if default is None or not self.is_plain(default) or names_in(default):
             if default is not None:
                 self._report(default, f"the default of the param {name}", "Give it a plain default")
-            self._report(
-                node,
-                f"the param {name} has no default",
-                "Every run must set it, so a DAG with a schedule needs a default",
-            )
+            instead = "Every run must set it, so a DAG with a schedule needs a default"
+            self._report(node, f"the param {name} has no default", instead)
             return call("Param", keywords({"default": "None", **settings}))
         return call("Param", [unparse(default), *keywords(settings)]) if settings else unparse(default)

@@ -85,11 +85,8 @@ class TaskFlow(TaskMaker):
         if self.loops and not dynamic:
             counter = self._free_name("numbers")
             self.sink_before_loop(Code(f"{counter} = itertools.count(1)"))
-            self.remark(
-                node,
-                f"the task {base} in a loop",
-                f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable",
-            )
+            instead = f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable"
+            self.remark(node, f"the task {base} in a loop", instead)
             return f'f"{base}__{{next({counter})}}"'
         key = f"{prefix}{id(self.groups[-1]) if dynamic else ''}{base}{id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1
@@ -110,11 +107,8 @@ class TaskFlow(TaskMaker):
     ) -> tuple[Made, str | None]:
         kind = function.kind
         if kind in OTHER_ENVIRONMENTS:
-            self.remark(
-                node,
-                f"@task.{kind}",
-                "Packages of tasks are installed for their bundle: environment in docs/bundles.md",
-            )
+            instead = "Packages of tasks are installed for their bundle: environment in docs/bundles.md"
+            self.remark(node, f"@task.{kind}", instead)
         elif kind == "sensor":
             self.remark(
                 node,

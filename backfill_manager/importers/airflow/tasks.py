@@ -193,11 +193,8 @@ class TaskMaker(Expressions):
             function = self._context_function(self.functions[node.id])
             return call(node.id, [*(["ctx"] if function.uses_ctx else []), *given])
         if isinstance(node, ast.Name) and node.id in self.source.origins:
-            self.remark(
-                node,
-                f"{node.id} comes from another file",
-                "It gets no context of Airflow: pass it what it needs of ctx",
-            )
+            instead = "It gets no context of Airflow: pass it what it needs of ctx"
+            self.remark(node, f"{node.id} comes from another file", instead)
         return call(self._kept_text(node), given)
 
     def _context_of(self, node: ast.Lambda, given: list[str]) -> list[str]:

@@ -7,11 +7,10 @@ import builtins
 import keyword
 import re
 import textwrap
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.importers.airflow.functions import ContextFunction
 from backfill_manager.importers.airflow.settings import SettingsReader
@@ -19,6 +18,10 @@ from backfill_manager.importers.draft import Draft, DraftDag, DraftTask, Item, R
 from backfill_manager.importers.source import Source, called, is_airflow, keywords_of, names_in
 from backfill_manager.importers.writer import OURS
 
+_OUR_NAMES: Final = (  # that drafts are written with
+    "ctx", "chosen", "done", "each", "before", "after", "asyncio", "shlex", "os", "subprocess", "timedelta", "datetime",
+    "timezone", "itertools",
+)  # fmt: skip
 STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
 
 
@@ -97,7 +100,7 @@ def defaults_of(node: ast.FunctionDef) -> dict[str, ast.expr]:
     return found | {one.arg: value for one, value in named if value}
 
 
-class Walk(ABC):
+class Walk:
     """The walk through a file. Its parts are classes that build upon each other, up to `translate`."""
 
     def __init__(self, source: Source) -> None:
@@ -135,23 +138,11 @@ class Walk(ABC):
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
         self.makers_of_lists: set[str] = set()
-        self.taken = {
-            *keyword.kwlist,
-            *dir(builtins),
-            *OURS,
-            "ctx",
-            "chosen",
-            "done",
-            "asyncio",
-            "each",
-            "before",
-            "after",
-        }
+        self.taken = {*keyword.kwlist, *dir(builtins), *OURS, *source.origins, *_OUR_NAMES}
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                     self.taken.add(name)
-        self.taken |= {"shlex", "os", "subprocess", "timedelta", "datetime", "timezone", "itertools", *source.origins}
 
     def _is_airflow(self, node: ast.AST) -> bool:
         dotted = self.source.dotted(called(node))
@@ -361,37 +352,15 @@ class Walk(ABC):
         self.taken.add(name)
         return name
 
-    # -- what the later parts do -------------------------------------------------------------------------------------
-    @abstractmethod
-    def top(self, node: ast.stmt) -> None:
-        """A statement outside of all DAGs."""
+    if TYPE_CHECKING:  # what the later parts define
 
-    @abstractmethod
-    def inner(self, node: ast.stmt) -> None:
-        """A statement of a DAG's body."""
-
-    @abstractmethod
-    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        """A function or class."""
-
-    @abstractmethod
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None: ...
-
-    @abstractmethod
-    def _with_dag(self, node: ast.With, made: ast.Call, name: ast.expr | None) -> None: ...
-
-    @abstractmethod
-    def _makes_dags(self, node: ast.stmt) -> bool: ...
-
-    @abstractmethod
-    def _made(self, node: ast.Call) -> tuple[str, Tasks | None] | None:
-        """A call that makes a task; None: it is another."""
-
-    @abstractmethod
-    def _task_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks]: ...
-
-    @abstractmethod
-    def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]: ...
-
-    @abstractmethod
-    def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None: ...
+        def top(self, node: ast.stmt) -> None: ...
+        def inner(self, node: ast.stmt) -> None: ...
+        def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None: ...
+        def _import(self, node: ast.Import | ast.ImportFrom) -> None: ...
+        def _with_dag(self, node: ast.With, made: ast.Call, name: ast.expr | None) -> None: ...
+        def _makes_dags(self, node: ast.stmt) -> bool: ...
+        def _made(self, node: ast.Call) -> tuple[str, Tasks | None] | None: ...
+        def _task_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks]: ...
+        def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]: ...
+        def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None: ...
