@@ -6,7 +6,7 @@ import ast
 import copy
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from backfill_manager.importers.airflow import templates
@@ -193,9 +193,7 @@ class Expressions(Walk):
         (left, one), (right, other) = before, after
         first = other.first if other and other.first else right
         for symbol in _ends(one):
-            for following in _beginnings(other):
-                symbol.downstream.add(following)
-                following.upstream.add(symbol)
+            symbol.put_before(_beginnings(other))
         if self._is_list((tail_of(left), one)) and self._is_list((first, other)):
             left, settled = self._settled(left), self._settled(first)
             self.sink.append(Block(f"for before in {left}:", [Code(f"before >> {settled}")]))
@@ -252,8 +250,7 @@ class Expressions(Walk):
                     )
                 if before[1] and after[1]:
                     for one, other in zip(before[1].symbols, after[1].symbols, strict=False):
-                        one.downstream.add(other)
-                        other.upstream.add(one)
+                        one.put_before([other])
                 before = after
             else:
                 before = self._ordered(before, after)
@@ -278,9 +275,7 @@ class Expressions(Walk):
             return
         for (_, left), (_, right) in pairs:
             for symbol in left.symbols if left else []:
-                for following in right.symbols if right else []:
-                    symbol.downstream.add(following)
-                    following.upstream.add(symbol)
+                symbol.put_before(right.symbols if right else [])
         name = self._free_name("chained")
         self.sink.append(Code(f"{name} = [{', '.join(text for text, _ in links)}]"))
         self.sink.append(Block(f"for before, after in zip({name}, {name}[1:]):", [Code("before >> after")]))
@@ -348,13 +343,17 @@ def _is_template(node: ast.JoinedStr) -> bool:
 
 
 def _ends(tasks: Tasks | None) -> list[Symbol]:
-    members = set(tasks.symbols) if tasks else set()
-    return [one for one in tasks.symbols if tasks.first is None or not one.downstream & members] if tasks else []
+    return _outer(tasks, lambda one: one.downstream)
 
 
 def _beginnings(tasks: Tasks | None) -> list[Symbol]:
-    members = set(tasks.symbols) if tasks else set()
-    return [one for one in tasks.symbols if tasks.first is None or not one.upstream & members] if tasks else []
+    return _outer(tasks, lambda one: one.upstream)
+
+
+def _outer(tasks: Tasks | None, neighbours: Callable[[Symbol], set[Symbol]]) -> list[Symbol]:
+    """Of a group those without such a neighbour in it; of others all."""
+    symbols = tasks.symbols if tasks else []
+    return [one for one in symbols if tasks is None or tasks.first is None or not neighbours(one) & {*symbols}]
 
 
 def _atom(text: str) -> str:

@@ -132,8 +132,7 @@ class TaskMaker(Expressions):
         self.symbols.append(symbol)
         for _, tasks in self.deps:
             for one in tasks.symbols:
-                one.downstream.add(symbol)
-                symbol.upstream.add(one)
+                one.put_before([symbol])
         if dependencies:
             text = f"{dependencies} >> {text}"
         if self.groups or made.is_branch or made.sql is not None:

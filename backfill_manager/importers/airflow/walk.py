@@ -7,7 +7,7 @@ import builtins
 import keyword
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -41,6 +41,11 @@ class Symbol:
     line: int | None = None
     upstream: set[Symbol] = field(default_factory=set)
     downstream: set[Symbol] = field(default_factory=set)
+
+    def put_before(self, others: Iterable[Symbol]) -> None:
+        for one in others:
+            self.downstream.add(one)
+            one.upstream.add(self)
 
 
 @dataclass
