@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -10,6 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.settings import Settings
@@ -208,6 +212,25 @@ def test_a_changed_pin_installs_again(tmp_path: Path, venv: Path) -> None:
         pins.write("\n# another pin\n")
     in_a_copy(tmp_path, "install_extra demo")
     assert len(calls_of_pip(tmp_path)) == 2
+
+
+def test_what_is_pinned_can_be_installed_on_every_python_that_it_is_pinned_for() -> None:
+    """By what is installed here: a release that has left an older Python behind needs a marker, and another pin for that one."""
+    installed = {canonicalize_name(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
+    compared, wrong = 0, list[str]()
+    for line in (REPOSITORY / "conf" / "constraints.txt").read_text().splitlines():
+        pin = None if line.startswith("#") or not line.strip() else Requirement(line)
+        found = None if pin is None else installed.get(canonicalize_name(pin.name))
+        if pin is None or found is None or not pin.specifier.contains(found.version):
+            continue
+        compared += 1
+        allowed = SpecifierSet(found.metadata["Requires-Python"] or "")
+        wrong += [
+            f"{pin} on Python {python}: needs {allowed}" for python in ("3.10", "3.11", "3.12", "3.13")
+            if (pin.marker is None or pin.marker.evaluate({"python_version": python})) and not allowed.contains(f"{python}.9")
+        ]  # fmt: skip
+    assert wrong == []
+    assert compared > 100
 
 
 def test_an_install_that_failed_is_reported_and_tried_again(tmp_path: Path, venv: Path) -> None:

@@ -1,7 +1,8 @@
-"""Counts the rows of a table in each of many intervals, by one Spark job over the whole range.
+"""Counts the rows of a table in each of many intervals: by the values in the files that intervals share, without Spark, or by
+one Spark job over the whole range.
 
-The intervals are cut into bins of one width, so that the join is by equality: each row has one bin, and meets the few intervals
-that touch it.
+For Spark the intervals are cut into bins of one width, so that the join is by equality: each row has one bin, and meets the few
+intervals that touch it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from backfill_manager.clock import EPOCH, UTC, from_micros, micros
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.interval import ends as interval_ends
-from backfill_manager.planning.data_gaps import Axis
+from backfill_manager.planning.data_gaps import Axis, lie_across, rows_in
+from backfill_manager.store.data_table_log import TableLog
+from backfill_manager.store.file_values import counted_in_files
 from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
@@ -30,6 +33,17 @@ if TYPE_CHECKING:
 MAX_BINS: Final = 200_000
 _DAY_US: Final = 86_400_000_000
 _log = logging.getLogger(__name__)
+
+
+def rows_by_values(path: str, log: TableLog, axis: Axis) -> Numbers | None:
+    """Of the files whose bounds do not tell, the column is read. None: it can't be, or not so much."""
+    if log.why_unknown is not None:
+        return None
+    across = lie_across(axis, log.files)
+    read = counted_in_files(
+        path, log.files.where(across), log.name_in_files, log.kind, axis.starts, axis.ends
+    )  # fmt: skip
+    return None if read is None else rows_in(axis, log.files.where(~across)).n + read
 
 
 def rows_counter(spark: SparkSession) -> Callable[[str, str, str, Axis], Numbers | None]:

@@ -18,7 +18,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import register_table
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import instant_literal
-from backfill_manager.execution.interval_rows import axis_along, rows_counter
+from backfill_manager.execution.interval_rows import axis_along, rows_by_values, rows_counter
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.planning.data_gaps import rows_in
 from backfill_manager.planning.plan_waits import CheckWaits
@@ -47,7 +47,8 @@ def look_for_file(look: WaitCheck) -> bool | str:
 
 
 def look_for_rows(spark: SparkSession, looks: Sequence[WaitCheck], *, may_count: bool = True) -> Found:
-    """Of one table and column. Only where its log does not tell enough, Spark counts; if it may not, these looks are left out."""
+    """Of one table and column. Where its log does not tell enough, the column is read; if that is too much, Spark counts, or these
+    looks are left out."""
     first = looks[0].wait
     assert isinstance(first, RowsWait)
     table, column = first.rows, first.time_column
@@ -130,15 +131,18 @@ class _Counter:
         n = np.where(self.log.why_unknown is None, rows.n, 0)
         found: Found = dict(zip(looks, (n >= wanted).tolist(), strict=True))
         open_ = [look for look, is_open in zip(looks, ((n < wanted) & ~is_known).tolist(), strict=True) if is_open]
-        if not self.may_count:
+        if not open_:
+            return found
+        axis = self._axis(open_)
+        counted = rows_by_values(self.path, self.log, axis)
+        if counted is None and not self.may_count:
             return {look: result for look, result in found.items() if look not in open_}
-        if open_:
-            axis = self._axis(open_)
+        if counted is None:
             counted = rows_counter(self.spark)(self.path, self.log.column, self.log.kind, axis)
-            for number, look in enumerate(open_):
-                assert isinstance(look.wait, RowsWait)
-                unknown = "its rows can't be counted, as the manager's log says"
-                found[look] = unknown if counted is None else bool(counted[number] >= look.wait.at_least)
+        for number, look in enumerate(open_):
+            assert isinstance(look.wait, RowsWait)
+            unknown = "its rows can't be counted, as the manager's log says"
+            found[look] = unknown if counted is None else bool(counted[number] >= look.wait.at_least)
         return found
 
     def _axis(self, looks: Sequence[WaitCheck]) -> Any:

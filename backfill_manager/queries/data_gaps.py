@@ -25,21 +25,10 @@ import pyarrow.compute as pc
 from backfill_manager.clock import EPOCH, format_instant, from_micros, micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.execution.interval_rows import axis_along
+from backfill_manager.execution.interval_rows import axis_along, rows_by_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, TableAccess
-from backfill_manager.planning.data_gaps import (
-    NONE,
-    Access,
-    Axis,
-    Input,
-    Judged,
-    Output,
-    Runs,
-    judge,
-    lie_across,
-    rows_in,
-)
+from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
 from backfill_manager.planning.gap_kinds import FindWanted, Wanted
 from backfill_manager.planning.interval_overlap import micros_of
 from backfill_manager.planning.timeline import CURRENT_RUNS
@@ -48,7 +37,6 @@ from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.store.data_table_log import TIME_TYPES, TableLog, read_table_log
-from backfill_manager.store.file_values import counted_in_files
 
 if TYPE_CHECKING:
     from backfill_manager.planning.data_gaps import Flags, Numbers
@@ -308,13 +296,10 @@ class _Search:
 
     def _counted(self, path: str, log: TableLog, axis: Axis) -> Numbers | None:
         """Rows in each interval by their values, of the files whose bounds do not tell; None if there is no way to know them."""
-        if log.why_unknown is None:
-            across = lie_across(axis, log.files)
-            ends = axis.starts, axis.ends
-            read = counted_in_files(path, log.files.where(across), log.name_in_files, log.kind, *ends)
-            if read is not None:
-                return rows_in(axis, log.files.where(~across)).n + read
-        return None if self._count is None else self._count(path, log.column, log.kind, axis)
+        counted = rows_by_values(path, log, axis)
+        if counted is None and self._count is not None:
+            return self._count(path, log.column, log.kind, axis)
+        return counted
 
     def _inputs(self, output: str, writes: pa.Table, column: str) -> list[Input]:
         found = []

@@ -6,17 +6,18 @@ a DATE those of its midnight. Statistics are bounds: the ends of a TIMESTAMP are
 up to a millisecond after the last one.
 
 What delta-rs can't open, or has a reader feature that is not known here, is left to Spark: `why_unknown` says so. So are the
-numbers of rows of a table that may have deletion vectors, of which delta-rs shows none.
+numbers of rows of a table with more deletion vectors than can be read at once.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -43,6 +44,7 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.")
 _KNOWN_FEATURES: Final = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 )
+MAX_DELETION_ROWS: Final = 20_000_000  # of files with deletion vectors
 _THREADS: Final = 8  # that read log entries
 _MILLISECOND: Final = 1000
 DAY: Final = 86_400_000_000
@@ -57,10 +59,13 @@ class Files:
     past: Numbers = field(default_factory=lambda: _NO_NUMBERS)
     rows: Numbers = field(default_factory=lambda: _NO_NUMBERS)  # whose value is not null; -1: not known
     paths: pa.Array | None = None  # None: their rows are not to be read, as some may have been deleted since
+    kept: Mapping[str, pa.BooleanArray] = field(
+        default_factory=dict
+    )  # by name, of files with deleted rows: which are left
 
     def where(self, chosen: Flags) -> Files:
         paths = None if self.paths is None else self.paths.filter(chosen)
-        return Files(self.first[chosen], self.past[chosen], self.rows[chosen], paths)
+        return Files(self.first[chosen], self.past[chosen], self.rows[chosen], paths, self.kept)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class TableLog:
     version: int = -1
     kind: str = ""  # the column's type in Spark's words; empty: there is no such column
     column: str = ""  # as the table spells it
-    name_in_files: str = ""
+    name_in_files: str = ""  # empty: it is in none, as it divides the table
     files: Files = field(default_factory=Files)
     why_unknown: str | None = None  # why `files` and `changes` say nothing, though the table is there; Spark can count
     changes: Changes = field(default_factory=Changes)
@@ -139,22 +144,45 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         return _unknown(known, f"its log is not read here, as it has {', '.join(sorted(others))}")
     names = {one.name: str(one.metadata.get(_NAME_IN_FILES, one.name)) for one in table.schema().fields}
     name = names[known.column]
+    is_partition = known.column in table.metadata().partition_columns
     try:
-        files = _files(_added(table), name)
-        if "deletionVectors" in (table.protocol().reader_features or ()):
+        may_have_deleted = "deletionVectors" in (table.protocol().reader_features or ())
+        kept = _kept(table) if may_have_deleted else {}
+        files = _files(_added(table), name, kept)
+        if kept is None:
             files = Files(files.first, files.past, np.where(files.rows == 0, 0, -1))
+        known = _replaced(known, files=files, name_in_files="" if is_partition else name)
         if since is None or since >= known.version:
-            return _replaced(known, files=files, name_in_files=name, changes_from=known.version + 1)
+            return _replaced(known, changes_from=known.version + 1)
         log = _LogEntries(location)
         entries, changes_from = log.since(since, known.version)
-        is_partition = known.column in table.metadata().partition_columns
         commits = _Commits(name, known.kind, state_id, is_partition=is_partition)
         changes = commits.changes(entries, lambda: _files_before(log, location, name, max(since, changes_from - 1)))
     except Exception as error:
         if not is_engine_error(error) and not isinstance(error, ValueError):
             raise
         return _unknown(known, f"its log can't be read: {engine_message(error)}")
-    return _replaced(known, files=files, name_in_files=name, changes=changes, changes_from=changes_from)
+    return _replaced(known, changes=changes, changes_from=changes_from)
+
+
+def _kept(table: DeltaTable) -> dict[str, pa.BooleanArray] | None:
+    """Of the files with deletion vectors which rows are left, by their names; rows beyond the end are. None: too many."""
+    import pyarrow as pa
+
+    kept: dict[str, pa.BooleanArray] = {}
+    n = 0
+    for batch in map(pa.record_batch, table.deletion_vectors()):
+        for path, left in zip(batch["filepath"].to_pylist(), batch["selection_vector"], strict=True):
+            kept[file_name(path)] = left.values
+            n += len(left.values)
+        if n > MAX_DELETION_ROWS:
+            return None
+    return kept
+
+
+def file_name(path: str) -> str:
+    """Of a file of a table, by its path in the log or its URL: unique within the table, as it has a UUID."""
+    return unquote(path).rpartition("/")[2]
 
 
 def _files_before(log: _LogEntries, location: str, column: str, base: int) -> tuple[pa.Array, Files]:
@@ -227,7 +255,7 @@ def _added(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _files(added: pa.Table, column: str) -> Files:
+def _files(added: pa.Table, column: str, kept: Mapping[str, pa.BooleanArray] | None = None) -> Files:
     """From the columns of `get_add_actions(flatten=True)`, of which those are missing that no file has. `column`: its name
     there."""
     import pyarrow as pa
@@ -241,17 +269,23 @@ def _files(added: pa.Table, column: str) -> Files:
     nulls = (
         added[f"null_count.{column}"].cast(pa.int64()) if f"null_count.{column}" in there else pa.nulls(n, pa.int64())
     )
+    if kept:
+        deleted = {name: pc.sum(pc.invert(left)).as_py() for name, left in kept.items()}
+        gone = pa.array([deleted.get(file_name(path), 0) for path in paths.to_pylist()], pa.int64())
+        records = pc.subtract(records, gone)
+        # how many of the deleted rows have a value is not known where some have none
+        nulls = pc.if_else(pc.and_(pc.greater(gone, 0), pc.greater(nulls, 0)), None, nulls)
     low, high = (f"partition.{column}",) * 2 if f"partition.{column}" in there else (f"min.{column}", f"max.{column}")
     if not {low, high} <= there:  # no file has statistics of it
         rows = pc.if_else(pc.equal(pc.coalesce(pc.subtract(records, nulls), records), 0), 0, -1)
-        return Files(np.full(n, FIRST, np.int64), np.full(n, PAST, np.int64), _numbers(rows, -1), paths)
+        return Files(np.full(n, FIRST, np.int64), np.full(n, PAST, np.int64), _numbers(rows, -1), paths, kept or {})
     first, last = _micros(added[low]), _micros(added[high])
     is_partition = low == high  # a file of one has the same value in all rows
     rows = pc.if_else(pc.is_valid(first), records, 0) if is_partition else pc.subtract(records, nulls)
     is_date = pa.types.is_date(added[high].type)
     ends = _numbers(last, 0)
     past = np.where(_numbers(pc.is_valid(last).cast(pa.int64()), 0) == 1, ends + _step(ends, is_date=is_date), PAST)
-    return Files(_numbers(first, FIRST), past, _numbers(rows, -1), None if is_partition else paths)
+    return Files(_numbers(first, FIRST), past, _numbers(rows, -1), paths, kept or {})
 
 
 def _numbers(values: pa.ChunkedArray | pa.Array, null: int) -> Numbers:

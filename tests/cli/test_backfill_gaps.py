@@ -19,6 +19,7 @@ from backfill_manager.api.app import create_app
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.cli.context import CliContext
 from backfill_manager.settings import Settings
+from backfill_manager.store import file_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,7 @@ def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
     assert "there are empty, no_run" in bfm("backfill", "gaps", "flights", "--finding", "emty").error
 
 
-def test_rows_that_statistics_leave_open_are_counted_with_spark(
+def test_rows_that_are_too_many_to_read_are_counted_with_spark(
     bfm: Bfm, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark is that of the tests; a command starts one of its own."""
@@ -114,6 +115,8 @@ def test_rows_that_statistics_leave_open_are_counted_with_spark(
     monkeypatch.setattr("backfill_manager.cli.backend.local_spark.local_spark", running)
     lake.run(5, ("write", "silver", lake.rows("silver", 5, 6)))
     command = ("backfill", "gaps", "flights", "--from", "2024-05-05", "--to", "2024-05-06")
+    assert [row["finding"] for row in bfm(*command, "--output", "json").document] == ["no_run"]
+    monkeypatch.setattr(file_values, "MAX_ROWS", 5)
     open_ = bfm(*command)
     assert open_.out.count("unknown") == 2 and "--count counts them" in open_.err
     assert [row["finding"] for row in bfm(*command, "--count", "--output", "json").document] == ["no_run"]

@@ -16,6 +16,7 @@ from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.wait_checks import look_for_condition, look_for_file, look_for_rows, wait_checks_of_plan
 from backfill_manager.planning.wait_conditions import WaitCheck
+from backfill_manager.store import file_values
 from backfill_manager.testing import days
 
 DAY = days("2024-01-02", 1)[0]
@@ -70,7 +71,7 @@ def test_columns_of_each_type_are_of_the_zone_of_the_dag(spark: SparkSession, or
         assert [found[look] for look in looks] == [True, True, False], column
 
 
-def test_what_the_log_leaves_open_is_counted(spark: SparkSession, orders: str) -> None:
+def test_what_the_log_leaves_open_is_counted(spark: SparkSession, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of the 2nd lies across 22:00."""
     half = DAY[0] + timedelta(hours=22)
     wait = rows(orders, time_column="at")
@@ -79,8 +80,11 @@ def test_what_the_log_leaves_open_is_counted(spark: SparkSession, orders: str) -
         WaitCheck(wait, half, DAY[1]),
         WaitCheck(wait, half + timedelta(minutes=1), half + timedelta(minutes=2)),
     ]
-    found = look_for_rows(spark, looks)
-    assert [found[look] for look in looks] == [True, True, False]
+    by_values = look_for_rows(spark, looks, may_count=False)
+    monkeypatch.setattr(file_values, "MAX_ROWS", 0)
+    assert not look_for_rows(spark, looks, may_count=False)
+    by_spark = look_for_rows(spark, looks)
+    assert [[found[look] for look in looks] for found in (by_values, by_spark)] == [[True, True, False]] * 2
 
 
 def test_a_table_that_is_not_there_and_others_that_say_nothing(
@@ -129,7 +133,9 @@ def test_files_and_folders(tmp_path: Path) -> None:
     assert "characters" in str(found("s3://bucket/[x]"))
 
 
-def test_a_dry_run_looks_for_rows_by_logs_and_for_files(spark: SparkSession, orders: str, tmp_path: Path) -> None:
+def test_a_dry_run_looks_for_rows_by_logs_and_for_files(
+    spark: SparkSession, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").touch()
     half = WaitCheck(rows(orders, time_column="at"), DAY[0] + timedelta(hours=22), DAY[1])
     files = [WaitCheck(file("/x"), path=str(tmp_path / name)) for name in ("here", "there")]
@@ -141,9 +147,10 @@ def test_a_dry_run_looks_for_rows_by_logs_and_for_files(spark: SparkSession, ord
         *files,
         WaitCheck(condition("SELECT true"), *DAY),
     ]
-    assert wait_checks_of_plan(spark)(looks) == {
-        looks[0]: True, looks[1]: False, looks[3]: "table not found", files[0]: True, files[1]: False
-    }  # fmt: skip
+    found = {looks[0]: True, looks[1]: False, looks[3]: "table not found", files[0]: True, files[1]: False}
+    assert wait_checks_of_plan(spark)(looks) == {**found, half: True}
+    monkeypatch.setattr(file_values, "MAX_ROWS", 0)
+    assert wait_checks_of_plan(spark)(looks) == found, "half a file is not known"
 
 
 @pytest.mark.parametrize(

@@ -216,11 +216,11 @@ def test_a_feature_that_is_not_known_is_left_to_spark(tmp_path: Path, feature: s
     assert (found.table_id, found.version, found.kind) == ("first", 1, "timestamp")
 
 
-def test_rows_behind_deletion_vectors_are_not_counted(tmp_path: Path) -> None:
+def test_a_table_that_may_have_deletion_vectors_and_has_none(tmp_path: Path) -> None:
     names = ["deletionVectors"]
     log = Log(tmp_path / "t", minReaderVersion=3, minWriterVersion=7, readerFeatures=names, writerFeatures=names)
     log.commit(added("a", at(0), at(0)))
-    assert places(log.read()) == [(0, 1, -1)]
+    assert places(log.read()) == [(0, 1, 5)]
 
 
 def test_a_damaged_log_is_named(tmp_path: Path) -> None:

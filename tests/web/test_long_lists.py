@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,6 +13,7 @@ from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
 from backfill_manager.api.app import GZIP_MIN_BYTES
+from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import DagRun, DagVersion, ImportProblem
 from backfill_manager.queries import failures

@@ -29,7 +29,7 @@ def gaps(
     start_date: str | None = o.option("--from", "The first interval starts here or after.", metavar="T"),
     end_date: str | None = o.option("--to", "The last interval starts here or before (inclusive).", metavar="T"),
     finding: list[str] | None = FINDING,
-    count: bool = o.flag("--count", "Count rows with Spark where there are too many to read, or some may be deleted."),
+    count: bool = o.flag("--count", "Count rows with Spark where there are too many to read."),
     limit: int | None = o.LIMIT,
 ) -> None:
     """Compare the runs of DAGs with what lies in the tables that they write, interval by interval, from the tables' logs, and
