@@ -270,18 +270,7 @@ def _as_word(walk: Operators, node: ast.expr) -> str:
 
 def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
     def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-        known = frozenset(
-            {
-                *arguments,
-                *_OF_SENSORS,
-                "fs_conn_id",
-                "aws_conn_id",
-                "google_cloud_conn_id",
-                "recursive",
-                "verify",
-                "wildcard_match",
-            }
-        )
+        known = frozenset({*arguments, *_OF_SENSORS, *_OF_FILE_SENSORS})
         name = unparse(node.func).rpartition(".")[2]
         texts = [walk.text_of(given[one]) for one in arguments if one in given]
         path, problems = templates.as_path("/".join(text for text in texts if text))
@@ -314,6 +303,11 @@ def _sql_sensor(walk: Operators, node: ast.Call, given: Arguments) -> Made:
 
 _OF_SENSORS: Final = (
     "timeout", "soft_fail", "poke_interval", "mode", "deferrable", "exponential_backoff", "max_wait", "silent_fail", "never_fail",
+)  # fmt: skip
+
+
+_OF_FILE_SENSORS: Final = (
+    "fs_conn_id", "aws_conn_id", "google_cloud_conn_id", "recursive", "verify", "wildcard_match",
 )  # fmt: skip
 
 
