@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+MAX_NAMES: Final = 10  # of a list in a sentence
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -80,10 +81,10 @@ def plural(n: int, noun: str, plural_noun: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural_noun or noun + 's'}"
 
 
-def name_list(names: Sequence[str], limit: int = 10) -> str:
-    """`a, b, c`; of more than `limit`, `a, b and 12 more`."""
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+def name_list(names: Sequence[str]) -> str:
+    """`a, b, c`; of more than ten `a, b and 12 more`."""
+    shown, more = ", ".join(names[:MAX_NAMES]), len(names) - MAX_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def unknown_pool(dag_id: str, pool: str, tasks: Sequence[str]) -> str:

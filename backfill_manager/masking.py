@@ -92,24 +92,10 @@ _BEGINS_NAME: Final = _Pattern(
 _LOWER: Final = str.maketrans(  # as `(?i:...)` takes them
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ\u017f\u212a", "abcdefghijklmnopqrstuvwxyzsk"
 )
-_HINTS: Final = (
-    "pass",
-    "secret",
-    "token",
-    "credential",
-    "authorization",
-    "key",
-    "pw",
-    "sas",
-    "bearer",
-    "cookie",
-    "identified",
-    "sig=",  # of a shared access signature in an address
-    "mysql",
-    "mariadb",
-    "curl",
-    "auth",
-)  # one is in each such name
+_HINTS: Final = (  # one is in each such name; `sig=` of a shared access signature in an address
+    "pass", "secret", "token", "credential", "authorization", "key", "pw", "sas", "bearer", "cookie", "identified", "sig=",
+    "mysql", "mariadb", "curl", "auth",
+)  # fmt: skip
 _QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
 # A value without quotes goes on after a comma (a list, a password that has one), unless another name begins there, or it is
 # no secret itself; and after a quotation mark within a word.

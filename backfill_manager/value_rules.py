@@ -4,10 +4,10 @@ or more, not 0")."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from backfill_manager.errors import shorten
+from backfill_manager.errors import nearest, shorten
 
 MIN_MEMORY_MB: Final = 16
 MAX_MEMORY_MB: Final = 1 << 20
@@ -73,6 +73,13 @@ def check_name(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(NAME_PATTERN, value):
         raise ValueError(f"must be {NAME_RULE}, not {value!r}")
     return str(value)
+
+
+def refuse_unknown(value: Mapping[Any, Any], known: Collection[str], where: str) -> None:
+    """`ValueError` for the first key that is none of those known."""
+    if unknown := [name for name in value if name not in known]:
+        near = nearest(str(unknown[0]), known, n=1) or f"; it has {', '.join(known)}"
+        raise ValueError(f"{where} has no {unknown[0]!r}{near}")
 
 
 def table_key(name: str) -> str:

@@ -50,6 +50,7 @@ BACKFILL_STATE, ITEM_STATE, RUN_STATE = (
 )
 DAG_OF_RUN: Final = option("--dag", "Of this DAG; then RUN may be a logical date, too.", metavar="DAG")
 DAG_FILTER: Final = option("--dag", "Only of this DAG.", metavar="DAG")
+CONF: Final = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON")
 LIMIT: Final = option("--limit", f"How many. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N")
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -61,6 +61,14 @@ if TYPE_CHECKING:
     from backfill_manager.schemas.dag_settings import BashSettings, DagSettings, SqlSettings, TaskSettings
 
 Function = Callable[..., Any]
+_INTERVALS_ROWS: Final = "tells which rows of a table are the interval's; name the table with into=..."
+_HOW_ROWS_GO: Final = "says how rows go into a table; name the table with into=..."
+_OF_INTO: Final = {  # settings of SQL that need `into`, and why
+    "time_column": _INTERVALS_ROWS, "partition_column": _INTERVALS_ROWS,
+    "mode": _HOW_ROWS_GO, "merge_on": _HOW_ROWS_GO, "schema": _HOW_ROWS_GO,
+    "checks": "check rows before they go into a table, and these statements write by themselves; name the table with into=..., "
+    "which takes the rows of the last one",
+}  # fmt: skip
 MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
@@ -101,6 +109,7 @@ class _DagBuilder:
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
         """`over` makes a task of each of its values, beside each other."""
         over = settings.get("over")
+        common = {name: value for name, value in settings.items() if name != "over"}
         if over is None:
             if task_id in self.mapped:
                 twice = f"a task with the id {task_id!r} and mapped tasks {task_id}.<key>"
@@ -108,27 +117,21 @@ class _DagBuilder:
             self._add(kind, task_id, settings, function)
             return Task(self, task_id)
         if not isinstance(over, dict):  # `dag_settings.ResultOf`
-            common = {name: value for name, value in settings.items() if name != "over"}
             self._add(kind, task_id, {**common, "over_result_of": over.task_id}, function)
             self.upstream[task_id][over.task_id] = None
             return Task(self, task_id)
-        if task_id in self.tasks or task_id in self.mapped:
-            twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
-            raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
+        self._refuse_twice(task_id, {*self.tasks, *self.mapped})
         self.mapped[task_id] = ids = tuple(f"{task_id}.{key}" for key in over)
         if too_long := next((id_ for id_ in ids if len(id_) > MAX_ID), None):
             raise InvalidDag(
                 f"{_who(task_id)}: over makes the id {too_long!r}, which has more than {MAX_ID} characters"
             )
-        common = {name: value for name, value in settings.items() if name != "over"}
         for id_, value in zip(ids, over.values(), strict=True):
             self._add(kind, id_, {**common, "mapped_from": task_id, "mapped_json": value}, function)
         return Task(self, task_id, ids)
 
     def _add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None) -> None:
-        if task_id in self.tasks:
-            twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
-            raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
+        self._refuse_twice(task_id, self.tasks)
         if kind == "executor" and settings.get("checks"):
             why = "are of ctx.write and ctx.merge, which a task on an executor does not have"
             raise InvalidDag(f"{_who(task_id)}: checks {why}")
@@ -139,6 +142,11 @@ class _DagBuilder:
         self.upstream[task_id] = {}
         if function is not None:
             self.functions[task_id] = function
+
+    def _refuse_twice(self, task_id: str, taken: Container[str]) -> None:
+        if task_id in taken:
+            twice = f"two tasks with the id {task_id!r}; give one of them another with task_id=..."
+            raise InvalidDag(f"DAG {self.dag_id!r} has {twice}")
 
     def add_callbacks(self, callbacks: Mapping[str, Function | None], *, watches: str | None = None) -> None:
         """Each function becomes a task with the priority of what it `watches` (None: the whole run), but no other setting."""
@@ -325,27 +333,17 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
         raise InvalidDag(f"sql({name!r}, ...) makes a task: call it in the body of a @dag function")
     who = _who(name)
     checked = check_settings("SqlSettings", {**settings, "task_id": name}, who)
-    for column in ("time_column", "partition_column"):
-        if checked.get(column) and not checked.get("into"):
-            what = "tells which rows of a table are the interval's; name the table with into=..."
-            raise InvalidDag(f"{who}: {column} {what}")
-    for option in ("mode", "merge_on", "schema"):
+    for option, why in _OF_INTO.items():
         if checked.get(option) and not checked.get("into"):
-            raise InvalidDag(f"{who}: {option} says how rows go into a table; name the table with into=...")
-    if checked.get("checks") and not checked.get("into"):
-        why = "check rows before they go into a table, and these statements write by themselves"
-        raise InvalidDag(f"{who}: checks {why}; name the table with into=..., which takes the rows of the last one")
+            raise InvalidDag(f"{who}: {option} {why}")
     if (code := in_code(checked.get("checks", ()))) is not None:
         raise InvalidDag(f"{who}: check {code!r} is code of the bundle, which a sql task does not run; use a @task")
-    if checked.get("mode") == "overwrite" and (checked.get("time_column") or checked.get("partition_column")):
-        given = "time_column" if checked.get("time_column") else "partition_column"
-        raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {given}")
-    if checked.get("merge_on"):
-        for option in ("mode", "time_column", "partition_column"):
-            if checked.get(option):
-                raise InvalidDag(
-                    f"{who}: merge_on updates rows by their key, wherever they are, so it takes no {option}"
-                )
+    overwrites = checked.get("mode") == "overwrite"
+    for option in ("mode", "time_column", "partition_column"):
+        if checked.get(option) and checked.get("merge_on"):
+            raise InvalidDag(f"{who}: merge_on updates rows by their key, wherever they are, so it takes no {option}")
+        if checked.get(option) and overwrites and option != "mode":
+            raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {option}")
     statement = _text(text, building, who, ".sql", "a statement")
     if has_macros(statement):
         _check_macros(statement, None if statement == text else text, building, who)

@@ -103,6 +103,17 @@ class TaskSpec:
         return self.mapped_from or self.task_id
 
 
+# Settings that came later than the first releases: a definition has them only where they are not what they are by default.
+_LATER: Final = {
+    field.name: field.default
+    for field in dataclasses.fields(TaskSpec)
+    if field.name in {
+        "memory", "nice", "reuse_process", "wait_for_downstream", "mode", "merge_on", "schema", "waits_for", "wait_limit",
+        "after_wait_limit", "checks", "mapped_from", "mapped_json", "over_result_of", "of_mapped",
+    }
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class TableRead:
     """A table that a DAG reads. `time_column` tells which of its rows belong to an interval; None: it is read whole."""
@@ -306,30 +317,11 @@ class DagSpec:
         for task in plain["tasks"]:
             if task["calls_back"] is None:
                 del task["calls_back"], task["watches"]
-            later = (
-                "memory",
-                "nice",
-                "reuse_process",
-                "wait_for_downstream",
-                "mode",
-                "merge_on",
-                "schema",
-                "waits_for",
-                "wait_limit",
-                "after_wait_limit",
-                "of_mapped",
-            )
-            for name in later:
-                if task[name] in (None, False, "replace", (), "fail"):
-                    del task[name]
-            if not task["checks"]:
-                del task["checks"]
-            if task["mapped_from"] is None:
-                del task["mapped_from"], task["mapped_json"]
-            if task["over_result_of"] is None:
-                del task["over_result_of"]
             if task["kind"] != "bash":
                 del task["bash"], task["env"], task["secrets"], task["cwd"], task["skip_exit_code"]
+            for name, default in _LATER.items():
+                if task[name] == default:
+                    del task[name]
         for name in ("declared_params", "expected_by", "notify"):
             if not plain[name]:
                 del plain[name]
@@ -341,18 +333,16 @@ class DagSpec:
     def from_json(cls, text: str) -> DagSpec:
         plain = json.loads(text)
         for task in plain["tasks"]:
-            task["upstream"] = tuple(task["upstream"])
-            task["waits_for"] = tuple(of_json(wait) for wait in task.get("waits_for", ()))
-            task["merge_on"] = tuple(task.get("merge_on", ()))
-            task["of_mapped"] = tuple((key, setting, value) for key, setting, value in task.get("of_mapped", ()))
-            for name in ("env", "secrets"):
-                task[name] = tuple((variable, value) for variable, value in task.get(name, ()))
+            task["waits_for"] = tuple(map(of_json, task.get("waits_for", ())))
+            for name in ("upstream", "merge_on"):
+                task[name] = tuple(task.get(name, ()))
+            for name in ("of_mapped", "env", "secrets"):
+                task[name] = tuple(map(tuple, task.get(name, ())))
             task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))
         plain["tasks"] = tuple(TaskSpec(**task) for task in plain["tasks"])
-        plain["tags"] = tuple(plain["tags"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
-        plain["writes"] = tuple(plain.get("writes", ()))
-        plain["notify"] = tuple(plain.get("notify", ()))
+        for name in ("tags", "writes", "notify"):
+            plain[name] = tuple(plain.get(name, ()))
         declared = plain.get("declared_params", {})
         plain["declared_params"] = {
             name: ParamSpec(**{**spec, "choices": tuple(spec["choices"])}) for name, spec in declared.items()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from backfill_manager.importers.draft import Code, Draft, DraftDag, DraftTask, Item, Remark
-from backfill_manager.importers.source import Source, names_in
-from backfill_manager.importers.writer import OURS, quoted, unparse
+from backfill_manager.importers.draft import Code, Draft, DraftDag, DraftTask, Item, Remark, in_order
+from backfill_manager.importers.source import Source, called, keywords_of, names_in, parameters_of, with_positional
+from backfill_manager.importers.writer import OURS, identifier, quoted, unparse
 
 _PARTITIONS: Final = {
     "HourlyPartitionsDefinition": "@hourly", "DailyPartitionsDefinition": "@daily", "WeeklyPartitionsDefinition": "@weekly",
@@ -41,6 +41,7 @@ _NO_EQUAL: Final = {
     "partitions_def": "schedule= and start_date= of the DAG",
     "config": "params= of the DAG, ctx.params in the task",
 }  # fmt: skip
+_IN_ORDER: Final = "Write it as tasks and their order"
 _DECORATORS: Final = (
     "asset", "op", "job", "multi_asset", "graph", "graph_asset", "sensor", "schedule", "asset_check", "asset_sensor",
     "graph_multi_asset", "observable_source_asset", "resource", "repository", "run_failure_sensor",
@@ -62,6 +63,11 @@ class _Node:
     upstream: list[str] = field(default_factory=list)
     partitions: str = ""  # text of its definition; empty for none
     renamed: dict[str, str] = field(default_factory=dict)  # parameter: the asset that it stands for
+    depends_on_past: bool = False  # on its own partition before
+
+    def parameters(self) -> dict[str, str]:
+        """Each with the name of the asset that it would stand for."""
+        return {one.arg: self.renamed.get(one.arg, one.arg) for one in parameters_of(self.function)}
 
 
 def translate(text: str, file: str) -> Draft:
@@ -81,14 +87,11 @@ class _File:
         self.scheduled_assets = False
 
     def _kind(self, node: ast.AST) -> str:
-        dotted = self.source.dotted(node.func if isinstance(node, ast.Call) else node)
+        dotted = self.source.dotted(called(node))
         return dotted.rpartition(".")[2] if dotted.partition(".")[0] == "dagster" else ""
 
     def _remark(self, items: list[Remark] | list[Item], node: ast.AST, what: str, instead: str) -> None:
-        one = Remark(getattr(node, "lineno", None), " ".join(what.split()), instead)
-        if one not in self.result.remarks:
-            self.result.remarks.append(one)
-            items.append(one)
+        self.result.remark(items, Remark.at(node, what, instead))
 
     def draft(self) -> Draft:
         body = list(self.source.tree.body)
@@ -108,10 +111,7 @@ class _File:
                     )  # fmt: skip
         for job, given in self.jobs:
             self._job_dag(job, given)
-        if not self.result.dags:
-            self.result.remarks.append(Remark(None, "no asset and no job was found", "Nothing to import in this file"))
-        self.result.remarks.sort(key=lambda one: one.line or 0)
-        return self.result
+        return self.result.finished("no asset and no job was found")
 
     def _statement(self, node: ast.stmt) -> None:
         items = self.result.items
@@ -131,7 +131,7 @@ class _File:
                 self.values[name] = value
         for one in ast.walk(node):
             if isinstance(one, ast.Call):
-                self._call({each.arg: each.value for each in one.keywords if each.arg}, one)
+                self._call(keywords_of(one), one)
         used = [name for name in sorted(names_in(node)) if self.source.origins.get(name, "").startswith("dagster")]
         if not used:
             items.append(Code("\n".join([*self.source.comments_before(node), self.source.segment(node)])))
@@ -172,40 +172,31 @@ class _File:
             self._remark(self.result.items, node, f"cron_schedule={unparse(node)[:60]}", "Set schedule= of the DAG")
 
     def _decorated(self, node: _Function, kind: str, decorator: ast.expr) -> None:
-        given = {one.arg: one.value for one in decorator.keywords if one.arg} if isinstance(decorator, ast.Call) else {}
+        given = keywords_of(decorator)
         if kind == "schedule":
             self._schedule(given)
-            self._remark(
-                self.result.items,
-                node,
-                f"the schedule {node.name}",
-                "Its cron is that of the DAG where no other is taken; what its function computes is for params=",
-            )
+            instead = "Its cron is that of the DAG where no other is taken; what its function computes is for params="
+            self._remark(self.result.items, node, f"the schedule {node.name}", instead)
         elif kind == "job" and isinstance(node, ast.FunctionDef):
             self.jobs.append((node, given))
         elif kind in ("asset", "op"):
             name = _text(given.get("name")) or (_text(given.get("key")) or node.name).rpartition("/")[2]
             if kind == "asset" and name in self.assets:
-                self._remark(
-                    self.result.items,
-                    node,
-                    f"another asset {name}",
-                    f"It is {node.name} here, its key has another prefix",
-                )
+                instead = f"It is {node.name} here, its key has another prefix"
+                self._remark(self.result.items, node, f"another asset {name}", instead)
                 name = node.name
             partitions = given.get("partitions_def")
             if isinstance(partitions, ast.Name) and partitions.id in self.values:
                 partitions = self.values[partitions.id]
             text = unparse(partitions) if partitions is not None else ""
-            (self.assets if kind == "asset" else self.ops)[node.name if kind == "op" else name] = _Node(
-                node, name, given, [], text
-            )
+            made = _Node(node, name, given, partitions=text)
+            if kind == "asset":
+                self.assets[name] = made
+            else:
+                self.ops[node.name] = made
         else:
-            instead = (
-                'checks=["rows > 0"] of the task that writes it'
-                if kind == "asset_check"
-                else "Write it as tasks of a DAG"
-            )
+            of_writer = 'checks=["rows > 0"] of the task that writes it'
+            instead = of_writer if kind == "asset_check" else "Write it as tasks of a DAG"
             self._remark(self.result.items, node, f"@{kind} {node.name}", instead)
 
     # -- assets ------------------------------------------------------------------------------------------------------
@@ -223,23 +214,16 @@ class _File:
                     )
                     asset.upstream.append((dep or unparse(one)).rpartition("/")[2])
             ins = asset.given.get("ins")
-            renamed = asset.renamed
             if isinstance(ins, ast.Dict):
                 for key, value in zip(ins.keys, ins.values, strict=True):
-                    key_nodes = (
-                        [*value.args[:1], *(one.value for one in value.keywords if one.arg == "key")]
-                        if isinstance(value, ast.Call)
-                        else []
-                    )
-                    own = _text(key_nodes[0]) if key_nodes else None
-                    renamed[_text(key) or ""] = (own or _text(key) or "").rpartition("/")[2]
-            asset.upstream += [
-                renamed.get(one.arg, one.arg)
-                for one in _arguments(asset.function)
-                if renamed.get(one.arg, one.arg) in self.assets
-            ]
+                    own = _text(with_positional(value, "key").get("key")) if isinstance(value, ast.Call) else None
+                    asset.renamed[_text(key) or ""] = (own or _text(key) or "").rpartition("/")[2]
+            asset.upstream += [name for name in asset.parameters().values() if name in self.assets]
+            asset.depends_on_past = asset.name in asset.upstream
+            asset.upstream = [one for one in dict.fromkeys(asset.upstream) if one != asset.name]
         groups: dict[str, list[_Node]] = {}
-        for asset in _in_order(self.assets):
+        in_their_order = in_order({name: asset.upstream for name, asset in self.assets.items()}, "assets")
+        for asset in map(self.assets.__getitem__, in_their_order):
             groups.setdefault(asset.partitions, []).append(asset)
         for number, (partitions, assets) in enumerate(groups.items()):
             dag = DraftDag(self.stem if number == 0 else f"{self.stem}_{number + 1}", {})
@@ -247,28 +231,21 @@ class _File:
             self.result.items.append(dag)
             inside = {asset.name for asset in assets}
             for asset in assets:
-                for upstream in dict.fromkeys(asset.upstream):
+                for upstream in asset.upstream:
                     if upstream not in inside:
                         self._remark(dag.items, asset.function, f"the asset {asset.name} needs {upstream}, of another DAG",
                                      'Wait for its table: waits_for=["..."]')  # fmt: skip
-                before = [one for one in dict.fromkeys(asset.upstream) if one in inside]
-                named = {one.arg: asset.renamed.get(one.arg, one.arg) for one in _arguments(asset.function)}
-                self._task(dag, asset, before, {one: other for one, other in named.items() if other in before})
+                before = [one for one in asset.upstream if one in inside]
+                self._task(dag, asset, before, {one: of for one, of in asset.parameters().items() if of in before})
 
     def _settings(self, dag: DraftDag, partitions: str, assets: Sequence[_Node]) -> None:
         dag.settings["schedule"] = "None"
         if partitions:
-            call = ast.parse(partitions, mode="eval").body
-            kind = self._kind(call)
-            given = {one.arg: one.value for one in call.keywords if one.arg} if isinstance(call, ast.Call) else {}
+            kind, given = self._partitions(partitions)
             if kind in _PARTITIONS:
                 dag.settings["schedule"] = quoted(_PARTITIONS[kind])
-                start = given.get("start_date") or (call.args[0] if isinstance(call, ast.Call) and call.args else None)
-                for name, value in (
-                    ("start_date", start),
-                    ("end_date", given.get("end_date")),
-                    ("timezone", given.get("timezone")),
-                ):
+                for name in ("start_date", "end_date", "timezone"):
+                    value = given.get(name)
                     text = _text(value)
                     if text is not None and name != "timezone":
                         text = _date(text, is_end=name == "end_date")
@@ -332,19 +309,16 @@ class _File:
             match node:
                 case ast.Name(id=name):
                     return known.get(name)
-                case ast.Call(func=ast.Name(id=name), args=args, keywords=given) if name in self.ops:
+                case ast.Call(func=ast.Name(id=name)) if name in self.ops:
                     op = self.ops[name]
-                    parameters = [one.arg for one in _arguments(op.function) if one.arg != "context"]
-                    values = dict(zip(parameters, args, strict=False)) | {
-                        one.arg: one.value for one in given if one.arg
-                    }
+                    values = with_positional(node, *(name for name in op.parameters() if name != "context"))
                     upstream = {parameter: task for parameter, value in values.items() if (task := made(value))}
                     counts[name] = counts.get(name, 0) + 1
                     task_id = op.name if counts[name] == 1 else f"{op.name}_{counts[name]}"
                     node_ = _Node(op.function, task_id, op.given)
                     self._task(dag, node_, list(dict.fromkeys(upstream.values())), upstream)
                     return task_id
-            self._remark(dag.items, node, f"`{unparse(node)[:60]}` in the job", "Write it as tasks and their order")
+            self._remark(dag.items, node, f"`{unparse(node)[:60]}` in the job", _IN_ORDER)
             return None
 
         for statement in job.body:
@@ -357,22 +331,20 @@ class _File:
                 case ast.Expr(value=value):
                     made(value)
                 case _:
-                    self._remark(
-                        dag.items,
-                        statement,
-                        f"`{unparse(statement)[:60]}` in the job",
-                        "Write it as tasks and their order",
-                    )
+                    self._remark(dag.items, statement, f"`{unparse(statement)[:60]}` in the job", _IN_ORDER)
         if any(isinstance(item, DraftTask) for item in dag.items):
             self.result.items.append(dag)
 
+    def _partitions(self, text: str) -> tuple[str, dict[str, ast.expr]]:
+        """The kind of a definition, and what it is given."""
+        call = ast.parse(text or "None", mode="eval").body
+        return self._kind(call), with_positional(call, "start_date") if isinstance(call, ast.Call) else {}
+
     def _partition_key(self, node: _Node) -> str:
         """The local time at which a time partition begins, as Dagster writes it; the instants of `ctx` are UTC's."""
-        call = ast.parse(node.partitions or "None", mode="eval").body
-        kind = self._kind(call)
-        if not isinstance(call, ast.Call) or kind not in _PARTITIONS:
+        kind, given = self._partitions(node.partitions)
+        if kind not in _PARTITIONS:
             return "ctx.partition_key"
-        given = {one.arg: one.value for one in call.keywords if one.arg}
         form = _text(given.get("fmt")) or ("%Y-%m-%d-%H:%M" if kind.startswith("Hourly") else "%Y-%m-%d")
         zone = _text(given.get("timezone")) or "UTC"
         if zone == "UTC":
@@ -408,11 +380,12 @@ class _File:
         name = f"{name}_" if name in OURS else name
         if name != node.name:
             settings["task_id"] = quoted(re.sub(r"[^A-Za-z0-9_.-]", "_", node.name))
+        if node.depends_on_past:
+            settings["depends_on_past"] = "True"
         policy = node.given.get("retry_policy")
         policy = self.values.get(policy.id) if isinstance(policy, ast.Name) else policy
         if isinstance(policy, ast.Call):
-            values = dict(zip(("max_retries", "delay", "backoff"), policy.args, strict=False))
-            values |= {each.arg: each.value for each in policy.keywords if each.arg}
+            values = with_positional(policy, "max_retries", "delay", "backoff")
             settings["retries"] = unparse(values["max_retries"]) if "max_retries" in values else "1"
             if "delay" in values:
                 settings["retry_delay"] = unparse(values["delay"])
@@ -425,30 +398,22 @@ class _File:
                 self._remark(remarks, value, f"{given}= of {node.name}", _NO_EQUAL.get(given, "It has no equal here"))
         contexts = {
             one.arg
-            for one in _arguments(function)
+            for one in parameters_of(function)
             if one.arg == "context" or "Context" in (unparse(one.annotation) if one.annotation else "")
         }
         lines = []
-        for one in _arguments(function):
+        for one in parameters_of(function):
             if one.arg in contexts:
                 continue
             if one.arg in results:
                 lines.append(f"{one.arg} = ctx.result({quoted(results[one.arg])})")
             else:
-                self._remark(
-                    remarks,
-                    one,
-                    f"`{one.arg}`, given by Dagster",
-                    "Make it in the task; settings come from ctx.params, data from tables",
-                )
+                instead = "Make it in the task; settings come from ctx.params, data from tables"
+                self._remark(remarks, one, f"`{one.arg}`, given by Dagster", instead)
                 lines.append(f"{one.arg} = None")
         if before:
-            self._remark(
-                remarks,
-                function,
-                f"what {node.name} takes of others",
-                "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table",
-            )
+            instead = "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table"
+            self._remark(remarks, function, f"what {node.name} takes of others", instead)
 
         def replace(one: ast.AST) -> str | None:
             match one:
@@ -473,12 +438,8 @@ class _File:
                     self._remark(remarks, one, self._kind(call), "Metadata is what a task logs, or its result")
                     return "return None"
                 case ast.Name(id=used) if self.source.origins.get(used, "").startswith("dagster"):
-                    self._remark(
-                        remarks,
-                        one,
-                        f"{self.source.origins[used]} is used",
-                        "It is not here when the task runs; replace it",
-                    )
+                    what = f"{self.source.origins[used]} is used"
+                    self._remark(remarks, one, what, "It is not here when the task runs; replace it")
             return None
 
         body = "\n".join([*lines, self.source.body(function, replace)])
@@ -497,26 +458,6 @@ def _own_yields(function: _Function) -> int:
         if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             waiting += ast.iter_child_nodes(one)
     return found
-
-
-def _arguments(function: _Function) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-
-
-def _in_order(assets: dict[str, _Node]) -> Iterator[_Node]:
-    done: set[str] = set()
-
-    def walk(asset: _Node) -> Iterator[_Node]:
-        if asset.name in done:
-            return
-        done.add(asset.name)
-        for name in asset.upstream:
-            if name in assets:
-                yield from walk(assets[name])
-        yield asset
-
-    for asset in assets.values():
-        yield from walk(asset)
 
 
 def _cron(kind: str, given: dict[str, ast.expr]) -> str | None:
@@ -563,5 +504,4 @@ def _text(node: ast.AST | None) -> str | None:
 
 
 def _identifier(name: str) -> str:
-    made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "assets"
-    return f"a_{made}" if made[0].isdigit() else made
+    return identifier(name, "a", "assets")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +18,24 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
-from backfill_manager.importers.draft import Code, Draft, DraftDag, Remark
-from backfill_manager.importers.writer import call, keywords, quoted
+from backfill_manager.importers.draft import Code, Draft, DraftDag, Remark, in_order
+from backfill_manager.importers.writer import call, identifier, keywords, quoted
 
 MAX_SQL_LENGTH: Final = 1_000_000
 BATCH_SIZES: Final = {"hour": "@hourly", "day": "@daily", "month": "@monthly", "year": "@yearly"}
-_WAIT_FOR_ROWS: Final = 'waits_for=[rows("table", time_column="...")] waits for an interval\'s rows'
+_INSTEAD: Final = {
+    "Python model": "Write it as a @task with ctx.spark and ctx.write",
+    "seed": "Load it by a task",
+    "snapshot": "Keep history with a MERGE",
+    "test": "Write it as a task after its models",
+    "test of no model": "Checks are of rows that a task writes: add a task",
+    "freshness": 'waits_for=[rows("table", time_column="...")] waits for an interval\'s rows',
+}
+_INCREMENTAL: Final = {
+    "by event time": "Each run replaces its interval by {event_time}: read only the interval's rows",
+    "by unique_key": "It updates rows by that key; time_column= would replace the run's interval instead",
+    "without event_time": "It appends; give it time_column= to replace the run's interval instead",
+}
 _AT: Final = "schedule= and start_date= of the DAG are yours to set"
 
 
@@ -43,23 +54,30 @@ class Model:
     begin: str | None = None  # of a microbatch: where the first one begins
     new_columns: bool = False  # are added to its table
     tags: tuple[str, ...] = ()
-    description: str = ""
     depends_on: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)  # as text of Python
     remarks: list[Remark] = field(default_factory=list)
 
     def remark(self, what: str, instead: str) -> None:
-        one = Remark(None, f"{self.path}: {what}", instead)
-        if one not in self.remarks:
-            self.remarks.append(one)
+        _remark(self.remarks, f"{self.path}: {what}", instead)
 
 
 @dataclass
 class Project:
     name: str
-    models: dict[str, Model]
+    settings: Mapping[str, Any]  # its dbt_project.yml
+    models: dict[str, Model] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
+
+    def remark(self, what: str, instead: str) -> None:
+        _remark(self.remarks, what, instead)
+
+
+def _remark(remarks: list[Remark], what: str, instead: str) -> None:
+    one = Remark(None, what, instead)
+    if one not in remarks:
+        remarks.append(one)
 
 
 def read_project(folder: Path) -> Project:
@@ -75,9 +93,7 @@ def read_project(folder: Path) -> Project:
     if newer := _newer_files(folder, settings, manifest):
         others = f" and {plural(len(newer) - 1, 'other file')}" if newer[1:] else ""
         what = f"target/manifest.json is older than {newer[0].relative_to(folder)}{others}"
-        project.remarks.append(
-            Remark(None, what, "The draft is of then: run `dbt parse`, or delete it, and import again")
-        )
+        project.remark(what, "The draft is of then: run `dbt parse`, or delete it, and import again")
     return project
 
 
@@ -106,7 +122,7 @@ def drafts(project: Project, *, by_tag: bool = False) -> Iterator[tuple[str, Dra
         raise InvalidInput("The project has no models in SQL.")
     groups: dict[str, list[Model]] = {}
     for model in project.models.values():
-        groups.setdefault(_identifier(model.tags[0] if by_tag and model.tags else project.name), []).append(model)
+        groups.setdefault(_name(model.tags[0] if by_tag and model.tags else project.name), []).append(model)
     for number, (name, models) in enumerate(groups.items()):
         _note_other_groups(models, project.models)
         yield f"{name}.py", _draft(name, models, project.remarks if number == 0 else [])
@@ -132,8 +148,9 @@ def _draft(name: str, models: Sequence[Model], remarks: Sequence[Remark]) -> Dra
         dag.settings["reads"] = _list(reads)
     dag.settings["writes"] = _list(model.table for model in models)
     taken: dict[str, str] = {}
-    for model in _in_order(models):
-        variable = _identifier(model.name)
+    by_name = {model.name: model for model in models}
+    for model in map(by_name.__getitem__, in_order({one.name: one.depends_on for one in models}, "models")):
+        variable = _name(model.name)
         while variable in taken.values() or variable in ("sql", "dag"):
             variable += "_"
         taken[model.name] = variable
@@ -180,24 +197,6 @@ def _list(texts: Iterable[str]) -> str:
     return "[" + ", ".join(map(quoted, texts)) + "]"
 
 
-def _in_order(models: Sequence[Model]) -> Iterator[Model]:
-    """Each after those that it refers to."""
-    by_name, done = {model.name: model for model in models}, set[str]()
-
-    def walk(model: Model, above: tuple[str, ...]) -> Iterator[Model]:
-        if model.name in above:
-            raise InvalidInput(f"The models {' -> '.join((*above, model.name))} refer to each other in a circle.")
-        for name in model.depends_on:
-            if name in by_name and name not in done:
-                yield from walk(by_name[name], (*above, model.name))
-        if model.name not in done:
-            done.add(model.name)
-            yield model
-
-    for model in models:
-        yield from walk(model, ())
-
-
 # -- manifest.json ----------------------------------------------------------------------------------------------------
 def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
     try:
@@ -205,7 +204,8 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
         nodes, sources = document["nodes"], document.get("sources", {})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{file}: is no manifest of dbt: {error}.") from None
-    project = Project(str(settings.get("name") or document.get("metadata", {}).get("project_name") or "dbt"), {})
+    name = str(settings.get("name") or document.get("metadata", {}).get("project_name") or "dbt")
+    project = Project(name, settings)
     tables = {key: _dotted(node.get("schema"), node.get("alias") or node.get("name")) for key, node in nodes.items()}
     tables |= {
         key: _dotted(node.get("schema"), node.get("identifier") or node.get("name")) for key, node in sources.items()
@@ -220,18 +220,15 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
                      _variables(settings))  # fmt: skip
     for key, node in nodes.items():
         if node.get("resource_type") != "model":
-            if node.get("resource_type") in ("snapshot", "seed"):
-                what = "Load it by a task" if node["resource_type"] == "seed" else "Keep history with a MERGE"
-                project.remarks.append(Remark(None, f"the {node['resource_type']} {node['name']}", what))
+            if (kind := node.get("resource_type")) in ("snapshot", "seed"):
+                project.remark(f"the {kind} {node['name']}", _INSTEAD[kind])
             continue
         if node.get("language", "sql") != "sql":
-            project.remarks.append(
-                Remark(None, f"the Python model {node['name']}", "Write it as a @task with ctx.spark and ctx.write")
-            )
+            project.remark(f"the Python model {node['name']}", _INSTEAD["Python model"])
             continue
         config = {**node.get("config", {}), "tags": node.get("tags") or node.get("config", {}).get("tags")}
         path = str(node.get("original_file_path") or node["name"])
-        model = _model(names[key], tables[key], path, config, node.get("description") or "")
+        model = _model(names[key], tables[key], path, config)
         _render(model, str(node.get("raw_code") or node.get("raw_sql") or ""), context, node.get("compiled_code"))
         for upstream in node.get("depends_on", {}).get("nodes", ()):
             if upstream.startswith("model."):
@@ -255,11 +252,10 @@ def _of_manifest(file: Path, settings: Mapping[str, Any]) -> Project:
                 node.get("config") or {},
             )
         else:
-            what = f"the test {node['name']}, of no model here"
-            project.remarks.append(Remark(None, what, "Checks are of rows that a task writes: add a task"))
+            project.remark(f"the test {node['name']}, of no model here", _INSTEAD["test of no model"])
     for key, node in sources.items():
         if any((node.get("freshness") or {}).get(one) for one in ("warn_after", "error_after")):
-            project.remarks.append(Remark(None, f"freshness of the source {tables[key]}", _WAIT_FOR_ROWS))
+            project.remark(f"freshness of the source {tables[key]}", _INSTEAD["freshness"])
     return project
 
 
@@ -287,16 +283,15 @@ def _variables(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 # -- the project's files ----------------------------------------------------------------------------------------------
 def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
-    name = str(settings.get("name") or folder.name)
-    project = Project(name, {})
+    project = Project(str(settings.get("name") or folder.name), settings)
     paths = _paths(settings, "model")
     places = {path: folder / one for one in paths for path in sorted((folder / one).rglob("*.sql"))}
     texts = {path: _text(path) for path in places}
     documents = [_yaml(path) for one in paths for path in sorted((folder / one).rglob("*.y*ml"))]
     sources = {
         (str(source["name"]), str(table["name"])): _dotted(
-            _plain(source.get("schema") or source["name"], project, settings),
-            _plain(table.get("identifier") or table["name"], project, settings),
+            _plain(source.get("schema") or source["name"], project),
+            _plain(table.get("identifier") or table["name"], project),
         )
         for document in documents
         for source in document.get("sources") or ()
@@ -306,7 +301,7 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     configs = {path.stem: _config_of_folder(settings, path.relative_to(place)) for path, place in places.items()}
     configs = {
         name: {
-            key: _plain(value, project, settings)
+            key: _plain(value, project)
             for key, value in {**config, **(described.get(name, {}).get("config") or {})}.items()
         }
         for name, config in configs.items()
@@ -324,13 +319,7 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
     context.macros = _macros(folder, settings)
     for path, text in texts.items():
         document = described.get(path.stem, {})
-        model = _model(
-            path.stem,
-            tables[path.stem],
-            str(path.relative_to(folder)),
-            configs[path.stem],
-            str(document.get("description") or ""),
-        )
+        model = _model(path.stem, tables[path.stem], str(path.relative_to(folder)), configs[path.stem])
         _render(model, text, context)
         model.sources += [loaded[name] for name in model.depends_on if name not in tables]
         model.depends_on = [name for name in model.depends_on if name in tables]
@@ -341,16 +330,15 @@ def _of_files(folder: Path, settings: Mapping[str, Any]) -> Project:
                 _add_declared(model, test, str(column["name"]))
         project.models[model.name] = model
     others = (
-        (paths, "*.py", "Python model", "Write it as a @task with ctx.spark and ctx.write"),
-        (_paths(settings, "seed"), "*.csv", "seed", "Load it by a task"),
-        (_paths(settings, "snapshot"), "*.sql", "snapshot", "Keep history with a MERGE"),
-        (_paths(settings, "test"), "*.sql", "test", "Write it as a task after its models"),
+        (paths, "*.py", "Python model"),
+        (_paths(settings, "seed"), "*.csv", "seed"),
+        (_paths(settings, "snapshot"), "*.sql", "snapshot"),
+        (_paths(settings, "test"), "*.sql", "test"),
     )
-    for folders, pattern, what, instead in others:
-        found = sorted(path.relative_to(folder) for one in folders for path in (folder / one).rglob(pattern))
-        project.remarks += [
-            Remark(None, f"the {what} {path.stem}", instead) for path in found if "generic" not in path.parts
-        ]
+    for folders, pattern, what in others:
+        for path in sorted(path.relative_to(folder) for one in folders for path in (folder / one).rglob(pattern)):
+            if "generic" not in path.parts:
+                project.remark(f"the {what} {path.stem}", _INSTEAD[what])
     for document in documents:
         for source in document.get("sources") or ():
             for table in source.get("tables") or ():
@@ -377,25 +365,22 @@ def _seeds_and_snapshots(
 def _remark_source(project: Project, name: str, source: Mapping[str, Any], table: Mapping[str, Any]) -> None:
     columns = table.get("columns") or ()
     if any(one.get("tests") or one.get("data_tests") for one in (table, *columns)):
-        project.remarks.append(
-            Remark(None, f"tests of the source {name}", "Checks are of rows that a task writes: add a task")
-        )
+        project.remark(f"tests of the source {name}", _INSTEAD["test of no model"])
     if table.get("freshness") or source.get("freshness"):
-        project.remarks.append(Remark(None, f"freshness of the source {name}", _WAIT_FOR_ROWS))
+        project.remark(f"freshness of the source {name}", _INSTEAD["freshness"])
 
 
-def _plain(value: Any, project: Project, settings: Mapping[str, Any]) -> Any:
+def _plain(value: Any, project: Project) -> Any:
     """A value of a YAML file, with the Jinja in it rendered."""
     if not isinstance(value, str) or "{{" not in value:
         return value
-    names = _Names({}, {}, _variables(settings))
-    remark = Remark(None, f"`{value}` in a YAML file", "It depends on what is not here: look at what is made of it")
+    names = _Names({}, {}, _variables(project.settings))
     try:
         text = names.render(value)
     except (TemplateError, TypeError, ValueError, OverflowError):
         names.target.is_used, text = True, value
-    if names.target.is_used and remark not in project.remarks:
-        project.remarks.append(remark)
+    if names.target.is_used:
+        project.remark(f"`{value}` in a YAML file", "It depends on what is not here: look at what is made of it")
     return {"True": True, "False": False}.get(text, text)
 
 
@@ -452,37 +437,21 @@ def _config_in(text: str) -> dict[str, Any]:
     return found
 
 
-def _model(name: str, table: str, path: str, config: Mapping[str, Any], description: str) -> Model:
+def _model(name: str, table: str, path: str, config: Mapping[str, Any]) -> Model:
     key = config.get("unique_key") or ()
     tags = config.get("tags") or ()
     model = Model(
         name, table, "", path, str(config.get("materialized") or "view"), config.get("event_time"),
         (key,) if isinstance(key, str) else tuple(key), tags=(tags,) if isinstance(tags, str) else tuple(tags),
-        description=description,
     )  # fmt: skip
     if model.materialized == "incremental":
-        if model.event_time:
-            if config.get("batch_size") in BATCH_SIZES and config.get("begin"):
-                model.batch_size, model.begin = str(config["batch_size"]), str(config["begin"])
-                if lookback := config.get("lookback", 1):
-                    model.remark(
-                        f"lookback={lookback}, of batches that are done again",
-                        f"lookback={lookback} of the DAG does as many intervals before each run again, with all tasks",
-                    )
-            model.remark(
-                "incremental by event time",
-                f"Each run replaces its interval by {model.event_time}: read only the interval's rows",
-            )
-        elif model.unique_key:
-            model.remark(
-                "incremental by unique_key",
-                "It updates rows by that key; time_column= would replace the run's interval instead",
-            )
-        else:
-            model.remark(
-                "incremental without event_time",
-                "It appends; give it time_column= to replace the run's interval instead",
-            )
+        if model.event_time and config.get("batch_size") in BATCH_SIZES and config.get("begin"):
+            model.batch_size, model.begin = str(config["batch_size"]), str(config["begin"])
+            if lookback := config.get("lookback", 1):
+                instead = f"lookback={lookback} of the DAG does as many intervals before each run again, with all tasks"
+                model.remark(f"lookback={lookback}, of batches that are done again", instead)
+        by = "by event time" if model.event_time else "by unique_key" if model.unique_key else "without event_time"
+        model.remark(f"incremental {by}", _INCREMENTAL[by].format(event_time=model.event_time))
     elif model.materialized == "ephemeral":
         model.remark("an ephemeral model", "It is a table here; put it into the models that use it as WITH")
     elif model.materialized not in ("view", "table"):
@@ -495,10 +464,8 @@ def _model(name: str, table: str, path: str, config: Mapping[str, Any], descript
             model.remark(layout, "Make the table first, as it is to be: CREATE TABLE in a SQL task")
     if model.materialized == "incremental" and config.get("on_schema_change") not in (None, "ignore", "fail"):
         model.new_columns = True
-        if config["on_schema_change"] != "append_new_columns":
-            model.remark(
-                f"on_schema_change={config['on_schema_change']}", "Columns are added; those that are gone stay"
-            )
+        if (change := config["on_schema_change"]) != "append_new_columns":
+            model.remark(f"on_schema_change={change}", "Columns are added; those that are gone stay")
     return model
 
 
@@ -611,52 +578,41 @@ def _add_declared(model: Model, test: Any, column: str | None) -> None:
 def _add_check(
     model: Model, name: str, column: str | None, arguments: Mapping[str, Any], config: Mapping[str, Any]
 ) -> None:
-    is_warning = str(config.get("severity")).lower() == "warn"
-
-    def add(condition: str) -> None:
+    what = f"the test {name}{f' of {column}' if column else ''}"
+    limits = [one for one in ("where", "error_if", "warn_if") if config.get(one) not in (None, "!= 0")]
+    if model.materialized == "view":
+        model.remark(what, "Checks are of rows that a task writes, and this is a view: into= and checks=")
+    elif name == "relationships" and not limits:
+        to = f"{arguments.get('to', 'a table')}.{arguments.get('field', 'id')}"
+        model.remark(what, f"A check is of single rows: add a task after it that looks for rows without one in {to}")
+    elif limits or (condition := _condition(name, column, arguments)) is None:
+        what += f" with {' and '.join(limits)}" if limits else ""
+        model.remark(what, 'A condition of single rows: checks=["..."]; else a task after it')
+    else:
+        is_warning = str(config.get("severity")).lower() == "warn"
         text = quoted(condition)
         model.checks.append(call("Check", [text, 'on_failure="warn"']) if is_warning else text)
 
-    if model.materialized == "view":
-        model.remark(
-            f"the test {name}{f' of {column}' if column else ''}",
-            "Checks are of rows that a task writes, and this is a view: into= and checks=",
-        )
-        return
+
+def _condition(name: str, column: str | None, arguments: Mapping[str, Any]) -> str | None:
+    """What a test of dbt says, as a condition of `checks=`; None for what these don't say."""
     key = _sql_name(column) if column else ""
-    limits = [one for one in ("where", "error_if", "warn_if") if config.get(one) not in (None, "!= 0")]
-    if limits:
-        what = f"the test {name}{f' of {column}' if column else ''} with {' and '.join(limits)}"
-        model.remark(what, 'A condition of single rows: checks=["..."]; else a task after it')
-    elif name == "not_null" and column:
-        add(f"no nulls in {key}")
-    elif name == "unique" and column:
-        add(f"unique({key})")
-    elif name == "accepted_values" and column and isinstance(arguments.get("values"), list):
+    values, columns = arguments.get("values"), arguments.get("combination_of_columns")
+    if name == "not_null" and column:
+        return f"no nulls in {key}"
+    if name == "unique" and column:
+        return f"unique({key})"
+    if name == "accepted_values" and column and isinstance(values, list):
         quote = arguments.get("quote", True)
-        values = ", ".join(
-            _sql_text(str(one)) if quote and not isinstance(one, int | float) else str(one)
-            for one in arguments["values"]
-        )
-        add(f"{key} IS NULL OR {key} IN ({values})")
-    elif name == "unique_combination_of_columns" and isinstance(arguments.get("combination_of_columns"), list):
-        add(f"unique({', '.join(_sql_name(str(one)) for one in arguments['combination_of_columns'])})")
-    elif name == "relationships":
-        to = f"{arguments.get('to', 'a table')}.{arguments.get('field', 'id')}"
-        model.remark(
-            f"the test relationships of {column}",
-            f"A check is of single rows: add a task after it that looks for rows without one in {to}",
-        )
-    else:
-        model.remark(
-            f"the test {name}{f' of {column}' if column else ''}",
-            'A condition of single rows: checks=["..."]; else a task after it',
-        )
+        texts = (_sql_text(str(one)) if quote and not isinstance(one, int | float) else str(one) for one in values)
+        return f"{key} IS NULL OR {key} IN ({', '.join(texts)})"
+    if name == "unique_combination_of_columns" and isinstance(columns, list):
+        return f"unique({', '.join(_sql_name(str(one)) for one in columns)})"
+    return None
 
 
-def _identifier(name: str) -> str:
-    made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "dbt"
-    return f"m_{made}" if made[0].isdigit() or keyword.iskeyword(made) else made
+def _name(name: str) -> str:
+    return identifier(name, "m", "dbt")
 
 
 def _dotted(schema: Any, name: Any) -> str:

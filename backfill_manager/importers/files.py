@@ -59,6 +59,8 @@ def _converted(text: str, shown: str, name: str, translate: Translate) -> Conver
     try:
         draft = translate(text, name)
         return Converted(shown, name, draft, write(draft))
+    except InvalidInput as error:
+        return Converted(shown, name, error=str(error).rstrip("."))
     except Exception as error:  # noqa: BLE001 - of hundreds of files, one that meets a bug of ours must not hide the others
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Converted(shown, name, error=f"a bug of `bfm import` ({what}): import it by hand")

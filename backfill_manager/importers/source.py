@@ -41,6 +41,10 @@ class Source:
             return f"{owner}.{node.attr}"
         return ""
 
+    def names_from(self, package: str, node: ast.AST) -> list[str]:
+        """The names in it that are imported from a package."""
+        return sorted(name for name in names_in(node) if _package(self.origins.get(name, "")) == package)
+
     def segment(self, node: ast.AST, replace: Replace | None = None) -> str:
         """The text of a statement or expression, not indented, with nodes replaced."""
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])  # type: ignore[attr-defined]
@@ -120,6 +124,33 @@ class _Replacer(ast.NodeTransformer):
             return super().generic_visit(node)
         self.count += 1
         return ast.parse(new, mode="eval").body
+
+
+def is_airflow(dotted: str) -> bool:
+    return _package(dotted) == "airflow"
+
+
+def _package(dotted: str) -> str:
+    return dotted.partition(".")[0]
+
+
+def called(node: ast.AST) -> ast.AST:
+    """Of a call what is called, of a decorator what decorates."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def keywords_of(node: ast.AST) -> dict[str, ast.expr]:
+    """What a call is given by name; nothing of what is no call."""
+    return {one.arg: one.value for one in getattr(node, "keywords", ()) if one.arg}
+
+
+def with_positional(node: ast.Call, *names: str) -> dict[str, ast.expr]:
+    """What a call is given by name, and by position under these names."""
+    return keywords_of(node) | dict(zip(names, node.args, strict=False))
+
+
+def parameters_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import keyword
 import re
 import textwrap
 import tokenize
@@ -21,7 +22,7 @@ _STRING_ENDS: Final = {getattr(tokenize, name) for name in ("FSTRING_END", "TSTR
 
 
 def write(draft: Draft) -> str:
-    body = _tidy("\n".join(_lines(draft.items, draft.origin, top=True))).strip("\n")
+    body = _tidy("\n".join(_lines(draft.items, draft.origin))).strip("\n")
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     ours = [name for name in OURS if name in used]
     parts = [_docstring(draft.doc)] if draft.doc else []
@@ -43,6 +44,12 @@ def quoted(text: str) -> str:
         escaped = text.replace("\\", "\\\\")
         return f'"""{escaped}"""'
     return repr(text) if '"' in text or "'" in repr(text)[1:-1] else '"' + repr(text)[1:-1] + '"'
+
+
+def identifier(name: str, prefix: str, default: str) -> str:
+    """A name of Python; it begins with `prefix` where the name itself can't be one."""
+    made = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or default
+    return f"{prefix}_{made}" if made[0].isdigit() or keyword.iskeyword(made) else made
 
 
 def call(function: str, arguments: Iterable[str]) -> str:
@@ -129,7 +136,7 @@ def _is_needed(statement: str, used: set[str]) -> bool:
     return any(alias.name == "*" or (alias.asname or alias.name).partition(".")[0] in used for alias in node.names)
 
 
-def _lines(items: Iterable[Item], origin: str, *, top: bool = False) -> Iterable[str]:
+def _lines(items: Iterable[Item], origin: str) -> Iterable[str]:
     for item in items:
         match item:
             case Remark():
@@ -141,8 +148,7 @@ def _lines(items: Iterable[Item], origin: str, *, top: bool = False) -> Iterable
                 yield from ["", ""] * is_definition
             case Block():
                 yield item.header
-                inner = "\n".join(_lines(item.items, origin)) or "pass"
-                yield shifted(inner if _has_code(inner) else f"{inner}\npass", 4)
+                yield _indented("\n".join(_lines(item.items, origin)))
             case DraftTask():
                 yield _task(item, origin)
             case DraftDag():
@@ -150,23 +156,26 @@ def _lines(items: Iterable[Item], origin: str, *, top: bool = False) -> Iterable
 
 
 def _task(task: DraftTask, origin: str) -> str:
-    todos = "".join(f"{remark.todo(origin)}\n" for remark in task.remarks)
-    decorator = call("@task", keywords(task.settings)) if task.settings else "@task"
-    header = f"def {task.function}(ctx{', ' if task.parameters else ''}{task.parameters}):"
     body = "\n".join([*task.guards, task.body.strip("\n")])
-    return f"\n{todos}{decorator}\n{header}\n{shifted(body if _has_code(body) else body + chr(10) + 'pass', 4)}\n"
+    header = f"def {task.function}(ctx{', ' if task.parameters else ''}{task.parameters}):"
+    return f"\n{_decorator('@task', task, origin)}\n{header}\n{_indented(body)}\n"
 
 
 def _dag(dag: DraftDag, origin: str) -> str:
-    todos = "".join(f"{remark.todo(origin)}\n" for remark in dag.remarks)
-    decorator = call("@dag", keywords(dag.settings)) if dag.settings else "@dag"
     doc = f"{_docstring(textwrap.indent(dag.doc, '    ').strip())}\n" if dag.doc else ""
     body = doc + "\n".join(_lines(dag.items, origin))
-    return f"{todos}{decorator}\ndef {dag.function}():\n{shifted(body if _has_code(body) else body + chr(10) + 'pass', 4)}\n"
+    return f"{_decorator('@dag', dag, origin)}\ndef {dag.function}():\n{_indented(body)}\n"
 
 
-def _has_code(text: str) -> bool:
-    return any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
+def _decorator(name: str, of: DraftTask | DraftDag, origin: str) -> str:
+    todos = (f"{remark.todo(origin)}\n" for remark in of.remarks)
+    return "".join(todos) + (call(name, keywords(of.settings)) if of.settings else name)
+
+
+def _indented(body: str) -> str:
+    """What follows a header; `pass` where it has no statement."""
+    has_code = any(line.strip() and not line.lstrip().startswith("#") for line in body.splitlines())
+    return shifted(body if has_code else f"{body}\npass".lstrip("\n"), 4)
 
 
 def _tidy(text: str) -> str:

@@ -27,10 +27,11 @@ from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
 from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
+from backfill_manager.requests.backfill_copy import with_copied
 from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
-from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER, CreateBackfill
+from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER, BackfillInput, CreateBackfill
 from backfill_manager.schemas.commands import ClearTasks, MarkRuns, NoteBackfill, NoteRun, RetryBackfill
 from backfill_manager.schemas.json_values import check_sizes
 from backfill_manager.settings import Settings
@@ -64,6 +65,15 @@ def new_backfill(
     backfill_checks.check_pools(command.pool, command.overrides, pool_names(store, settings))
     _check_target(settings, command.notify)
     return {"backfill_id": backfill_id, "ask": with_settled_ends(command, dag, now).to_payload()}
+
+
+def typed_backfill(
+    store: Store, settings: Settings, values: BackfillInput, backfill_id: str, now: datetime
+) -> Payload:  # fmt: skip
+    """The same of what a person or a REST client has typed: dates are read in the DAG's zone."""
+    values = with_copied(store, values)
+    command = backfill_checks.read_backfill(values, current_dag(store, values.dag_id)[1])
+    return new_backfill(store, settings, command, backfill_id, now, typed=(values.start_date, values.end_date))
 
 
 def changed_backfill(

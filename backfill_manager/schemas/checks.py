@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, get_args
 
 from backfill_manager.errors import nearest
 from backfill_manager.humanise import plural
+from backfill_manager.value_rules import refuse_unknown
 
 OnFailure = Literal["fail", "warn"]
 # skipped: an earlier try of the run has checked and committed the rows
@@ -217,10 +218,7 @@ def _read(value: Any, number: int) -> Check:
 
 
 def _of_mapping(value: Mapping[Any, Any], where: str) -> Check:
-    known = tuple(Check.__dataclass_fields__)
-    if unknown := [name for name in value if name not in known]:
-        near = nearest(str(unknown[0]), known, n=1) or f"; it has {', '.join(known)}"
-        raise ValueError(f"{where} has no {unknown[0]!r}{near}")
+    refuse_unknown(value, tuple(Check.__dataclass_fields__), where)
     if "condition" not in value:
         raise ValueError(f"{where} needs a condition, such as 'rows > 0'")
     return Check(**value)

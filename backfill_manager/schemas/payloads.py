@@ -14,31 +14,10 @@ from backfill_manager.schemas.json_values import MAX_DEPTH, invalid_json_values
 
 MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or partitions
 # Of a payload: fields that older releases don't write.
-MAY_BE_LEFT_OUT: Final = frozenset(
-    {
-        "was",
-        "allow_future",
-        "memory_mb",
-        "nice",
-        "partition_key",
-        "latest_version",
-        "downstream",
-        "conf",
-        "key",
-        "table",
-        "partial",
-        "rebase",
-        "items",
-        "dates",
-        "start_date",
-        "end_date",
-        "run_ids",
-        "backfill_id",
-        "slots",
-        "weight",
-        "min_share",
-    }
-)
+MAY_BE_LEFT_OUT: Final = frozenset({
+    "was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream", "conf", "key", "table",
+    "partial", "rebase", "items", "dates", "start_date", "end_date", "run_ids", "backfill_id", "slots", "weight", "min_share",
+})  # fmt: skip
 
 
 def parse_command(kind: str, payload: Any) -> Command:

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from backfill_manager.errors import nearest, shorten
 from backfill_manager.masking import mask_text
+from backfill_manager.value_rules import refuse_unknown
 
 MAX_CONDITION_LENGTH: Final = 10_000
 MAX_PATH_LENGTH: Final = 2000
@@ -172,10 +173,7 @@ def _of_mapping(value: Mapping[Any, Any], where: str) -> Any:
     if len(kinds) != 1:
         raise ValueError(f"{where} needs exactly one of {', '.join(_KINDS)}, such as {{file: /in/_SUCCESS}}")
     kind = _KINDS[kinds[0]]
-    known = tuple(kind.__dataclass_fields__)
-    if unknown := [name for name in value if name not in known]:
-        near = nearest(str(unknown[0]), known, n=1) or f"; it has {', '.join(known)}"
-        raise ValueError(f"{where} has no {unknown[0]!r}{near}")
+    refuse_unknown(value, tuple(kind.__dataclass_fields__), where)
     if kind is RowsWait and "time_column" not in value:
         raise ValueError(f"{where} needs time_column: the column that tells which rows are the interval's")
     return kind(**value)

@@ -175,10 +175,22 @@ Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
 Place = Annotated[NonEmpty, AfterValidator(os.path.expanduser)]  # `~` is the home of who reads it
 GitUrl = Annotated[Place, AfterValidator(_git_url)]
+Requirements = Annotated[str | list[str], BeforeValidator(_requirements)]
+Expiry = Annotated[datetime, BeforeValidator(_end_of_validity)]
+Nice = Annotated[Int, Field(ge=0, le=MAX_NICE)]
+SessionSecret = Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)]
+_ADDRESS: Final = r"https?://[^\s/]+(/[^\s]*)?"
+PublicUrl = Annotated[str, _matching(_ADDRESS, "an address such as https://backfills.example.com")]
+Collector = Annotated[str, _matching(_ADDRESS, "an address such as http://localhost:4318", secret=True)]
+_VARIABLE_BEGINS: Final = "the beginning of a variable's name such as `BFM_SECRET_`"
+VariablePrefix = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_BEGINS)]
+Events = Annotated[list[Literal["failed", "late", "deadlocked", "done"]], Field(min_length=1)]
+Grouping = Annotated[float, BeforeValidator(read_duration), Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
-def _doc(text: str) -> Any:
-    return Field(description=text)
+def _field(default: Any, description: str) -> Any:
+    """A setting; `...` as the default of one that must be set."""
+    return Field(default, description=description)
 
 
 class _Section(BaseModel):
@@ -189,14 +201,13 @@ class DirectorySettings(_Section):
     """A folder of a bundle with intervals of its own."""
 
     path: Annotated[str, AfterValidator(_path_inside_bundle)]
-    scan_interval: Annotated[Seconds | None, _doc("Between two scans for changes; null: fetch_interval.")] = None
-    min_file_parse_interval: Annotated[
-        Seconds | None, _doc("A file that changes is parsed again after this time at the earliest.")
-    ] = None
-    max_file_parse_interval: Annotated[
-        ParseInterval | None,
-        _doc("A file is parsed again after this time at the latest, changed or not; null: the bundle's."),
-    ] = None
+    scan_interval: Seconds | None = _field(None, "Between two scans for changes; null: fetch_interval.")
+    min_file_parse_interval: Seconds | None = _field(
+        None, "A file that changes is parsed again after this time at the earliest."
+    )
+    max_file_parse_interval: ParseInterval | None = _field(
+        None, "A file is parsed again after this time at the latest, changed or not; null: the bundle's."
+    )
 
     @model_validator(mode="after")
     def _check_intervals(self) -> DirectorySettings:
@@ -214,41 +225,39 @@ class DirectorySettings(_Section):
 
 class _Origin(_Section):
     name: Name
-    path: Annotated[Place, _doc("A folder, .zip or .whl; with `git` the folder within the repository.")] = "."
-    git: Annotated[GitUrl | None, _doc("The address of a git repository.")] = None
-    ref: Annotated[NonEmpty, AfterValidator(_git_ref), _doc("A branch, tag or commit of it.")] = "HEAD"
+    path: Place = _field(".", "A folder, .zip or .whl; with `git` the folder within the repository.")
+    git: GitUrl | None = _field(None, "The address of a git repository.")
+    ref: Annotated[NonEmpty, AfterValidator(_git_ref)] = _field("HEAD", "A branch, tag or commit of it.")
 
 
 class _Environment(_Section):
     """Not for the bundle's own manifest: what is installed and executed on the manager's machine is the operator's decision."""
 
-    python: Annotated[
-        Place | None,
-        _doc("An interpreter with the same PySpark and this package: its files are parsed and its tasks run there."),
-    ] = None
-    requirements: Annotated[
-        Annotated[str | list[str], BeforeValidator(_requirements)] | None,
-        _doc(
-            "A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."
-        ),
-    ] = None
+    python: Place | None = _field(
+        None, "An interpreter with the same PySpark and this package: its files are parsed and its tasks run there."
+    )
+    requirements: Requirements | None = _field(
+        None, "A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."
+    )
 
 
 class BundleRules(_Section):
     """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
 
-    parser: Annotated[
-        Name, AfterValidator(_parser_name), _doc("`standard`, `single_pass`, `event`, or one of an installed package.")
-    ] = "standard"
-    fetch_interval: Annotated[Seconds, _doc("Between two scans for changes.")] = 30.0
-    max_file_parse_interval: Annotated[
-        ParseInterval | None, _doc("Every file is parsed again after this time at the latest, changed or not.")
-    ] = None
-    import_timeout: Annotated[Seconds, Field(le=86_400), _doc("Time that one file may take.")] = 30.0
-    import_memory: Annotated[Int, Field(ge=16, le=1 << 20), _doc("MB that one file may take.")] = 1024
-    keep_last_good: Annotated[bool, _doc("A file that fails to import keeps the DAGs that it had.")] = True
-    directories: Annotated[list[DirectorySettings], _unique("path"), _doc("Folders with intervals of their own.")] = []
-    options: Annotated[dict[str, Any], _doc("Options of a parser of an installed package, which checks them.")] = {}
+    parser: Annotated[Name, AfterValidator(_parser_name)] = _field(
+        "standard", "`standard`, `single_pass`, `event`, or one of an installed package."
+    )
+    fetch_interval: Seconds = _field(30.0, "Between two scans for changes.")
+    max_file_parse_interval: ParseInterval | None = _field(
+        None, "Every file is parsed again after this time at the latest, changed or not."
+    )
+    import_timeout: Annotated[Seconds, Field(le=86_400)] = _field(30.0, "Time that one file may take.")
+    import_memory: Annotated[Int, Field(ge=16, le=1 << 20)] = _field(1024, "MB that one file may take.")
+    keep_last_good: bool = _field(True, "A file that fails to import keeps the DAGs that it had.")
+    directories: Annotated[list[DirectorySettings], _unique("path")] = _field(
+        [], "Folders with intervals of their own."
+    )
+    options: dict[str, Any] = _field({}, "Options of a parser of an installed package, which checks them.")
 
     @model_validator(mode="after")
     def _check_parser(self) -> BundleRules:
@@ -296,19 +305,16 @@ class PoolSettings(_Section):
     """A pool of task slots, and of Spark's fair scheduler."""
 
     name: Annotated[Name, AfterValidator(_pool_name)]
-    slots: Annotated[Positive, _doc("Tasks at once.")] = 16
-    weight: Annotated[Positive, _doc("Share of the cores when pools compete, of the Spark pool of this name.")] = 1
-    min_share: Annotated[NotNegative, _doc("Cores that the Spark pool of this name gets first.")] = 0
-    memory: Annotated[
-        Memory | None,
-        _doc(
-            "That the process of each task may take, with those it starts: MB, or text such as `2 GB`; null: no limit."
-        ),
-    ] = None
-    nice: Annotated[
-        Annotated[Int, Field(ge=0, le=MAX_NICE)] | None,
-        _doc("How far processes of tasks stand back when cores are short, 0 to 19; null: 5, and 10 in a backfill."),
-    ] = None
+    slots: Positive = _field(16, "Tasks at once.")
+    weight: Positive = _field(1, "Share of the cores when pools compete, of the Spark pool of this name.")
+    min_share: NotNegative = _field(0, "Cores that the Spark pool of this name gets first.")
+    memory: Memory | None = _field(
+        None,
+        "That the process of each task may take, with those it starts: MB, or text such as `2 GB`; null: no limit.",
+    )
+    nice: Nice | None = _field(
+        None, "How far processes of tasks stand back when cores are short, 0 to 19; null: 5, and 10 in a backfill."
+    )
 
 
 class LimitSettings(_Section):
@@ -316,42 +322,37 @@ class LimitSettings(_Section):
 
     max_active_runs: Positive = 16
     max_active_tasks: Positive = 16
-    batch_target: Annotated[
-        ParseInterval, _doc("That a run should take at most in a backfill whose batches size themselves.")
-    ] = 600.0
-    wait_interval: Annotated[
-        ParseInterval,
-        _doc("Between two looks at the rows, file or condition that a task waits for; slow looks are fewer."),
-    ] = 30.0
+    batch_target: ParseInterval = _field(
+        600.0, "That a run should take at most in a backfill whose batches size themselves."
+    )
+    wait_interval: ParseInterval = _field(
+        30.0, "Between two looks at the rows, file or condition that a task waits for; slow looks are fewer."
+    )
 
 
 class LeaseSettings(_Section):
-    seconds: Annotated[Positive, _doc("A standby takes over when the leader was silent for this long.")] = 15
+    seconds: Positive = _field(15, "A standby takes over when the leader was silent for this long.")
 
 
 class RetentionSettings(_Section):
     """How long what has ended is kept, such as `90 days`; null: for ever. What is active or needed stays, whatever its age."""
 
-    runs: Annotated[
-        Age | None,
-        _doc(
-            "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items; "
-            "notifications."
-        ),
-    ] = None
-    tries: Annotated[Age | None, _doc("Tries of finished runs.")] = None
-    logs: Annotated[Age | None, _doc("Log lines of finished runs.")] = None
-    requests: Annotated[Age | None, _doc("Requests that were answered, with their responses.")] = None
-    snapshots: Annotated[
-        Age | None, _doc("Versions of DAGs that were replaced and that no run names any more, and their files.")
-    ] = None
-    import_errors: Annotated[Age | None, _doc("Import errors of files that were read, or gone, since.")] = None
-    previews: Annotated[
-        Age | None,
-        _doc(
-            "Clones of previews that have ended and were not promoted or discarded. A table's VACUUM must keep files longer."
-        ),
-    ] = 604_800.0
+    runs: Age | None = _field(
+        None,
+        "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items; "
+        "notifications.",
+    )
+    tries: Age | None = _field(None, "Tries of finished runs.")
+    logs: Age | None = _field(None, "Log lines of finished runs.")
+    requests: Age | None = _field(None, "Requests that were answered, with their responses.")
+    snapshots: Age | None = _field(
+        None, "Versions of DAGs that were replaced and that no run names any more, and their files."
+    )
+    import_errors: Age | None = _field(None, "Import errors of files that were read, or gone, since.")
+    previews: Age | None = _field(
+        604_800.0,
+        "Clones of previews that have ended and were not promoted or discarded. A table's VACUUM must keep files longer.",
+    )
 
 
 class TokenSettings(_Section):
@@ -360,10 +361,9 @@ class TokenSettings(_Section):
     name: Name
     sha256: Annotated[str, _matching(r"[0-9a-f]{64}", "the token's SHA-256 as 64 hex digits", secret=True)]
     role: Literal["viewer", "operator"] = "viewer"
-    expires: Annotated[
-        Annotated[datetime, BeforeValidator(_end_of_validity)] | None,
-        _doc("A date, whose end it is (UTC), or an instant such as `2027-01-31T18:00Z`; null: never."),
-    ] = None
+    expires: Expiry | None = _field(
+        None, "A date, whose end it is (UTC), or an instant such as `2027-01-31T18:00Z`; null: never."
+    )
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires is not None and now >= self.expires
@@ -394,50 +394,37 @@ class ApiSettings(_Section):
     host: NonEmpty = "127.0.0.1"
     port: Annotated[Int, Field(ge=0, le=65535)] = 8099
     tokens: Annotated[list[TokenSettings], _unique("name"), AfterValidator(_one_owner_each)] = []
-    session_secret: Annotated[
-        Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)] | None,
-        _doc("Signs browser sessions; the same for servers that share them. null: each makes its own."),
-    ] = None
-    public_url: Annotated[
-        Annotated[str, _matching(r"https?://[^\s/]+(/[^\s]*)?", "an address such as https://backfills.example.com")]
-        | None,
-        _doc("Where people reach the pages; for links in messages."),
-    ] = None
-    trusted_proxies: Annotated[
-        list[str],
-        AfterValidator(_proxies),
-        _doc("Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."),
-    ] = []
-    requests_per_second: Annotated[
-        Positive, _doc("Of one user at one address, and of one address without a token.")
-    ] = 200
-    max_concurrent_requests: Annotated[
-        Positive,
-        _doc(
-            "In progress at once, of one user, and of one address without a token: a live page holds one. Never more than half "
-            "of max_connections."
-        ),
-    ] = 100
-    max_body_bytes: Annotated[Positive, _doc("Of one request.")] = 5_000_000
-    max_connections: Annotated[Positive, _doc("At once; never more than half of the process's file descriptors.")] = 500
-    max_connections_per_address: Annotated[
-        Positive | None, _doc("At once, of one address that is no trusted proxy; null: no limit.")
-    ] = 100
-    header_timeout: Annotated[Timeout, _doc("For a request's head to arrive.")] = 10.0
-    body_timeout: Annotated[Timeout, _doc("For a request's body to arrive.")] = 30.0
-    send_timeout: Annotated[Timeout, _doc("In which a client must take something of its response.")] = 30.0
+    session_secret: SessionSecret | None = _field(
+        None, "Signs browser sessions; the same for servers that share them. null: each makes its own."
+    )
+    public_url: PublicUrl | None = _field(None, "Where people reach the pages; for links in messages.")
+    trusted_proxies: Annotated[list[str], AfterValidator(_proxies)] = _field(
+        [], "Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."
+    )
+    requests_per_second: Positive = _field(200, "Of one user at one address, and of one address without a token.")
+    max_concurrent_requests: Positive = _field(
+        100,
+        "In progress at once, of one user, and of one address without a token: a live page holds one. Never more than half "
+        "of max_connections.",
+    )
+    max_body_bytes: Positive = _field(5_000_000, "Of one request.")
+    max_connections: Positive = _field(500, "At once; never more than half of the process's file descriptors.")
+    max_connections_per_address: Positive | None = _field(
+        100, "At once, of one address that is no trusted proxy; null: no limit."
+    )
+    header_timeout: Timeout = _field(10.0, "For a request's head to arrive.")
+    body_timeout: Timeout = _field(30.0, "For a request's body to arrive.")
+    send_timeout: Timeout = _field(30.0, "In which a client must take something of its response.")
 
 
 class OpenLineageSettings(_Section):
     """Events of runs and tries with the tables that they read and write, for a lineage server. Needs the extra `openlineage`."""
 
-    namespace: Annotated[NonEmpty, _doc("Of the jobs.")] = "backfill_manager"
-    transport: Annotated[
-        dict[str, Any],
-        _doc(
-            "As the OpenLineage client takes it: `{type: http, url: ...}`, `{type: file, log_file_path: ..., append: true}`, ..."
-        ),
-    ]
+    namespace: NonEmpty = _field("backfill_manager", "Of the jobs.")
+    transport: dict[str, Any] = _field(
+        ...,
+        "As the OpenLineage client takes it: `{type: http, url: ...}`, `{type: file, log_file_path: ..., append: true}`, ...",
+    )
 
     @model_validator(mode="after")
     def _has_type(self) -> OpenLineageSettings:
@@ -450,48 +437,32 @@ class OpenTelemetrySettings(_Section):
     """Traces of requests, runs, tries and Spark jobs, by OTLP over HTTP. Needs the extra `opentelemetry`. The variables
     `OTEL_...` count where nothing is set here."""
 
-    endpoint: Annotated[
-        Annotated[
-            str, _matching(r"https?://[^\s/]+(/[^\s]*)?", "an address such as http://localhost:4318", secret=True)
-        ]
-        | None,
-        _doc(
-            "A collector's address, without `/v1/traces`. null: of `OTEL_EXPORTER_OTLP_ENDPOINT`, else http://localhost:4318."
-        ),
-    ] = None
-    headers: Annotated[
-        dict[str, SecretStr], _doc("Of each request to it, such as a key; `OTEL_EXPORTER_OTLP_HEADERS`.")
-    ] = {}
-    spark_jobs: Annotated[bool, _doc("Whether each Spark job of a try is a span.")] = True
+    endpoint: Collector | None = _field(
+        None,
+        "A collector's address, without `/v1/traces`. null: of `OTEL_EXPORTER_OTLP_ENDPOINT`, else http://localhost:4318.",
+    )
+    headers: dict[str, SecretStr] = _field({}, "Of each request to it, such as a key; `OTEL_EXPORTER_OTLP_HEADERS`.")
+    spark_jobs: bool = _field(True, "Whether each Spark job of a try is a span.")
 
 
 class NotificationSettings(_Section):
     """A target of messages about runs and backfills. Needs the extra `notifications`."""
 
     name: Name
-    url: Annotated[
-        SecretStr | None,
-        Field(min_length=1),
-        _doc(
-            "As Apprise takes it: `slack://...`, `workflows://...` (Teams), `mailtos://...`, `jsons://host/path` for a webhook."
-        ),
-    ] = None
-    url_env: Annotated[
-        NonEmpty | None, _doc("The variable of the manager's environment that holds the address, in place of `url`.")
-    ] = None
-    events: Annotated[
-        list[Literal["failed", "late", "deadlocked", "done"]],
-        Field(min_length=1),
-        _doc("What it hears of; `done`: runs and backfills that have succeeded."),
-    ] = ["failed", "late", "deadlocked"]
-    dags: Annotated[
-        list[NonEmpty],
-        _doc("Of which DAGs: ids, or patterns such as `sales_*`. `[]`: of those that name it (`notify`)."),
-    ] = ["*"]
-    group: Annotated[
-        Annotated[float, BeforeValidator(read_duration), Field(ge=0, le=86_400, allow_inf_nan=False)],
-        _doc("What happens within this time of a first message is sent with it, as one."),
-    ] = 60.0
+    url: Annotated[SecretStr | None, Field(min_length=1)] = _field(
+        None,
+        "As Apprise takes it: `slack://...`, `workflows://...` (Teams), `mailtos://...`, `jsons://host/path` for a webhook.",
+    )
+    url_env: NonEmpty | None = _field(
+        None, "The variable of the manager's environment that holds the address, in place of `url`."
+    )
+    events: Events = _field(
+        ["failed", "late", "deadlocked"], "What it hears of; `done`: runs and backfills that have succeeded."
+    )
+    dags: list[NonEmpty] = _field(
+        ["*"], "Of which DAGs: ids, or patterns such as `sales_*`. `[]`: of those that name it (`notify`)."
+    )
+    group: Grouping = _field(60.0, "What happens within this time of a first message is sent with it, as one.")
 
     @model_validator(mode="after")
     def _has_one_address(self) -> NotificationSettings:
@@ -503,33 +474,26 @@ class NotificationSettings(_Section):
 class SecretSettings(_Section):
     """Where `ctx.secret(name)` looks for a secret, in this order. The manager looks; what it finds is stored nowhere."""
 
-    env: Annotated[
-        Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", "the beginning of a variable's name such as `BFM_SECRET_`")]
-        | None,
-        _doc(
-            "Variables of the manager's environment that begin so: with `BFM_SECRET_` the secret `db-password` is "
-            "`BFM_SECRET_DB_PASSWORD`. null: none."
-        ),
-    ] = SECRET_PREFIX
-    files: Annotated[
-        Place | None,
-        _doc(
-            "A folder with a file for each secret, as Kubernetes, Docker and systemd mount them, such as `/run/secrets`."
-        ),
-    ] = None
-    databricks: Annotated[NonEmpty | None, _doc("A secret scope of Databricks, read through `dbutils`.")] = None
-    allow: Annotated[
-        dict[str, list[NonEmpty]] | None,
-        _doc(
-            "The secrets that each bundle may read: names, or patterns such as `sales_*`; a bundle that is not here may read "
-            "none. null: each may read all."
-        ),
-    ] = None
+    env: VariablePrefix | None = _field(
+        SECRET_PREFIX,
+        "Variables of the manager's environment that begin so: with `BFM_SECRET_` the secret `db-password` is "
+        "`BFM_SECRET_DB_PASSWORD`. null: none.",
+    )
+    files: Place | None = _field(
+        None,
+        "A folder with a file for each secret, as Kubernetes, Docker and systemd mount them, such as `/run/secrets`.",
+    )
+    databricks: NonEmpty | None = _field(None, "A secret scope of Databricks, read through `dbutils`.")
+    allow: dict[str, list[NonEmpty]] | None = _field(
+        None,
+        "The secrets that each bundle may read: names, or patterns such as `sales_*`; a bundle that is not here may read "
+        "none. null: each may read all.",
+    )
 
 
 class SparkSettings(_Section):
-    master: Annotated[NonEmpty | None, _doc("null: as spark-submit was given it, else `local[*]`.")] = None
-    conf: Annotated[dict[str, Annotated[str, BeforeValidator(_spark_text)]], _doc("Spark properties.")] = {}
+    master: NonEmpty | None = _field(None, "null: as spark-submit was given it, else `local[*]`.")
+    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = _field({}, "Spark properties.")
 
 
 DEFAULT_POOLS: Final[Any] = (
@@ -543,12 +507,11 @@ _DEFAULTS: Final[Any] = {}
 class Settings(_Section):
     model_config = ConfigDict(validate_default=True)
 
-    state: Annotated[NonEmpty, _doc("A folder, s3://, abfss://, gs://, or catalog.schema.")] = "./state"
-    warehouse: Annotated[Place, _doc("Where tables of the DAGs lie that are named without a path.")] = "./warehouse"
-    snapshots: Annotated[
-        Place | None,
-        _doc("Files of DAG versions; null: with the state if that is a folder, else in this user's cache."),
-    ] = None
+    state: NonEmpty = _field("./state", "A folder, s3://, abfss://, gs://, or catalog.schema.")
+    warehouse: Place = _field("./warehouse", "Where tables of the DAGs lie that are named without a path.")
+    snapshots: Place | None = _field(
+        None, "Files of DAG versions; null: with the state if that is a folder, else in this user's cache."
+    )
     bundles: Annotated[list[BundleSettings], _unique("name")] = []
     pools: Annotated[list[PoolSettings], _unique("name")] = DEFAULT_POOLS
     limits: LimitSettings = _DEFAULTS
@@ -556,9 +519,7 @@ class Settings(_Section):
     retention: RetentionSettings = _DEFAULTS
     api: ApiSettings = _DEFAULTS
     notifications: Annotated[list[NotificationSettings], _unique("name")] = []
-    openlineage: Annotated[OpenLineageSettings | None, _doc("null: no events are sent.")] = None
-    opentelemetry: Annotated[
-        OpenTelemetrySettings | None, _doc("null: no traces are sent. `{}`: as `OTEL_...` says.")
-    ] = None
+    openlineage: OpenLineageSettings | None = _field(None, "null: no events are sent.")
+    opentelemetry: OpenTelemetrySettings | None = _field(None, "null: no traces are sent. `{}`: as `OTEL_...` says.")
     secrets: SecretSettings = _DEFAULTS
     spark: SparkSettings = _DEFAULTS

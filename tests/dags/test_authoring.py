@@ -669,6 +669,11 @@ def test_limits_of_a_task_are_its_own_or_the_default_of_its_dag_and_say_nothing_
     )
 
 
+def test_a_task_whose_process_does_not_stand_back_keeps_that() -> None:
+    spec = dag_spec("d", "a", each={"a": {"nice": 0}})
+    assert DagSpec.from_json(spec.to_json()) == spec
+
+
 @pytest.mark.parametrize(
     ("text", "megabytes"),
     [("512 MB", 512), ("2 GB", 2048), ("2gib", 2048), ("1.5 G", 1536), (" 64 ", 64), ("1 TB", 1 << 20), (100, 100)],

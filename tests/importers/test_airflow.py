@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -1001,3 +1002,29 @@ def plain():
 rendered() >> plain()
 """
     assert drafted(file_of(text)).remarks == ["a template in what rendered returns"]
+
+
+def test_a_file_has_the_same_draft_in_every_process() -> None:
+    """Of a statement with several names of Airflow the remark is about the same one, however Python orders its sets."""
+    code = """
+from backfill_manager.importers.airflow.translate import translate
+from backfill_manager.importers.writer import write
+text = '''
+from airflow import DAG
+from airflow.hooks.base import BaseHook
+from airflow.models import Variable
+from airflow.utils.email import send_email
+place = Variable.get("a") + BaseHook.get_connection("b").host + send_email("c")
+with DAG("example", schedule=None): ...
+'''
+print(write(translate(text, "example.py")))
+"""
+    drafts = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)}, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in range(4)
+    }  # fmt: skip
+    [draft] = drafts
+    assert "airflow.hooks.base.BaseHook is used" in draft

@@ -8,6 +8,7 @@ from pathlib import Path
 from support.drafted import Drafted
 
 from backfill_manager.importers.dagster import translate
+from backfill_manager.importers.files import convert
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import load_file
 
@@ -316,3 +317,34 @@ twice = ScheduleDefinition(job=some, cron_schedule="0 */12 * * *")
     assert {remark.what for remark in translate(text, "jobs.py").remarks} == {
         "selection=AssetSelection.assets(daily) of a job", "hour_of_day=5 of a schedule", "the schedule 0 */12 * * * of some",
     }  # fmt: skip
+
+
+def test_an_asset_of_its_own_partition_before_waits_for_it(tmp_path: Path) -> None:
+    text = """
+from dagster import AssetIn, DailyPartitionsDefinition, TimeWindowPartitionMapping, asset
+
+@asset(
+    partitions_def=DailyPartitionsDefinition("2024-05-01"),
+    ins={"before": AssetIn("balance", partition_mapping=TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))},
+)
+def balance(before):
+    return (before or 0) + 1
+"""
+    (tmp_path / "balance.py").write_text(write(translate(text, "balance.py")))
+    [dag] = load_file(tmp_path / "balance.py")
+    task = dag.spec.task("balance")
+    assert task.depends_on_past and task.upstream == ()
+
+
+def test_a_name_that_is_a_word_of_python_gets_another_one(tmp_path: Path) -> None:
+    text = 'from dagster import asset\n\n@asset(name="class")\ndef classes():\n    return 1\n'
+    (tmp_path / "school.py").write_text(write(translate(text, "school.py")))
+    [dag] = load_file(tmp_path / "school.py")
+    assert [task.task_id for task in dag.spec.tasks] == ["class"]
+
+
+def test_assets_in_a_circle_are_refused_with_their_names(tmp_path: Path) -> None:
+    text = "from dagster import asset\n\n@asset\ndef a(b): ...\n\n@asset\ndef b(a): ...\n"
+    (tmp_path / "circle.py").write_text(text)
+    [converted] = convert(tmp_path / "circle.py", translate)
+    assert converted.error == "The assets a -> b -> a refer to each other in a circle"

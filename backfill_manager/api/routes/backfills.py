@@ -19,12 +19,9 @@ from backfill_manager.errors import NoActiveManager
 from backfill_manager.model import records
 from backfill_manager.queries import backfill_items, backfills
 from backfill_manager.queries.backfills import find_backfill
-from backfill_manager.queries.dags import current_dag
 from backfill_manager.queries.managers import has_active_manager
 from backfill_manager.queries.tasks import running_tasks
 from backfill_manager.requests import checked_payloads
-from backfill_manager.requests.backfill_checks import read_backfill
-from backfill_manager.requests.backfill_copy import with_copied
 from backfill_manager.requests.checked_payloads import (
     check_not_ended,
     previewed_backfill,
@@ -213,13 +210,5 @@ def note(backfill_id: Id, body: Note, submitter: ApiSubmit) -> Payload:
 
 def _payload(body: NewBackfill, submitter: ApiSubmitter, request_id: str) -> dict[str, Any]:
     store, context = submitter.store, submitter.context
-    values = with_copied(store, body)
-    command = read_backfill(values, current_dag(store, values.dag_id)[1])
-    return checked_payloads.new_backfill(
-        store,
-        context.settings,
-        command,
-        id_from(request_id),
-        context.clock.now(),
-        typed=(values.start_date, values.end_date),
-    )
+    id = id_from(request_id)
+    return checked_payloads.typed_backfill(store, context.settings, body, id, context.clock.now())

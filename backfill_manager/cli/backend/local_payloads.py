@@ -14,8 +14,6 @@ from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
 from backfill_manager.requests import checked_payloads, submit
-from backfill_manager.requests.backfill_checks import read_backfill
-from backfill_manager.requests.backfill_copy import with_copied
 from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.backfill_options import BackfillInput, CreateBackfill
 from backfill_manager.schemas.commands import COMMANDS, ClearTasks, MarkRuns
@@ -91,13 +89,9 @@ def dry_run_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> D
 
 
 def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id: str) -> Document:
-    """The payload of `backfill.create` and `backfill.dry_run`; dates are read in the DAG's zone."""
-    backfill = with_copied(backend.store, BackfillInput.parse(values))
-    command = read_backfill(backfill, dags.current_dag(backend.store, backfill.dag_id)[1])
-    return checked_payloads.new_backfill(
-        backend.store, backend.context.settings, command, backfill_id, backend.clock.now(),
-        typed=(backfill.start_date, backfill.end_date),
-    )  # fmt: skip
+    """The payload of `backfill.create` and `backfill.dry_run`."""
+    settings, now = backend.context.settings, backend.clock.now()
+    return checked_payloads.typed_backfill(backend.store, settings, BackfillInput.parse(values), backfill_id, now)
 
 
 def _clear_command(backend: LocalBackend, values: Mapping[str, Any]) -> ClearTasks:

@@ -19,7 +19,7 @@ from backfill_manager.cli.render.response import (
     RESULT_TIMEOUT_S,
     result_of,
     submit,
-)
+)  # fmt: skip
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
 from backfill_manager.schemas import request_kinds
@@ -254,10 +254,8 @@ def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
     """
     from backfill_manager.cli.render.diff import print_diff
 
-    print_diff(
-        context.out,
-        result_of(context, request_kinds.BACKFILL_DIFF, {"backfill_id": id, **values}, "compares the tables"),
-    )
+    asked = {"backfill_id": id, **values}
+    print_diff(context.out, result_of(context, request_kinds.BACKFILL_DIFF, asked, "compares the tables"))
 
 
 @group.command("promote", schema="commands.PromoteBackfill", without=("backfill_id",))
@@ -306,13 +304,8 @@ def note(context: CliContext, id: o.Backfill, text: o.NoteText) -> None:
 
     Example: [cyan]bfm backfill note latest "New tariff: approved by Ann"[/]
     """
-    _submit(
-        context,
-        request_kinds.BACKFILL_NOTE,
-        "Write the note on" if text.strip() else "Remove the note on",
-        id,
-        text=text,
-    )
+    verb = "Write" if text.strip() else "Remove"
+    _submit(context, request_kinds.BACKFILL_NOTE, f"{verb} the note on", id, text=text)
 
 
 @group.command("set", schema="backfill_options.BackfillSettings", is_update=True)

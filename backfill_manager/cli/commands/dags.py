@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 from rich.text import Text
@@ -13,20 +13,17 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import Dag, argument, flag, option
+from backfill_manager.cli.options import CONF, Dag, argument, flag, option
 from backfill_manager.cli.render.errors import option_of
 from backfill_manager.cli.render.plan import print_mark_plan
 from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, NEW_POOL, Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
-from backfill_manager.cli.render.response import is_confirmed, outcome_of, print_response, submit, wait_for_response
+from backfill_manager.cli.render.response import carry_out_plan, outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.humanise import duration, plural, unknown_pool
 from backfill_manager.schemas.params import list_params
 from backfill_manager.schemas.request_kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
-
-if TYPE_CHECKING:
-    pass
 
 group = Group(
     "dags", "DAGs: list, trigger and pause them; their next intervals, versions, files that could not be read."
@@ -215,26 +212,11 @@ def mark(
     [cyan]bfm dags mark flights failed --backfill latest --item 3 --item 7-12 --dry-run[/]
     """
     values = {"dag_id": dag, "state": state, **values}
-    plan = context.backend.dry_run(RUNS_MARK, values)
-    if context.out.is_table:
-        print_mark_plan(context.out, plan)
-    elif dry_run:
-        context.out.print_document(plan)
-    if dry_run:
-        return 0
-    if not plan["summary"]["runs"]:
-        nothing = "Nothing is to be marked."
-        context.out.note(nothing)
-        if not context.out.is_table:
-            asked = {"request_id": None, "kind": RUNS_MARK, "summary": plan["summary"]}
-            context.out.print_document({**asked, "outcome": None, "message": nothing})
-        return 0
-    what = f"{plural(plan['summary']['runs'], 'run')} {state}"
-    if not yes and not is_confirmed(context, f"Mark {what}?", "marks", "marked"):
-        return 0
-    request = context.backend.submit(RUNS_MARK, values)
-    print_response(context, request, f"Mark {what}", {"summary": plan["summary"]})
-    return 0
+
+    def action(plan: Document) -> str:
+        return f"Mark {plural(plan['summary']['runs'], 'run')} {state}"
+
+    return carry_out_plan(context, RUNS_MARK, values, print_mark_plan, action, dry_run=dry_run, yes=yes)
 
 
 @group.command("test")
@@ -245,7 +227,7 @@ def test(
     partition: str | None = option(
         "--partition", "A key that is no date: such a run has no date and no interval.", metavar="KEY"
     ),
-    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
+    conf: str | None = CONF,
 ) -> int:
     """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
     the state. Its output tables are the real ones, and each test writes them anew. A task that fails is tried again at once,
@@ -280,7 +262,7 @@ def render(
     date: str | None = argument("DATE", "The logical date, in the DAG's zone unless it has an offset.", None),
     task: str | None = argument("TASK", "Only this task.", None),
     partition: str | None = option("--partition", "A key in place of DATE; TASK then comes after DAG.", metavar="KEY"),
-    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
+    conf: str | None = CONF,
 ) -> None:
     """Show what the tasks of a run would see: SQL with its parameters, params, interval. Nothing runs. Without DATE: of the
     latest complete interval.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag, option
 
 if TYPE_CHECKING:
-    from backfill_manager.importers.files import Converted
+    from backfill_manager.importers.files import Converted, Translate
 
 group = Group("import", "Drafts of DAG files from Airflow, dbt and Dagster.")
 PLACE = argument("FILE|FOLDER", "A DAG file, or a folder: every .py file below it.")
@@ -31,11 +32,8 @@ def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     Example: [cyan]bfm import airflow ~/airflow/dags --to dags[/]
     """
     from backfill_manager.importers.airflow.translate import translate
-    from backfill_manager.importers.files import convert
 
-    context.refuse_server("files of this machine")
-    path = Path(place).expanduser()
-    return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
+    return _convert(context, place, translate, to, force)
 
 
 @group.command("dbt")
@@ -73,6 +71,11 @@ def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     Example: [cyan]bfm import dagster ~/shop/assets.py --to dags[/]
     """
     from backfill_manager.importers.dagster import translate
+
+    return _convert(context, place, translate, to, force)
+
+
+def _convert(context: CliContext, place: str, translate: Translate, to: str | None, force: bool) -> int:
     from backfill_manager.importers.files import convert
 
     context.refuse_server("files of this machine")
@@ -87,7 +90,7 @@ def _report(context: CliContext, found: Sequence[Converted], to: str | None, for
 
     written = [str(path) for path in save(found, Path(to).expanduser(), force=force)] if to is not None else []
     remarks = [
-        {"file": one.file, "line": remark.line, "what": remark.what, "instead": remark.instead}
+        {"file": one.file, **asdict(remark)}
         for one in found
         for remark in (one.draft.remarks if one.draft and (one.has_dags or show_text) else ())
     ]
@@ -109,13 +112,8 @@ def _report(context: CliContext, found: Sequence[Converted], to: str | None, for
         for each in remarks:
             out.note(f"line {each['line'] or '-'}: {each['what']}: {each['instead']}")
     elif remarks:
-        columns = [
-            Column("file", whole=True),
-            Column("line", right=True),
-            Column("what", fold=True),
-            Column("instead", fold=True),
-        ]
-        out.print_rows(remarks, columns)
+        places = (Column("file", whole=True), Column("line", right=True))
+        out.print_rows(remarks, (*places, Column("what", fold=True), Column("instead", fold=True)))
     for one in wrong:
         out.note(f"{one.file}: {one.error}.", style="red")
     if written:

@@ -14,10 +14,10 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.commands.dags import WAITS_FOR
 from backfill_manager.cli.commands.runs import task_columns, with_spark_jobs
 from backfill_manager.cli.context import CliContext
-from backfill_manager.cli.options import Dag, RunOfDag, Task, argument, flag, option
+from backfill_manager.cli.options import CONF, Dag, RunOfDag, Task, argument, flag, option
 from backfill_manager.cli.render.plan import clear_summary, print_clear_plan
 from backfill_manager.cli.render.printer import Column, first_line, seconds
-from backfill_manager.cli.render.response import is_confirmed, print_response, submit, wait_for_response
+from backfill_manager.cli.render.response import carry_out_plan, submit, wait_for_response
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.humanise import size, visible
 from backfill_manager.model.states import SKIPPED, SUCCESS, TASK_FINISHED
@@ -183,18 +183,11 @@ def clear(
     [cyan]bfm tasks clear flights -s 2013-01-05 -t '^clean$' --downstream --dry-run[/]
     """
     values = {"dag_id": dag, **values}
-    plan = context.backend.dry_run(TASKS_CLEAR, values)
-    if context.out.is_table:
-        print_clear_plan(context.out, plan)
-    elif dry_run:
-        context.out.print_document(plan)
-    if dry_run:
-        return 0
-    if not yes and not is_confirmed(context, f"Clear {clear_summary(plan['summary'])}?", "clears", "cleared"):
-        return 0
-    request = context.backend.submit(TASKS_CLEAR, values)
-    print_response(context, request, f"Clear {clear_summary(plan['summary'])}", {"summary": plan["summary"]})
-    return 0
+
+    def action(plan: Document) -> str:
+        return f"Clear {clear_summary(plan['summary'])}"
+
+    return carry_out_plan(context, TASKS_CLEAR, values, print_clear_plan, action, dry_run=dry_run, yes=yes)
 
 
 @group.command("run")
@@ -203,7 +196,7 @@ def run(
     dag: Dag,
     task: Task,
     logical_date: str = argument("T", "In the DAG's zone, unless it has an offset."),
-    conf: str | None = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON"),
+    conf: str | None = CONF,
 ) -> int:
     """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
     code 1 when it fails. With no manager running, one is started here until there is nothing left to do.

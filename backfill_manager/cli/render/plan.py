@@ -243,20 +243,22 @@ def _states_of_tasks(run: Mapping[str, Any]) -> str:
     return ", ".join(f"{one['task_id']} ({one['state']})" for one in run["tasks"])
 
 
+_RUN_COLUMNS: Final = ("dag_id", "run_id", Column("run_type", "type", optional=True), "state")
 _CLEAR_COLUMNS: Final = (
-    "dag_id", "run_id", Column("run_type", "type", optional=True), "state",
-    Column("version", optional=True, of=_version), Column("tasks", fold=True, of=_states_of_tasks),
+    *_RUN_COLUMNS, Column("version", optional=True, of=_version), Column("tasks", fold=True, of=_states_of_tasks),
 )  # fmt: skip
+
+
+def _print_runs(out: Output, runs: Sequence[Mapping[str, Any]], columns: Sequence[Column | str]) -> None:
+    out.print_rows(runs[:MAX_RUNS_SHOWN], columns)
+    if more := len(runs[MAX_RUNS_SHOWN:]):
+        out.print_line(f"… and {plural(more, 'more run')}; `--dry-run --output json` lists them all.")
+    out.print_line("")
 
 
 def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
     runs = plan["runs"]
-    out.print_rows(runs[:MAX_RUNS_SHOWN], _CLEAR_COLUMNS)
-    if len(runs) > MAX_RUNS_SHOWN:
-        out.print_line(
-            f"… and {plural(len(runs) - MAX_RUNS_SHOWN, 'more run')}; `--dry-run --output json` lists them all."
-        )
-    out.print_line("")
+    _print_runs(out, runs, _CLEAR_COLUMNS)
     out.print_line(f"{clear_summary(plan['summary']).capitalize()}.")
     if running := plan["summary"]["running"]:
         out.print_line(f"{running:,} of them {'is' if running == 1 else 'are'} running or about to: stopped first.")
@@ -272,12 +274,7 @@ def print_clear_plan(out: Output, plan: Mapping[str, Any]) -> None:
 
 def print_mark_plan(out: Output, plan: Mapping[str, Any]) -> None:
     runs, summary = plan["runs"], plan["summary"]
-    out.print_rows(runs[:MAX_RUNS_SHOWN], ("dag_id", "run_id", Column("run_type", "type", optional=True), "state"))
-    if len(runs) > MAX_RUNS_SHOWN:
-        out.print_line(
-            f"… and {plural(len(runs) - MAX_RUNS_SHOWN, 'more run')}; `--dry-run --output json` lists them all."
-        )
-    out.print_line("")
+    _print_runs(out, runs, _RUN_COLUMNS)
     out.print_line(f"{plural(summary['runs'], 'run')} to be marked {plan['state']}.")
     if running := summary["running"]:
         out.print_line(f"{running:,} of them {'is' if running == 1 else 'are'} queued or running: stopped first.")

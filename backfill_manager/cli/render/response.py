@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from backfill_manager.cli.backend.base import accepted
 from backfill_manager.cli.backend.watched import SLOW_POLL_INTERVAL_S, WatchedBackend
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
+from backfill_manager.cli.render.printer import Output
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NoActiveManager
 from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Request, Response
@@ -85,6 +86,31 @@ def result_of(context: CliContext, kind: str, values: Mapping[str, Any], what: s
         raise BackfillManagerError(f"No answer yet; it will be in `bfm requests show {request.request_id}`.")
     result: dict[str, Any] = json.loads(accepted(response).payload_json or "{}")
     return result
+
+
+def carry_out_plan(
+    context: CliContext, kind: str, values: Mapping[str, Any], print_plan: Callable[[Output, Any], None],
+    action_of: Callable[[dict[str, Any]], str], *, dry_run: bool, yes: bool,
+) -> int:  # fmt: skip
+    """Prints what a command would do, asks, and has it done. `action_of` the plan: `Mark 2 runs success`."""
+    plan: dict[str, Any] = context.backend.dry_run(kind, values)
+    if context.out.is_table:
+        print_plan(context.out, plan)
+    elif dry_run:
+        context.out.print_document(plan)
+    if dry_run:
+        return 0
+    summary, action = plan["summary"], action_of(plan)
+    verb = action.partition(" ")[0].lower()
+    if not summary["runs"]:
+        nothing = f"Nothing is to be {verb}ed."
+        context.out.note(nothing)
+        if not context.out.is_table:
+            asked = {"request_id": None, "kind": kind, "summary": summary}
+            context.out.print_document({**asked, "outcome": None, "message": nothing})
+    elif yes or is_confirmed(context, f"{action}?", f"{verb}s", f"{verb}ed"):
+        print_response(context, context.backend.submit(kind, values), action, {"summary": summary})
+    return 0
 
 
 def is_confirmed(context: CliContext, question: str, does: str, done: str) -> bool:

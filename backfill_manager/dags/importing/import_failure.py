@@ -50,7 +50,7 @@ def explain(error: BaseException, root: Path, file: str) -> FailedFile:
         line = error.lineno
     elif not isinstance(error, BackfillManagerError):
         message += _other_location(error, frames, root, path)
-    return FailedFile(file, line, _one_line(mask_text(message)), _user_traceback(error, root, path))
+    return FailedFile(file, line, _one_line(mask_text(message)), _user_traceback(error, root))
 
 
 def explain_dump(dump: str, root: Path, file: str, message: str) -> FailedFile:
@@ -104,7 +104,7 @@ def _other_location(error: BaseException, frames: traceback.StackSummary, root: 
     return f" ({Path(name).relative_to(root).as_posix()}, line {line})"
 
 
-def _user_traceback(error: BaseException, root: Path, path: str) -> str:
+def _user_traceback(error: BaseException, root: Path) -> str:
     """The traceback from their file on, without the frames that are our machinery; files named within the bundle."""
     from backfill_manager.masking import mask_text
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from backfill_manager.importers.airflow.functions import ContextFunction, instead_of_class
 from backfill_manager.importers.airflow.taskflow import TaskFlow, after_docstring, names_of
-from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Result, Tasks, defaults_of, is_airflow
+from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Tasks, defaults_of
 from backfill_manager.importers.draft import Block, Code, DraftDag, Item, Remark
-from backfill_manager.importers.source import bound_by, names_in
+from backfill_manager.importers.source import bound_by, keywords_of, names_in
 from backfill_manager.importers.writer import shifted, unparse
 
 
@@ -72,9 +72,7 @@ class Body(TaskFlow):
                 if not attr.startswith("doc"):
                     self.remark(node, unparse(target), "Set it where the task is made")
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._names_result(value):
-                self.deps, outer = [], self.deps
-                self.known[name] = Result(self.at_runtime(value), self.deps)
-                self.deps = outer
+                self.known[name] = self._part_of_result(value)
             case ast.Assign() | ast.AugAssign() | ast.Expr(value=ast.Call(func=ast.Attribute())) if self._names_result(
                 node
             ) and not self._concerns_tasks(node):
@@ -146,9 +144,7 @@ class Body(TaskFlow):
         assert value is not None
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if len(targets) == 1 and isinstance(targets[0], ast.Name) and self._is_part_of_result(value):
-            self.deps, outer = [], self.deps
-            self.known[targets[0].id] = Result(self.at_runtime(value), self.deps)
-            self.deps = outer
+            self.known[targets[0].id] = self._part_of_result(value)
             return
         if (
             len(targets) == 1
@@ -212,21 +208,12 @@ class Body(TaskFlow):
             self.sink.append(Code(text))
 
     def _keep(self, node: ast.stmt) -> None:
-        airflow = [
-            name for name in names_in(node)
-            if is_airflow(self.source.origins.get(name, "")) or name in self.airflow_classes
-        ]  # fmt: skip
+        airflow = [*self.source.names_from("airflow", node), *sorted(names_in(node) & self.airflow_classes)]
         if isinstance(node, ast.ClassDef):  # in its methods, at run time
             for origin in sorted({self.source.origins[name] for name in airflow if name in self.source.origins}):
                 self.remark(node, f"{origin} is used in {node.name}", instead_of_class(origin))
             airflow = []
-        match node:
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))) if isinstance(
-                self.known.get(name), DraftDag
-            ):
-                airflow.append(name)
-            case _ if any(isinstance(self.known.get(name), DraftDag) for name in names_in(node)):
-                airflow += [name for name in names_in(node) if isinstance(self.known.get(name), DraftDag)]
+        airflow += sorted(name for name in names_in(node) if isinstance(self.known.get(name), DraftDag))
         consumed = (
             node.targets[0].id if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) else None
         )
@@ -257,21 +244,18 @@ class Body(TaskFlow):
         calls = [
             one for one in ast.walk(self.source.tree) if isinstance(one, ast.Call) and node.name in names_in(one.func)
         ]
-        given = (
-            {each.arg for one in calls for each in one.keywords if each.arg} if isinstance(known, Function) else None
-        )
+        given = {name for one in calls for name in keywords_of(one)} if isinstance(known, Function) else None
         positional = max((len(one.args) for one in calls if isinstance(one.func, ast.Name)), default=0)
         if is_task:
             context = self._context_function(node, given, positional)
         else:
             context = ContextFunction(node, [one.arg for one in node.args.args], body=self.source.body(node))
-            used = sorted(name for name in names_in(node) if is_airflow(self.source.origins.get(name, "")))
-            for name in used:
+            for name in self.source.names_from("airflow", node):
                 origin = self.source.origins[name]
                 context.remarks.append(
                     Remark(node.lineno, f"{origin} is used in {node.name}", instead_of_class(origin))
                 )
-        self._take_remarks(context)
+        self._add_remarks(*context.remarks)
         header = self._header(node, context) if is_task or context.remarks or node.decorator_list else None
         if header is None:
             self.sink.append(Code("\n".join([*comments, self.source.segment(node)])))
@@ -280,41 +264,33 @@ class Body(TaskFlow):
         self.sink.append(Code("\n".join([*comments, text])))
 
     def _header(self, node: ast.FunctionDef, context: ContextFunction) -> str:
-        arguments = ast.parse(f"def f({unparse(node.args)}): pass").body[0].args  # type: ignore[attr-defined]
-        kept = set(context.parameters)
-        defaults = defaults_of(node, [one.arg for one in [*arguments.posonlyargs, *arguments.args]])
+        arguments, kept, defaults = node.args, set(context.parameters), defaults_of(node)
+
+        def written(parameters: Sequence[ast.arg]) -> list[str]:
+            return [self._parameter(one, defaults.get(one.arg)) for one in parameters if one.arg in kept]
+
+        named = written(arguments.kwonlyargs)
         parts = ["ctx"] if context.uses_ctx else []
-        for one in [*arguments.posonlyargs, *arguments.args]:
-            if one.arg in kept:
-                parts.append(self._parameter(one, defaults.get(one.arg)))
-        if arguments.vararg:
-            parts.append(f"*{arguments.vararg.arg}")
-        named = [
-            (one, value)
-            for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-            if one.arg in kept
-        ]
-        if named and not arguments.vararg:
-            parts.append("*")
-        parts += [self._parameter(one, unparse(value) if value else None) for one, value in named]
+        parts += written([*arguments.posonlyargs, *arguments.args])
+        parts += [f"*{arguments.vararg.arg}"] if arguments.vararg else ["*"] if named else []
+        parts += named
         if (
             arguments.kwarg
             and re.search(rf"\b{arguments.kwarg.arg}\b", context.body)
             and f"{arguments.kwarg.arg} = " not in "\n".join(context.preamble)
         ) or (arguments.kwarg and (self.callables.get(node.name, (set(), 0))[0] - kept)):
             parts.append(f"**{arguments.kwarg.arg}")
-        decorators = [f"@{unparse(one)}\n" for one in node.decorator_list
-                      if not self._is_airflow(one.func if isinstance(one, ast.Call) else one)]  # fmt: skip
+        decorators = [f"@{unparse(one)}\n" for one in node.decorator_list if not self._is_airflow(one)]
         return f"{''.join(decorators)}{'async ' * (node.name in self.is_async)}def {node.name}({', '.join(parts)}):"
 
-    def _parameter(self, one: ast.arg, default: str | None) -> str:
+    def _parameter(self, one: ast.arg, default: ast.expr | None) -> str:
         is_known = one.annotation is not None and not any(
-            is_airflow(origin) or origin.startswith("pendulum") or origin.startswith("typing")
-            for name in names_in(one.annotation)
-            if (origin := self.source.origins.get(name, ""))
+            self.source.names_from(package, one.annotation) for package in ("airflow", "pendulum", "typing")
         )
         annotation = f": {unparse(one.annotation)}" if is_known and one.annotation else ""
-        return f"{one.arg}{annotation}" + (f"{' = ' if annotation else '='}{default}" if default is not None else "")
+        return f"{one.arg}{annotation}" + (
+            f"{' = ' if annotation else '='}{unparse(default)}" if default is not None else ""
+        )
 
     def _keep_maker(self, node: ast.FunctionDef) -> None:
         """A helper that makes tasks or DAGs when it is called."""

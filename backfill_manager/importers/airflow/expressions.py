@@ -6,15 +6,15 @@ import ast
 import copy
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.airflow.functions import instead_of_class
 from backfill_manager.importers.airflow.settings import RULES
-from backfill_manager.importers.airflow.walk import DagParam, Result, Symbol, Tasks, Walk, is_airflow
+from backfill_manager.importers.airflow.walk import DagParam, Result, Symbol, Tasks, Walk
 from backfill_manager.importers.draft import Block, Code
-from backfill_manager.importers.source import bound_by, names_in
+from backfill_manager.importers.source import bound_by
 from backfill_manager.importers.writer import quoted, unparse
 
 SETUP: Final = "It is a plain task here; a teardown has the rule all_done, so its run fails only if the teardown does"
@@ -121,9 +121,15 @@ class Expressions(Walk):
             self.remark(node, f".{node.func.attr}() of a result", "A result is a plain value here: use Python's own")
         held = _Hold(self, at_runtime=True)
         text = self._filled(unparse(held.generic_visit(copy.deepcopy(node))))
-        if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(ast.parse(text, mode="eval"))):
+        if self.source.names_from("airflow", ast.parse(text, mode="eval")):
             return self._kept_text(node)
         return text
+
+    def _part_of_result(self, node: ast.expr) -> Result:
+        outer, self.deps = self.deps, []
+        found = Result(self.at_runtime(node), self.deps)
+        self.deps = outer
+        return found
 
     def _result(self, text: str, tasks: Tasks) -> str:
         self.deps.append((text, tasks))
@@ -141,10 +147,8 @@ class Expressions(Walk):
         return self.value(node)[0]
 
     def _kept_text(self, node: ast.expr) -> str:
-        if any(is_airflow(self.source.origins.get(name, "")) for name in names_in(node)):
-            self.remark(node, f"`{unparse(node)[:60]}`", instead_of_class(next(
-                self.source.origins[name] for name in names_in(node) if is_airflow(self.source.origins.get(name, ""))
-            )))  # fmt: skip
+        if names := self.source.names_from("airflow", node):
+            self.remark(node, f"`{unparse(node)[:60]}`", instead_of_class(self.source.origins[names[0]]))
             return "None"
         return unparse(node)
 
@@ -189,9 +193,7 @@ class Expressions(Walk):
         (left, one), (right, other) = before, after
         first = other.first if other and other.first else right
         for symbol in _ends(one):
-            for following in _beginnings(other):
-                symbol.downstream.add(following)
-                following.upstream.add(symbol)
+            symbol.put_before(_beginnings(other))
         if self._is_list((tail_of(left), one)) and self._is_list((first, other)):
             left, settled = self._settled(left), self._settled(first)
             self.sink.append(Block(f"for before in {left}:", [Code(f"before >> {settled}")]))
@@ -248,8 +250,7 @@ class Expressions(Walk):
                     )
                 if before[1] and after[1]:
                     for one, other in zip(before[1].symbols, after[1].symbols, strict=False):
-                        one.downstream.add(other)
-                        other.upstream.add(one)
+                        one.put_before([other])
                 before = after
             else:
                 before = self._ordered(before, after)
@@ -274,9 +275,7 @@ class Expressions(Walk):
             return
         for (_, left), (_, right) in pairs:
             for symbol in left.symbols if left else []:
-                for following in right.symbols if right else []:
-                    symbol.downstream.add(following)
-                    following.upstream.add(symbol)
+                symbol.put_before(right.symbols if right else [])
         name = self._free_name("chained")
         self.sink.append(Code(f"{name} = [{', '.join(text for text, _ in links)}]"))
         self.sink.append(Block(f"for before, after in zip({name}, {name}[1:]):", [Code("before >> after")]))
@@ -344,13 +343,17 @@ def _is_template(node: ast.JoinedStr) -> bool:
 
 
 def _ends(tasks: Tasks | None) -> list[Symbol]:
-    members = set(tasks.symbols) if tasks else set()
-    return [one for one in tasks.symbols if tasks.first is None or not one.downstream & members] if tasks else []
+    return _outer(tasks, lambda one: one.downstream)
 
 
 def _beginnings(tasks: Tasks | None) -> list[Symbol]:
-    members = set(tasks.symbols) if tasks else set()
-    return [one for one in tasks.symbols if tasks.first is None or not one.upstream & members] if tasks else []
+    return _outer(tasks, lambda one: one.upstream)
+
+
+def _outer(tasks: Tasks | None, neighbours: Callable[[Symbol], set[Symbol]]) -> list[Symbol]:
+    """Of a group those without such a neighbour in it; of others all."""
+    symbols = tasks.symbols if tasks else []
+    return [one for one in symbols if tasks is None or tasks.first is None or not neighbours(one) & {*symbols}]
 
 
 def _atom(text: str) -> str:

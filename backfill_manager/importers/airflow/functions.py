@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.draft import Remark
-from backfill_manager.importers.source import Source
+from backfill_manager.importers.source import Source, is_airflow, keywords_of, parameters_of
 from backfill_manager.importers.writer import quoted, unparse
 
 _TI: Final = ("ti", "task_instance")
@@ -59,15 +59,14 @@ def rewrite(
     source: Source,
     node: ast.FunctionDef,
     given: Collection[str],
-    is_airflow: Callable[[str], bool],
     positional: int = 0,
 ) -> ContextFunction:
     """`given`: parameters that the caller passes by name; `positional`: how many it passes without."""
     arguments = node.args
-    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    named = parameters_of(node)
     from_context = [one.arg for one in named[positional:] if one.arg in CONTEXT and one.arg not in given]
     function = ContextFunction(node, [one.arg for one in named if one.arg not in from_context])
-    editor = _Editor(source, function, from_context, arguments.kwarg.arg if arguments.kwarg else None, is_airflow)
+    editor = _Editor(source, function, from_context, arguments.kwarg.arg if arguments.kwarg else None)
     editor.takes_more = bool(set(given) - {one.arg for one in named})
     function.body = source.body(node, editor.replace)
     editor.finish()
@@ -77,11 +76,8 @@ def rewrite(
 
 
 class _Editor:
-    def __init__(
-        self, source: Source, function: ContextFunction, from_context: list[str], kwargs: str | None,
-        is_airflow: Callable[[str], bool],
-    ) -> None:  # fmt: skip
-        self.source, self.function, self.is_airflow = source, function, is_airflow
+    def __init__(self, source: Source, function: ContextFunction, from_context: list[str], kwargs: str | None) -> None:
+        self.source, self.function = source, function
         self.from_context = from_context
         self.kwargs, self.takes_more = kwargs, False  # whether the caller has values for it
         self.contexts = {kwargs} if kwargs else set()
@@ -104,7 +100,7 @@ class _Editor:
 
     def _is(self, node: ast.AST, name: str) -> bool:
         dotted = self.source.dotted(node)
-        return self.is_airflow(dotted) and dotted.rpartition(".")[2] == name
+        return is_airflow(dotted) and dotted.rpartition(".")[2] == name
 
     def remark(self, node: ast.AST, what: str, instead: str) -> None:
         self.function.remarks.append(Remark(getattr(node, "lineno", None), what, instead))
@@ -168,7 +164,7 @@ class _Editor:
                 return "RuntimeError"
             case ast.Name(id=name) if name in self.contexts and isinstance(node.ctx, ast.Load):
                 self.whole.add(name)
-            case ast.Name(id=name) if self.is_airflow(self.source.origins.get(name, "")):
+            case ast.Name(id=name) if is_airflow(self.source.origins.get(name, "")):
                 self.airflow_names.setdefault(name, node.lineno)
         if (key := self._context_key(node)) is not None:
             return self._key(node, key)
@@ -195,14 +191,11 @@ class _Editor:
         return None
 
     def _pull(self, node: ast.Call) -> str:
-        given = {one.arg: one.value for one in node.keywords} | dict(zip(_PULL_ARGUMENTS, node.args, strict=False))
+        given = keywords_of(node) | dict(zip(_PULL_ARGUMENTS, node.args, strict=False))
         others = [one for one in ("dag_id", "include_prior_dates", "run_id", "map_indexes", "default") if one in given]
         if others:
-            self.remark(
-                node,
-                f"xcom_pull with {others[0]}",
-                "A result is of a task of the same run; other runs are read from tables",
-            )
+            instead = "A result is of a task of the same run; other runs are read from tables"
+            self.remark(node, f"xcom_pull with {others[0]}", instead)
             return 'ctx.result("TODO")'
         tasks, key = given.get("task_ids"), given.get("key")
         plain_key = key.value if isinstance(key, ast.Constant) else None

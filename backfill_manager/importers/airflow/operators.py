@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from backfill_manager.dags.definition import has_macros
@@ -130,11 +130,8 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
         command, problems = templates.as_python(text, shell=True)
         _report(walk, node, problems)
         if text.rstrip().endswith((".sh", ".bash")) and "\n" not in text.strip():
-            walk.remark(
-                node,
-                f"the script {text.strip()}",
-                "Airflow renders it as a template; here it is run as it is, from the manager's folder",
-            )
+            instead = "Airflow renders it as a template; here it is run as it is, from the manager's folder"
+            walk.remark(node, f"the script {text.strip()}", instead)
     elif isinstance(given["bash_command"], ast.JoinedStr):
         command, problems = templates.with_values(given["bash_command"], shell=True)
         _report(walk, node, problems)
@@ -154,24 +151,14 @@ def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
     )
 
 
-def _empty(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    return Made("pass")
-
-
 def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    walk.remark(
-        node,
-        "ExternalTaskMarker",
-        "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables",
-    )
+    instead = "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables"
+    walk.remark(node, "ExternalTaskMarker", instead)
     return Made("pass", known=frozenset(given) - {"trigger_rule", "retries", "pool"})
 
 
-def _latest_only(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-    late = "datetime.now(timezone.utc) >= ctx.interval.end + (ctx.interval.end - ctx.interval.start)"
-    return Made(f'if ctx.run_type != "manual" and {late}:\n    ctx.skip("not the latest interval")')
-
-
+_LATE: Final = "datetime.now(timezone.utc) >= ctx.interval.end + (ctx.interval.end - ctx.interval.start)"
+_LATEST_ONLY: Final = Made(f'if ctx.run_type != "manual" and {_LATE}:\n    ctx.skip("not the latest interval")')
 _OF_SQL: Final = (
     "conn_id", "database", "parameters", "autocommit", "split_statements", "return_last", "handler", "show_return_value_in_logs",
     "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location", "conf", "name", "master", "num_executors",
@@ -203,11 +190,8 @@ def _sql(*arguments: str) -> Reader:
         written = []
         for text in (text.strip() for text in texts if text):
             if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
-                walk.remark(
-                    node,
-                    f"the file {text}",
-                    "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on",
-                )
+                instead = "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on"
+                walk.remark(node, f"the file {text}", instead)
                 return missing(walk, node, name, f"sql(task_id, {text!r}), once the file is there", known)
             translated, problems = templates.as_sql(text.rstrip(";"))
             _report(walk, node, problems)
@@ -286,18 +270,7 @@ def _as_word(walk: Operators, node: ast.expr) -> str:
 
 def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
     def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-        known = frozenset(
-            {
-                *arguments,
-                *_OF_SENSORS,
-                "fs_conn_id",
-                "aws_conn_id",
-                "google_cloud_conn_id",
-                "recursive",
-                "verify",
-                "wildcard_match",
-            }
-        )
+        known = frozenset({*arguments, *_OF_SENSORS, *_OF_FILE_SENSORS})
         name = unparse(node.func).rpartition(".")[2]
         texts = [walk.text_of(given[one]) for one in arguments if one in given]
         path, problems = templates.as_path("/".join(text for text in texts if text))
@@ -333,6 +306,11 @@ _OF_SENSORS: Final = (
 )  # fmt: skip
 
 
+_OF_FILE_SENSORS: Final = (
+    "fs_conn_id", "aws_conn_id", "google_cloud_conn_id", "recursive", "verify", "wildcard_match",
+)  # fmt: skip
+
+
 def _sensor_settings(given: Arguments) -> dict[str, str]:
     settings = {"wait_limit": unparse(given["timeout"]) if "timeout" in given else "604800"}
     soft = given.get("soft_fail")
@@ -361,8 +339,8 @@ READERS: Final[Mapping[str, Reader]] = {
         _python,
     ),
     "BashOperator": _bash,
-    **dict.fromkeys(("EmptyOperator", "DummyOperator"), _empty),
-    "LatestOnlyOperator": _latest_only,
+    **dict.fromkeys(("EmptyOperator", "DummyOperator"), lambda *_: Made("pass")),
+    "LatestOnlyOperator": lambda *_: replace(_LATEST_ONLY),
     **dict.fromkeys(
         ("SparkSqlOperator", "SQLExecuteQueryOperator", "PostgresOperator", "MySqlOperator", "SqliteOperator", "MsSqlOperator",
          "OracleOperator", "SnowflakeOperator", "SnowflakeSqlApiOperator", "RedshiftSQLOperator", "RedshiftDataOperator",

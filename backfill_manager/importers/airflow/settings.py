@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from backfill_manager.importers.source import Source, names_in
+from backfill_manager.importers.source import Source, keywords_of, names_in
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
 Report = Callable[[ast.AST, str, str], None]  # where, what, what instead
@@ -71,8 +71,8 @@ _PARAM_SILENT: Final = ("title", "section", "values_display", "description_md", 
 
 
 class SettingsReader:
-    def __init__(self, source: Source, is_airflow: Callable[[str], bool], constants: Mapping[str, ast.expr]) -> None:
-        self.source, self.is_airflow, self.constants = source, is_airflow, constants
+    def __init__(self, source: Source, constants: Mapping[str, ast.expr], report: Report) -> None:
+        self.source, self.constants, self._report = source, constants, report
         self.consumed: set[str] = set()  # constants whose value was read
 
     def constant(self, node: ast.expr | None) -> ast.expr | None:
@@ -88,13 +88,9 @@ class SettingsReader:
 
     def is_plain(self, node: ast.AST) -> bool:
         """Whether it means the same without Airflow, and without pendulum."""
-        return not any(
-            self.is_airflow(origin) or origin.partition(".")[0] == "pendulum"
-            for name in names_in(node)
-            if (origin := self.source.origins.get(name, ""))
-        )
+        return not any(self.source.names_from(package, node) for package in ("airflow", "pendulum"))
 
-    def of_mapping(self, node: ast.expr | None, report: Report) -> dict[str, ast.expr]:
+    def of_mapping(self, node: ast.expr | None) -> dict[str, ast.expr]:
         """A dict that is written out, such as `default_args`."""
         node = self.constant(node)
         match node:
@@ -106,14 +102,14 @@ class SettingsReader:
                     if isinstance(key, ast.Constant):
                         found[str(key.value)] = value
                     elif key is None:
-                        found |= self.of_mapping(value, report)
+                        found |= self.of_mapping(value)
                 return found
-            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
-                return {one.arg: one.value for one in given if one.arg}
-        report(node, f"`{unparse(node)[:60]}`", "Its settings are not known before it runs; write them out")
+            case ast.Call(func=ast.Name(id="dict"), args=[]):
+                return keywords_of(node)
+        self._report(node, f"`{unparse(node)[:60]}`", "Its settings are not known before it runs; write them out")
         return {}
 
-    def of_task(self, given: Mapping[str, ast.expr], report: Report, known: frozenset[str] = frozenset()) -> Settings:
+    def of_task(self, given: Mapping[str, ast.expr], known: frozenset[str] = frozenset()) -> Settings:
         """Settings of a task. `known`: arguments of its operator that the caller reads."""
         settings: Settings = {}
         for name, node in given.items():
@@ -121,15 +117,12 @@ class SettingsReader:
                 if self.is_plain(node) or self._duration(node):
                     settings[_RENAMED[name]] = self._duration(node) or unparse(node)
                     if name == "pool":
-                        report(
-                            node,
-                            f"the pool {unparse(node)}",
-                            "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]",
-                        )
+                        instead = "Declare it in conf/manager.yaml: pools: [{name: ..., slots: N}]"
+                        self._report(node, f"the pool {unparse(node)}", instead)
                 else:
-                    report(node, f"{name}={unparse(node)}", f"Set {_RENAMED[name]}= to a plain value")
+                    self._report(node, f"{name}={unparse(node)}", f"Set {_RENAMED[name]}= to a plain value")
             elif name == "trigger_rule":
-                if rule := self._rule(node, report):
+                if rule := self._rule(node):
                     settings["trigger_rule"] = rule
             elif name == "retry_exponential_backoff":
                 if not (isinstance(node, ast.Constant) and not node.value):
@@ -138,13 +131,10 @@ class SettingsReader:
             elif name in known or name in _SILENT or (isinstance(node, ast.Constant) and node.value is None):
                 continue
             elif name in _CALLBACKS:
-                report(
-                    node,
-                    f"{name}={unparse(node)[:60]}",
-                    f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)",
-                )
+                instead = f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)"
+                self._report(node, f"{name}={unparse(node)[:60]}", instead)
             else:
-                report(node, f"{name}={unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
+                self._report(node, f"{name}={unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
         for name in ("retries", "priority", "weight", "max_active_tis"):
             if settings.get(name) == "None":
                 del settings[name]
@@ -166,40 +156,37 @@ class SettingsReader:
                 return f"{total:g}" if total < 1e6 else str(int(total))
         return None
 
-    def _rule(self, node: ast.expr, report: Report) -> str | None:
+    def _rule(self, node: ast.expr) -> str | None:
         text = self.text_of(node)
         if text is None and isinstance(node, ast.Attribute):
             text = node.attr.lower()
         elif text is None and isinstance(node, ast.Name) and self.is_plain(node):
             return node.id
         elif text is None:
-            report(node, f"trigger_rule={unparse(node)}", "Set one of the rules in docs/authoring.md")
+            self._report(node, f"trigger_rule={unparse(node)}", "Set one of the rules in docs/authoring.md")
             return None
         text = RULES.get(str(text), str(text))
         if text not in OUR_RULES:
-            report(node, f"the trigger rule {text}", "Set one of the rules in docs/authoring.md")
+            self._report(node, f"the trigger rule {text}", "Set one of the rules in docs/authoring.md")
             return None
         return None if text == "all_success" else quoted(text)
 
-    def of_dag(
-        self, given: Mapping[str, ast.expr], default_args: Mapping[str, ast.expr], report: Report, node: ast.AST
-    ) -> Settings:
+    def of_dag(self, given: Mapping[str, ast.expr], default_args: Mapping[str, ast.expr], node: ast.AST) -> Settings:
         settings: Settings = {}
         both = {**{name: default_args[name] for name in ("start_date", "end_date") if name in default_args}, **given}
         schedule = next((given[name] for name in ("schedule", "schedule_interval", "timetable") if name in given), None)
         zone: list[str] = []
         if schedule is None:
-            report(node, "no schedule", "Airflow 2 runs it once a day then, Airflow 3 only when triggered, as here")
-        elif text := self._schedule(schedule, zone, report):
+            self._report(
+                node, "no schedule", "Airflow 2 runs it once a day then, Airflow 3 only when triggered, as here"
+            )
+        elif text := self._schedule(schedule, zone):
             settings["schedule"] = text
         if settings.get("schedule") and "catchup" not in given:
-            report(
-                node,
-                "catchup is not set",
-                "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not",
-            )
+            instead = "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not"
+            self._report(node, "catchup is not set", instead)
         for name in ("start_date", "end_date"):
-            if name in both and (text := self._date(both[name], name, zone, report)):
+            if name in both and (text := self._date(both[name], name, zone)):
                 settings[name] = text
         if zone and zone[0] not in ("UTC", "utc", "Etc/UTC"):
             settings["timezone"] = quoted(zone[0])
@@ -212,29 +199,31 @@ class SettingsReader:
                 if self.is_plain(value):
                     settings[_DAG_RENAMED[name]] = unparse(value)
                 else:
-                    report(value, f"{name}={unparse(value)[:60]}", "Set it to a plain value")
+                    self._report(value, f"{name}={unparse(value)[:60]}", "Set it to a plain value")
             elif name in _CALLBACKS:
-                report(value, f"{name} of the DAG", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)")
+                self._report(
+                    value, f"{name} of the DAG", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)"
+                )
             elif name not in _SILENT and not (isinstance(value, ast.Constant) and not value.value):
-                report(value, f"{name} of the DAG", _NO_EQUAL.get(name, "It has no equal here"))
+                self._report(value, f"{name} of the DAG", _NO_EQUAL.get(name, "It has no equal here"))
         if owner := self.text_of(default_args.get("owner")):
             settings["owner"] = quoted(owner)
         params = [one["params"] for one in (given, default_args) if "params" in one]  # the latter win in Airflow
-        if params and (written := self._params(params, report)):
+        if params and (written := self._params(params)):
             settings["params"] = written
         args = {name: value for name, value in default_args.items() if name not in ("params", "start_date", "end_date")}
-        of_tasks = self.of_task(args, report)
+        of_tasks = self.of_task(args)
         if of_tasks.get("retries", "0") != "0":
             of_tasks.setdefault("retry_delay", AIRFLOWS_RETRY_DELAY)
         if of_tasks:
             settings["default_args"] = "{" + ", ".join(f'"{name}": {text}' for name, text in of_tasks.items()) + "}"
         return settings
 
-    def _schedule(self, node: ast.expr, zone: list[str], report: Report) -> str | None:
+    def _schedule(self, node: ast.expr, zone: list[str]) -> str | None:
         node = self.constant(node) or node
         match node:
             case ast.Constant(value=str() as text) if text in ("@continuous",):
-                report(node, "schedule='@continuous'", 'Use a short one, such as schedule={"seconds": 60}')
+                self._report(node, "schedule='@continuous'", 'Use a short one, such as schedule={"seconds": 60}')
                 return None
             case ast.Constant(value=str() as text):
                 return quoted(text)
@@ -251,7 +240,7 @@ class SettingsReader:
                 kind = self.source.dotted(called).rpartition(".")[2]
                 for one in given:
                     if one.arg == "timezone":
-                        self._add_zone(one.value, zone, report)
+                        self._add_zone(one.value, zone)
                 first = args[0] if args else next((one.value for one in given if one.arg in ("cron", "delta")), None)
                 if first is not None and kind in (
                     "CronDataIntervalTimetable",
@@ -260,31 +249,30 @@ class SettingsReader:
                     "DeltaTriggerTimetable",
                 ):
                     if kind.endswith("TriggerTimetable"):
-                        report(
+                        self._report(
                             node,
                             kind,
                             "A run's logical date is the start of its interval here, not the instant at which it starts",
                         )
                     if len(args) > 1:
-                        self._add_zone(args[1], zone, report)
-                    return self._schedule(first, zone, report)
+                        self._add_zone(args[1], zone)
+                    return self._schedule(first, zone)
             case ast.Name() | ast.Subscript() | ast.Attribute() | ast.JoinedStr() | ast.IfExp() if self.is_plain(
                 node
             ) and not (names_in(node) & self.source.origins.keys()):
                 return unparse(node)
         what = unparse(node)
-        report(
-            node,
-            f"schedule={what[:60]}",
-            "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]",
-        )
+        instead = "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]"
+        self._report(node, f"schedule={what[:60]}", instead)
         return None
 
-    def _add_zone(self, node: ast.expr, zone: list[str], report: Report) -> None:
+    def _add_zone(self, node: ast.expr, zone: list[str]) -> None:
         if name := self._zone(node):
             zone.append(name)
         elif not (isinstance(node, ast.Constant) and node.value is None):
-            report(node, f"the time zone {unparse(node)[:60]}", "Set timezone= of the DAG, such as 'Europe/Berlin'")
+            self._report(
+                node, f"the time zone {unparse(node)[:60]}", "Set timezone= of the DAG, such as 'Europe/Berlin'"
+            )
 
     def _zone(self, node: ast.expr | None) -> str | None:
         match node:
@@ -296,7 +284,7 @@ class SettingsReader:
                 return self._zone(value)
         return self.text_of(node)
 
-    def _date(self, node: ast.expr, name: str, zone: list[str], report: Report) -> str | None:
+    def _date(self, node: ast.expr, name: str, zone: list[str]) -> str | None:
         value = self.constant(node) or node
         match value:
             case ast.Constant(value=None):
@@ -320,14 +308,14 @@ class SettingsReader:
                     and len(numbers) == len(args)
                 ):
                     if zones:
-                        self._add_zone(zones[0], zone, report)
+                        self._add_zone(zones[0], zone)
                     day = "{year:04d}-{month:02d}-{day:02d}".format(**parts)
                     hour, minute, second = (parts.get(unit, 0) for unit in units[3:])
                     clock = f"T{hour:02d}:{minute:02d}" + (f":{second:02d}" if second else "")
                     return quoted(day + (clock if hour or minute or second or name == "end_date" else ""))
                 if kind == "parse" and (text_ := self.text_of(args[0] if args else None)):
                     if zones:
-                        self._add_zone(zones[0], zone, report)
+                        self._add_zone(zones[0], zone)
                     return quoted(text_)
         if (
             self.is_plain(node)
@@ -335,25 +323,27 @@ class SettingsReader:
             and not (names_in(node) & self.source.origins.keys())
         ):
             return unparse(node)
-        report(node, f"{name}={unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals")
+        self._report(
+            node, f"{name}={unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals"
+        )
         return None
 
-    def _params(self, nodes: Sequence[ast.expr], report: Report) -> str | None:
-        given = {name: value for node in nodes for name, value in self.of_mapping(node, report).items()}
-        written = {name: self.param(value, name, report) for name, value in given.items()}
+    def _params(self, nodes: Sequence[ast.expr]) -> str | None:
+        given = {name: value for node in nodes for name, value in self.of_mapping(node).items()}
+        written = {name: self.param(value, name) for name, value in given.items()}
         kept = [f"{quoted(name)}: {text}" for name, text in written.items() if text is not None]
         if not kept:
             return None
         line = "{" + ", ".join(kept) + "}"
         return line if len(line) < 80 else "{\n" + "".join(f"    {one},\n" for one in kept) + "}"
 
-    def param(self, node: ast.expr, name: str, report: Report) -> str | None:
+    def param(self, node: ast.expr, name: str) -> str | None:
         if not (isinstance(node, ast.Call) and self.source.dotted(node.func).rpartition(".")[2] == "Param"):
             if self.is_plain(node) and not names_in(node):
                 return unparse(node)
-            report(node, f"the param {name} = {unparse(node)[:60]}", "Give it a plain default")
+            self._report(node, f"the param {name} = {unparse(node)[:60]}", "Give it a plain default")
             return None
-        given = {one.arg: one.value for one in node.keywords if one.arg}
+        given = keywords_of(node)
         default = node.args[0] if node.args else given.pop("default", None)
         settings: Settings = {}
         nullable = False
@@ -377,16 +367,13 @@ class SettingsReader:
             elif key == "description" and self.is_plain(value):
                 settings["description"] = unparse(value)
             elif key not in _PARAM_SILENT:
-                report(value, f"{key}= of the param {name}", "Check it in a task; a param has a type and choices")
+                self._report(value, f"{key}= of the param {name}", "Check it in a task; a param has a type and choices")
         if isinstance(default, ast.Constant) and default.value is None and not nullable:
             default = None
         if default is None or not self.is_plain(default) or names_in(default):
             if default is not None:
-                report(default, f"the default of the param {name}", "Give it a plain default")
-            report(
-                node,
-                f"the param {name} has no default",
-                "Every run must set it, so a DAG with a schedule needs a default",
-            )
+                self._report(default, f"the default of the param {name}", "Give it a plain default")
+            instead = "Every run must set it, so a DAG with a schedule needs a default"
+            self._report(node, f"the param {name} has no default", instead)
             return call("Param", keywords({"default": "None", **settings}))
         return call("Param", [unparse(default), *keywords(settings)]) if settings else unparse(default)

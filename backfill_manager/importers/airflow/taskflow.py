@@ -8,21 +8,17 @@ from typing import Final
 
 from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell, skips_all
 from backfill_manager.importers.airflow.tasks import TaskMaker
-from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Group, Result, Symbol, Tasks, defaults_of
-from backfill_manager.importers.draft import Code, Item, Remark
+from backfill_manager.importers.airflow.walk import STATEMENT_NAMES, Function, Group, Symbol, Tasks, defaults_of
+from backfill_manager.importers.draft import Code, Item
+from backfill_manager.importers.source import keywords_of, with_positional
 from backfill_manager.importers.writer import call, quoted, unparse
 
 _LOOPS: Final = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)
 
 
 OTHER_ENVIRONMENTS: Final = (
-    "virtualenv",
-    "external_python",
-    "docker",
-    "kubernetes",
-    "branch_virtualenv",
-    "branch_external_python",
-)
+    "virtualenv", "external_python", "docker", "kubernetes", "branch_virtualenv", "branch_external_python",
+)  # fmt: skip
 
 
 _ONE_BY_ONE: Final = (
@@ -47,54 +43,38 @@ class TaskFlow(TaskMaker):
         name = function.node.name
         if name in self.is_async or any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(function.node)):
             return False
-        uses = [
-            one
-            for one in ast.walk(self.source.tree)
-            if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)
-        ]
-        calls = [
-            one
-            for one in ast.walk(self.source.tree)
-            if isinstance(one, ast.Call)
-            and (one.func in uses or (isinstance(one.func, ast.Call) and isinstance(one.func.func, ast.Attribute)
-                                      and one.func.func.attr == "override" and one.func.func.value in uses))
-        ]  # fmt: skip
-        same_name = sum(isinstance(one, ast.FunctionDef) and one.name == name for one in ast.walk(self.source.tree))
-        stored = any(
-            isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
-            for one in ast.walk(self.source.tree)
-        )
-        in_group = any(
-            calls and calls[0] in set(ast.walk(one))
-            for one in ast.walk(self.source.tree)
-            if isinstance(one, ast.FunctionDef) and any(self._last(each) == "task_group" for each in one.decorator_list)
-        )
-        is_plain = (
-            calls
-            and not any(isinstance(one, ast.Starred) for one in calls[0].args)
-            and not any(k.arg is None for k in calls[0].keywords)
-        )
-        return len(uses) == len(calls) == 1 and same_name == 1 and not stored and not in_group and bool(is_plain)
+        nodes = [*ast.walk(self.source.tree)]
+        names = [one for one in nodes if isinstance(one, ast.Name) and one.id == name]
+        if len(names) != 1 or sum(isinstance(one, ast.FunctionDef) and one.name == name for one in nodes) != 1:
+            return False
+        call = next((one for one in nodes if isinstance(one, ast.Call) and _function_of(one) is names[0]), None)
+        if (
+            call is None
+            or any(isinstance(one, ast.Starred) for one in call.args)
+            or any(not k.arg for k in call.keywords)
+        ):
+            return False
+        groups = (one for one in nodes if isinstance(one, ast.FunctionDef) and self._is_group(one))
+        return not any(call in ast.walk(group) for group in groups)
 
-    def _task_call(self, function: Function, node: ast.Call, more: dict[str, ast.expr]) -> tuple[str, Tasks]:
-        given = {**function.settings, **more}
-        notes: list[Remark] = []
-        self.deps, outer = [], self.deps
+    def _is_group(self, node: ast.FunctionDef) -> bool:
+        return any(self._last(one) == "task_group" for one in node.decorator_list)
+
+    def _task_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks]:
+        given = function.settings
         target, self.target = self.target, None
-        with self.noting(notes):
+        with self.of_one_task() as notes:
             positional = [
                 f"*{self.at_runtime(one.value)}" if isinstance(one, ast.Starred) else self.at_runtime(one)
                 for one in node.args
             ]
             by_name = {one.arg or "**": self.at_runtime(one.value) for one in node.keywords}
             made, name = self._task_flow(function, node, positional, by_name, given)
-            settings = self.reader.of_task(given, self.remark, _OF_DECORATORS) | made.settings
+            settings = self.reader.of_task(given, _OF_DECORATORS) | made.settings
             made.settings = {}
             self.target = target
             id_text = self._id_of_call(function, given, node)
-            text, tasks = self._task(node, None, settings, made, notes, function.node.name, name, id_text)
-        self.deps = outer
-        return text, tasks
+            return self._task(node, None, settings, made, notes, function.node.name, name, id_text)
 
     def _id_of_call(self, function: Function, given: Mapping[str, ast.expr], node: ast.AST) -> str:
         id_node = given.get("task_id")
@@ -105,11 +85,8 @@ class TaskFlow(TaskMaker):
         if self.loops and not dynamic:
             counter = self._free_name("numbers")
             self.sink_before_loop(Code(f"{counter} = itertools.count(1)"))
-            self.remark(
-                node,
-                f"the task {base} in a loop",
-                f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable",
-            )
+            instead = f"Its ids are {base}__1, {base}__2, ... here; better give it one by the loop's variable"
+            self.remark(node, f"the task {base} in a loop", instead)
             return f'f"{base}__{{next({counter})}}"'
         key = f"{prefix}{id(self.groups[-1]) if dynamic else ''}{base}{id(self.dag)}"
         count = self.ids[key] = self.ids.get(key, -1) + 1
@@ -130,11 +107,8 @@ class TaskFlow(TaskMaker):
     ) -> tuple[Made, str | None]:
         kind = function.kind
         if kind in OTHER_ENVIRONMENTS:
-            self.remark(
-                node,
-                f"@task.{kind}",
-                "Packages of tasks are installed for their bundle: environment in docs/bundles.md",
-            )
+            instead = "Packages of tasks are installed for their bundle: environment in docs/bundles.md"
+            self.remark(node, f"@task.{kind}", instead)
         elif kind == "sensor":
             self.remark(
                 node,
@@ -144,7 +118,7 @@ class TaskFlow(TaskMaker):
         elif kind not in ("python", "branch", "short_circuit", "bash", "pyspark"):
             return missing(self, node, f"@task.{kind}", "Write here what it did"), None
         context = self._context_function(function.node, set(by_name), len(positional))
-        self._take_remarks(context)
+        self._add_remarks(*context.remarks)
         if kind == "pyspark":
             by_name |= {
                 name: text
@@ -153,7 +127,8 @@ class TaskFlow(TaskMaker):
             }
         if self._is_inlined(function):
             bound = dict(zip(context.parameters, positional, strict=False)) | by_name
-            bound = {**defaults_of(function.node, context.parameters), **bound}
+            defaults = defaults_of(function.node)
+            bound = {name: unparse(defaults[name]) for name in context.parameters if name in defaults} | bound
             lines = [f"{name} = {text}" for name, text in bound.items() if name != text and name != "**"]
             missing_names = [name for name in context.parameters if name not in bound]
             for name in missing_names:
@@ -194,13 +169,10 @@ class TaskFlow(TaskMaker):
             override, owner = self.settings_of(owner), owner.func.value
         fixed = self.settings_of(partial) if partial else {}
         function = self.known.get(owner.id) if isinstance(owner, ast.Name) else None
-        operator = ast.Call(owner, [], [])
-        notes: list[Remark] = []
         if not isinstance(function, Function):
-            if not (self._is_operator(operator) or self._is_airflow(owner)):
+            if not (self._is_operator(ast.Call(owner, [], [])) or self._is_airflow(owner)):
                 return None
-            self.deps, outer = [], self.deps
-            with self.noting(notes):
+            with self.of_one_task() as notes:
                 name = self.source.dotted(owner).rpartition(".")[2]
                 for one in [*node.keywords, *(ast.keyword(None, each) for each in node.args)]:
                     self.at_runtime(one.value)
@@ -212,34 +184,21 @@ class TaskFlow(TaskMaker):
                     frozenset(fixed),
                 )
                 settings = self.reader.of_task(
-                    fixed, self.remark, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"}
+                    fixed, frozenset(fixed) - {"retries", "retry_delay", "trigger_rule", "pool"}
                 )
-                found = self._task(node, fixed.get("task_id"), settings, made, notes, name)
-            self.deps = outer
-            return found
+                return self._task(node, fixed.get("task_id"), settings, made, notes, name)
         if function.kind == "group":
             self.remark(node, f"the mapped task group {function.node.name}", _ONE_BY_ONE)
             why = f"the mapped task group {function.node.name} of Airflow: loop over its values in one task"
-            made = Made(f"raise NotImplementedError({quoted(why)})")
-            self.deps, outer = [], self.deps
-            for one in node.keywords:
-                self.at_runtime(one.value)
-            found = self._task(
-                node,
-                None,
-                {},
-                made,
-                notes,
-                function.node.name,
-                self._function_name(None, function.node.name),
-                quoted(function.node.name),
-            )
-            self.deps = outer
-            return found
-        self.deps, outer = [], self.deps
-        with self.noting(notes):
-            context = self._context_function(function.node, set(fixed) | {one.arg for one in node.keywords if one.arg})
-            self._take_remarks(context)
+            made, name = Made(f"raise NotImplementedError({quoted(why)})"), function.node.name
+            with self.of_one_task() as notes:
+                for one in node.keywords:
+                    self.at_runtime(one.value)
+                own_name = self._function_name(None, name)
+                return self._task(node, None, {}, made, notes, name, own_name, quoted(name))
+        with self.of_one_task() as notes:
+            context = self._context_function(function.node, {*fixed, *keywords_of(node)})
+            self._add_remarks(*context.remarks)
             self.remark(node, f"the mapped task {function.node.name}", _ONE_BY_ONE)
             arguments = [
                 *(["ctx"] if context.uses_ctx else []),
@@ -253,25 +212,13 @@ class TaskFlow(TaskMaker):
                 arguments += [f"{one.arg}={one.arg}" for one in node.keywords]
             body = f"return [{call(function.node.name, arguments)} {loops}]"
             given = {**function.settings, **override}
-            settings = self.reader.of_task(given, self.remark, _OF_DECORATORS)
+            settings = self.reader.of_task(given, _OF_DECORATORS)
             id_text = self._id_of_call(function, given, node)
-            found = self._task(
-                node,
-                None,
-                settings,
-                Made(body),
-                notes,
-                function.node.name,
-                self._function_name(None, function.node.name),
-                id_text,
-            )
-        self.deps = outer
-        return found
+            name = function.node.name
+            return self._task(node, None, settings, Made(body), notes, name, self._function_name(None, name), id_text)
 
     def _with_group(self, made: ast.Call, name: ast.expr | None, body: Sequence[ast.stmt]) -> None:
-        given = {one.arg: one.value for one in made.keywords if one.arg} | dict(
-            zip(("group_id",), made.args, strict=False)
-        )
+        given = with_positional(made, "group_id")
         if "default_args" in given:
             self.remark(made, "default_args of a task group", "Give its tasks the settings")
         prefixed = given.get("prefix_group_id")
@@ -329,21 +276,17 @@ class TaskFlow(TaskMaker):
         has_prefix = not (isinstance(prefixed, ast.Constant) and prefixed.value is False)
         parameters = [one.arg for one in [*function.node.args.args, *function.node.args.kwonlyargs]]
         outer = self.known.copy()
-        given = dict(zip(parameters, node.args, strict=False)) | {
-            one.arg: one.value for one in node.keywords if one.arg
-        }
-        defaults = defaults_of(function.node, parameters)
+        given = with_positional(node, *parameters)
+        defaults = defaults_of(function.node)
         for parameter in parameters:
             argument = given.get(parameter)
             if argument is not None and (self._is_part_of_result(argument) or self._names_result(argument)):
-                self.deps, deps = [], self.deps
-                self.known[parameter] = Result(self.at_runtime(argument), self.deps)
-                self.deps = deps
+                self.known[parameter] = self._part_of_result(argument)
                 continue
             if argument is not None:
                 text, tasks = self.value(argument)
             else:
-                text, tasks = defaults.get(parameter, "None"), None
+                text, tasks = unparse(defaults.get(parameter, ast.Constant(None))), None
             self.known[parameter] = tasks
             self.parameters.add(parameter)
             if text != parameter:
@@ -363,6 +306,14 @@ class TaskFlow(TaskMaker):
         if isinstance(result, Tasks) and len(result.symbols) == 1 and result.symbols[0].variable:
             return result.symbols[0].variable, Tasks(result.symbols, False, tasks.first, result.symbols[0].variable)
         return tasks.last or "[]", tasks
+
+
+def _function_of(call: ast.Call) -> ast.expr | None:
+    """The name of what is called, as in `f()` and `f.override(retries=2)()`."""
+    match call.func:
+        case ast.Call(func=ast.Attribute(value=owner, attr="override")):
+            return owner
+    return call.func
 
 
 def _has_order(body: Sequence[ast.stmt]) -> bool:

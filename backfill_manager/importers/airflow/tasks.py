@@ -6,6 +6,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from backfill_manager.importers.airflow.expressions import Expressions
 from backfill_manager.importers.airflow.functions import (
@@ -18,7 +19,7 @@ from backfill_manager.importers.airflow.functions import (
 )
 from backfill_manager.importers.airflow.operators import READERS, Made, missing
 from backfill_manager.importers.airflow.settings import AIRFLOWS_RETRY_DELAY
-from backfill_manager.importers.airflow.walk import Function, Result, Symbol, Tasks, is_airflow
+from backfill_manager.importers.airflow.walk import Function, Result, Symbol, Tasks
 from backfill_manager.importers.draft import Code, DraftTask, Remark
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 
@@ -30,41 +31,31 @@ class TaskMaker(Expressions):
             return self._operator(node)
         match node.func:
             case ast.Name(id=name) if isinstance(function := self.known.get(name), Function):
-                return (
-                    self._group_call(function, node)
-                    if function.kind == "group"
-                    else self._task_call(function, node, {})
-                )
+                return self._function_call(function, node)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="override")) as override if isinstance(
                 function := self.known.get(name), Function
             ):
-                more = self.settings_of(override)
-                if function.kind == "group":
-                    return self._group_call(Function(function.node, "group", {**function.settings, **more}), node)
-                return self._task_call(function, node, more)
+                return self._function_call(function, node, self.settings_of(override))
             case ast.Attribute(value=owner, attr="expand" | "expand_kwargs"):
                 return self._expanded(node, owner)
-            case ast.Call(func=called, args=[ast.Name(id=name)]) if (
-                self._last(called) == "task" and name in self.functions
+            case ast.Call(func=decorator, args=[ast.Name(id=name)]) if (
+                self._last(decorator) == "task" and name in self.functions
             ):
-                return self._task_call(Function(self.functions[name], "python", {}), node, {})
-            case ast.Call(func=ast.Call(func=called) as decorator, args=[ast.Name(id=name)]) if (
-                self._last(called) == "task" and name in self.functions
-            ):
-                settings = self.settings_of(decorator)
-                return self._task_call(Function(self.functions[name], "python", settings), node, {})
+                settings = self.settings_of(decorator) if isinstance(decorator, ast.Call) else {}
+                return self._function_call(Function(self.functions[name], "python", settings), node)
         return None
 
+    def _function_call(
+        self, function: Function, node: ast.Call, override: Mapping[str, ast.expr] = MappingProxyType({})
+    ) -> tuple[str, Tasks | None]:
+        function = Function(function.node, function.kind, {**function.settings, **override})
+        return self._group_call(function, node) if function.kind == "group" else self._task_call(function, node)
+
     def _operator(self, node: ast.Call) -> tuple[str, Tasks]:
-        notes: list[Remark] = []
-        with self.noting(notes):
-            given = self.settings_of(node)
         name = self.source.dotted(node.func).rpartition(".")[2]
-        if node.args:
-            given |= dict(zip(("task_id",), node.args, strict=False)) if "task_id" not in given else {}
-        self.deps, outer = [], self.deps
         target, self.target = self.target, None
-        with self.noting(notes):
+        with self.of_one_task() as notes:
+            given = dict(zip(("task_id",), node.args, strict=False)) | self.settings_of(node)
             reader = READERS.get(name)
             if reader is None:
                 made = missing(
@@ -73,11 +64,9 @@ class TaskMaker(Expressions):
             else:
                 made = reader(self, node, given)
             self._take_order_of(given, is_missing=made.is_missing)
-            settings = self.reader.of_task(given, self.remark, made.known) | made.settings
+            settings = self.reader.of_task(given, made.known) | made.settings
             self.target = target
-            text, tasks = self._task(node, given.get("task_id"), settings, made, notes, name)
-        self.deps = outer
-        return text, tasks
+            return self._task(node, given.get("task_id"), settings, made, notes, name)
 
     def _take_order_of(self, given: Mapping[str, ast.expr], *, is_missing: bool) -> None:
         """Arguments that have results of other tasks put the task after them, also where nothing here takes the value."""
@@ -104,15 +93,10 @@ class TaskMaker(Expressions):
         function: str | None = None, id_text: str | None = None,
     ) -> tuple[str, Tasks]:  # fmt: skip
         """Writes a task's function, where it has one; gives the expression that makes the task."""
+        if id_node is None:
+            id_node = ast.parse(id_text or quoted(kind), mode="eval").body
         task_id = self.reader.text_of(id_node)
-        if id_text is None:
-            id_text = (
-                quoted(task_id) if task_id is not None else unparse(id_node) if id_node is not None else quoted(kind)
-            )
-        elif isinstance(parsed := ast.parse(id_text, mode="eval").body, ast.Constant):
-            task_id = str(parsed.value)
-        if task_id is None and id_node is None and id_text == quoted(kind):
-            task_id = kind
+        id_text = quoted(task_id) if task_id is not None else id_text or unparse(id_node)
         base = task_id or kind
         prefix, dynamic = self._prefix()
         if dynamic:
@@ -148,8 +132,7 @@ class TaskMaker(Expressions):
         self.symbols.append(symbol)
         for _, tasks in self.deps:
             for one in tasks.symbols:
-                one.downstream.add(symbol)
-                symbol.upstream.add(one)
+                one.put_before([symbol])
         if dependencies:
             text = f"{dependencies} >> {text}"
         if self.groups or made.is_branch or made.sql is not None:
@@ -209,11 +192,8 @@ class TaskMaker(Expressions):
             function = self._context_function(self.functions[node.id])
             return call(node.id, [*(["ctx"] if function.uses_ctx else []), *given])
         if isinstance(node, ast.Name) and node.id in self.source.origins:
-            self.remark(
-                node,
-                f"{node.id} comes from another file",
-                "It gets no context of Airflow: pass it what it needs of ctx",
-            )
+            instead = "It gets no context of Airflow: pass it what it needs of ctx"
+            self.remark(node, f"{node.id} comes from another file", instead)
         return call(self._kept_text(node), given)
 
     def _context_of(self, node: ast.Lambda, given: list[str]) -> list[str]:
@@ -234,10 +214,5 @@ class TaskMaker(Expressions):
     ) -> ContextFunction:
         if node.name not in self.rewritten:
             names, count = self.callables.get(node.name, (set(), 0))
-            self.rewritten[node.name] = rewrite(
-                self.source, node, names | (given or set()), self._is_airflow_name, count or positional
-            )
+            self.rewritten[node.name] = rewrite(self.source, node, names | (given or set()), count or positional)
         return self.rewritten[node.name]
-
-    def _is_airflow_name(self, dotted: str) -> bool:
-        return is_airflow(dotted)

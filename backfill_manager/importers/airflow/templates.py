@@ -21,15 +21,8 @@ _BASES: Final = {  # the instant: in Python, in SQL, in a path
     "end": ("ctx.interval.end", ":interval_end", "interval_end"),
 }
 _SPARK_FORMS: Final = {
-    "%Y": "yyyy",
-    "%m": "MM",
-    "%d": "dd",
-    "%H": "HH",
-    "%M": "mm",
-    "%S": "ss",
-    "%j": "DDD",
-    "%y": "yy",
-}
+    "%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss", "%j": "DDD", "%y": "yy",
+}  # fmt: skip
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _COMMENT: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
 _SQL_PARTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", re.DOTALL)

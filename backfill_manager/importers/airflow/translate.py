@@ -22,16 +22,20 @@ from backfill_manager.importers.airflow.walk import (
     Function,
     Symbol,
     Tasks,
-    is_airflow,
+    defaults_of,
     last_name,
 )
 from backfill_manager.importers.draft import Block, Code, Draft, DraftDag, DraftTask, Item, Remark
-from backfill_manager.importers.source import Source, bound_by, names_in
+from backfill_manager.importers.source import Source, bound_by, called, is_airflow, names_in, parameters_of
 from backfill_manager.importers.writer import OURS, quoted, unparse, write
 
 _SKIPPED_AFTER_SKIPS: Final = tuple(
     map(quoted, ("none_failed_min_one_success", "one_success", "none_skipped", "one_failed", "all_failed"))
 )
+_WRITTEN_WITH: Final = {  # what drafts are written with; the writer leaves out what one does not use
+    **{name: f"import {name}" for name in ("asyncio", "itertools", "os", "shlex", "subprocess")},
+    **{name: f"from datetime import {name}" for name in ("datetime", "timedelta", "timezone")},
+}
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
@@ -69,13 +73,9 @@ def _renamed(source: Source) -> str:
 class _File(Body):
     def draft(self) -> Draft:
         body = list(self.source.tree.body)
-        if (
-            body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-            and isinstance(body[0].value.value, str)
-        ):
-            self.result.doc = body.pop(0).value.value.strip()  # type: ignore[attr-defined]
+        if (doc := ast.get_docstring(self.source.tree, clean=False)) is not None:
+            self.result.doc = doc.strip()
+            body.pop(0)
         for statement in body:
             self.top(statement)
         for dag in self.assigned:
@@ -83,26 +83,10 @@ class _File(Body):
         self._guard()
         self._keep_outputs()
         self._check_imports()
-        extra = [
-            "import asyncio",
-            "import itertools",
-            "import os",
-            "import shlex",
-            "import subprocess",
-            "from datetime import datetime, timedelta, timezone",
-        ]
         bound = {name for text in self.result.imports for name in re.findall(r"\w+", text.partition("import ")[2])}
-        for text in extra:
-            names = [name for name in re.findall(r"\w+", text.partition("import ")[2]) if name not in bound]
-            if text.startswith("from datetime"):
-                self.result.imports += [f"from datetime import {name}" for name in names]
-            elif names:
-                self.result.imports.append(text)
+        self.result.imports += [text for name, text in _WRITTEN_WITH.items() if name not in bound]
         self._drop_unused()
-        if not self.result.dags:
-            self.result.remarks.append(Remark(None, "no DAG was found", "Nothing to import in this file"))
-        self.result.remarks.sort(key=lambda one: one.line or 0)
-        return self.result
+        return self.result.finished("no DAG was found")
 
     def top(self, node: ast.stmt) -> None:
         """A statement outside of all DAGs."""
@@ -147,9 +131,7 @@ class _File(Body):
                 name in self.known
             ):
                 self._doc_of(name, value)
-            case ast.If(test=test) if self._makes_dags(node) and any(
-                is_airflow(self.source.origins.get(name, "")) for name in names_in(test)
-            ):
+            case ast.If(test=test) if self._makes_dags(node) and self.source.names_from("airflow", test):
                 self.remark(node, f"if {unparse(test)}", "It is taken to hold for the DAGs below")
                 for one in self._all_of(node):
                     if self._makes_dags(one) or self._concerns_tasks(one):
@@ -162,12 +144,8 @@ class _File(Body):
                 self._keep(node)
 
     def _all_of(self, node: ast.stmt) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for name in ("body", "orelse", "finalbody"):
-            found += getattr(node, name, [])
-        for handler in getattr(node, "handlers", []):
-            found += handler.body
-        return found
+        parts = [*(getattr(node, name, []) for name in ("body", "orelse", "finalbody"))]
+        return [one for part in (*parts, *(each.body for each in getattr(node, "handlers", []))) for one in part]
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
@@ -190,10 +168,8 @@ class _File(Body):
                 if importlib.util.find_spec(top) is None:
                     where = next((one for one in ast.walk(self.source.tree) if isinstance(one, ast.Import | ast.ImportFrom)
                                   and top in unparse(one)), self.source.tree)  # fmt: skip
-                    what = "Install it for the bundle, or put it into the bundle if it is yours"
-                    self.result.remarks.append(
-                        Remark(getattr(where, "lineno", None), f"the module {top} is not installed here", what)
-                    )
+                    instead = "Install it for the bundle, or put it into the bundle if it is yours"
+                    self.result.remarks.append(Remark.at(where, f"the module {top} is not installed here", instead))
 
     def _drop_unused(self) -> None:
         """Constants that only Airflow needed."""
@@ -256,14 +232,11 @@ class _File(Body):
             else:
                 self._keep(node)
             return
-        decorator = next(
-            (one for one in node.decorator_list if self._is_airflow(one.func if isinstance(one, ast.Call) else one)),
-            None,
-        )
+        decorator = next(filter(self._is_airflow, node.decorator_list), None)
         if decorator is None:
             self._keep_function(node)
             return
-        dotted = self.source.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        dotted = self.source.dotted(called(decorator))
         settings = self.settings_of(decorator) if isinstance(decorator, ast.Call) else {}
         last = dotted.rpartition(".")[2]
         if isinstance(node, ast.AsyncFunctionDef):
@@ -285,9 +258,7 @@ class _File(Body):
             for one in others:
                 if self._last(one) in ("run_if", "skip_if"):
                     self.remark(one, f"@task.{self._last(one)}", "Begin the task with `if ...: ctx.skip(reason)`")
-                elif self._last(one) not in ("setup", "teardown") and self._is_airflow(
-                    one.func if isinstance(one, ast.Call) else one
-                ):
+                elif self._last(one) not in ("setup", "teardown") and self._is_airflow(one):
                     settings |= self.settings_of(one) if isinstance(one, ast.Call) else {}
             self.known[node.name] = function = Function(node, kind, settings)
             if not self._is_inlined(function):
@@ -326,8 +297,8 @@ class _File(Body):
     ) -> DraftDag:
         dag = DraftDag(name, {})
         with self.noting(dag.remarks):
-            default_args = self.reader.of_mapping(given.get("default_args"), self.remark)
-            settings = self.reader.of_dag(given, default_args, self.remark, node)
+            default_args = self.reader.of_mapping(given.get("default_args"))
+            settings = self.reader.of_dag(given, default_args, node)
         dag.settings = {**({"dag_id": id_text} if id_text else {}), **settings}
         if dag_id is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", dag_id):
             dag.settings["dag_id"] = quoted(re.sub(r"[^A-Za-z0-9_.-]+", "_", dag_id))
@@ -342,19 +313,12 @@ class _File(Body):
         id_text = unparse(given["dag_id"]) if "dag_id" in given and text != node.name else None
         dag = self._dag(decorator, given, node.name, id_text, text)
         self.known[node.name] = dag
-        arguments = [*node.args.args, *node.args.kwonlyargs]
-        defaults = dict(zip((one.arg for one in reversed(node.args.args)), reversed(node.args.defaults), strict=False))
-        defaults |= {
-            one.arg: value for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
-        }
-        params = []
+        defaults, params = defaults_of(node), []
         with self.noting(dag.remarks):
-            for one in arguments:
-                self.known[one.arg] = DagParam(one.arg)
-                default = defaults.get(one.arg)
-                params.append(
-                    f"{quoted(one.arg)}: {(self.reader.param(default, one.arg, self.remark) if default else None) or 'None'}"
-                )
+            for name in (one.arg for one in parameters_of(node)):
+                self.known[name] = DagParam(name)
+                default = self.reader.param(defaults[name], name) if name in defaults else None
+                params.append(f"{quoted(name)}: {default or 'None'}")
         if params:
             dag.settings["params"] = "{" + ", ".join(params) + "}"
         body = list(node.body)
@@ -365,7 +329,7 @@ class _File(Body):
         self.sink.append(dag)
         outer = self.known.copy()
         self._in_dag(dag, [one for one in body if not isinstance(one, ast.Return)])
-        self.known = {**self.known, **{name: outer[name] for name in outer if isinstance(outer[name], DraftDag)}}
+        self.known |= {name: known for name, known in outer.items() if isinstance(known, DraftDag)}
 
     def _doc_of(self, name: str, value: ast.expr) -> None:
         dag = self.known[name]

@@ -7,23 +7,22 @@ import builtins
 import keyword
 import re
 import textwrap
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.importers.airflow.functions import ContextFunction
 from backfill_manager.importers.airflow.settings import SettingsReader
 from backfill_manager.importers.draft import Draft, DraftDag, DraftTask, Item, Remark
-from backfill_manager.importers.source import Source, names_in
-from backfill_manager.importers.writer import OURS, unparse
+from backfill_manager.importers.source import Source, called, is_airflow, keywords_of, names_in
+from backfill_manager.importers.writer import OURS
 
+_OUR_NAMES: Final = (  # that drafts are written with
+    "ctx", "chosen", "done", "each", "before", "after", "asyncio", "shlex", "os", "subprocess", "timedelta", "datetime",
+    "timezone", "itertools",
+)  # fmt: skip
 STATEMENT_NAMES: Final = ("chain", "chain_linear", "cross_downstream")
-
-
-def is_airflow(dotted: str) -> bool:
-    return dotted.partition(".")[0] == "airflow"
 
 
 @dataclass(eq=False)
@@ -42,6 +41,11 @@ class Symbol:
     line: int | None = None
     upstream: set[Symbol] = field(default_factory=set)
     downstream: set[Symbol] = field(default_factory=set)
+
+    def put_before(self, others: Iterable[Symbol]) -> None:
+        for one in others:
+            self.downstream.add(one)
+            one.upstream.add(self)
 
 
 @dataclass
@@ -90,20 +94,18 @@ Known = Tasks | Function | DagParam | Result | DraftDag | None
 
 
 def last_name(source: Source, node: ast.AST) -> str:
-    dotted = source.dotted(node.func if isinstance(node, ast.Call) else node)
+    dotted = source.dotted(called(node))
     return dotted.rpartition(".")[2] if is_airflow(dotted) else ""
 
 
-def defaults_of(node: ast.FunctionDef, parameters: Sequence[str]) -> dict[str, str]:
+def defaults_of(node: ast.FunctionDef) -> dict[str, ast.expr]:
     positional = [one.arg for one in [*node.args.posonlyargs, *node.args.args]]
-    found = dict(zip(reversed(positional), map(unparse, reversed(node.args.defaults)), strict=False))
-    found |= {
-        one.arg: unparse(value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
-    }
-    return {name: found[name] for name in parameters if name in found}
+    found = dict(zip(reversed(positional), reversed(node.args.defaults), strict=False))
+    named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    return found | {one.arg: value for one, value in named if value}
 
 
-class Walk(ABC):
+class Walk:
     """The walk through a file. Its parts are classes that build upon each other, up to `translate`."""
 
     def __init__(self, source: Source) -> None:
@@ -136,31 +138,19 @@ class Walk(ABC):
             if isinstance(node, ast.ClassDef) and any(self._is_airflow(base) for base in node.bases):
                 self.airflow_classes.add(node.name)
         self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self.reader = SettingsReader(source, is_airflow, self._constants())
+        self.reader = SettingsReader(source, self._constants(), self.remark)
         self.callables = self._callables()
         self.rewritten: dict[str, ContextFunction] = {}
         self.makers = self._makers()
         self.makers_of_lists: set[str] = set()
-        self.taken = {
-            *keyword.kwlist,
-            *dir(builtins),
-            *OURS,
-            "ctx",
-            "chosen",
-            "done",
-            "asyncio",
-            "each",
-            "before",
-            "after",
-        }
+        self.taken = {*keyword.kwlist, *dir(builtins), *OURS, *source.origins, *_OUR_NAMES}
         for node in ast.walk(tree):
             match node:
                 case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                     self.taken.add(name)
-        self.taken |= {"shlex", "os", "subprocess", "timedelta", "datetime", "timezone", "itertools", *source.origins}
 
     def _is_airflow(self, node: ast.AST) -> bool:
-        dotted = self.source.dotted(node)
+        dotted = self.source.dotted(called(node))
         return is_airflow(dotted) or dotted in self.airflow_classes
 
     def _last(self, node: ast.AST) -> str:
@@ -199,7 +189,7 @@ class Walk(ABC):
         for node in ast.walk(self.source.tree):
             if not isinstance(node, ast.Call):
                 continue
-            given = {one.arg: one.value for one in node.keywords if one.arg}
+            given = keywords_of(node)
             function = given.get("python_callable")
             if isinstance(function, ast.Name) and function.id in self.functions:
                 names, positional = found.get(function.id, (set(), 0))
@@ -214,7 +204,7 @@ class Walk(ABC):
         return {
             name
             for name, node in self.functions.items()
-            if not any(self._is_airflow(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list)
+            if not any(map(self._is_airflow, node.decorator_list))
             and name not in self.callables
             and any(
                 isinstance(one, ast.Call) and (self._is_operator(one) or self._last(one) in ("DAG", "TaskGroup"))
@@ -237,11 +227,10 @@ class Walk(ABC):
         return self._is_operator(ast.Call(node, [], []))
 
     def remark(self, node: ast.AST, what: str, instead: str) -> None:
-        one = Remark(getattr(node, "lineno", None), " ".join(what.split()), instead)
-        if one in self.result.remarks:
-            return
-        self.result.remarks.append(one)
-        (self.sink if self.notes is None else self.notes).append(one)
+        self._add_remarks(Remark.at(node, what, instead))
+
+    def _add_remarks(self, *remarks: Remark) -> None:
+        self.result.remark(self.sink if self.notes is None else self.notes, *remarks)
 
     @contextmanager
     def noting(self, notes: list[Remark]) -> Iterator[None]:
@@ -250,6 +239,17 @@ class Walk(ABC):
             yield
         finally:
             self.notes = outer
+
+    @contextmanager
+    def of_one_task(self) -> Iterator[list[Remark]]:
+        """While the arguments of one task are read: gives its remarks, and `deps` are its own."""
+        notes: list[Remark] = []
+        outer, self.deps = self.deps, []
+        try:
+            with self.noting(notes):
+                yield notes
+        finally:
+            self.deps = outer
 
     @contextmanager
     def into(self, sink: list[Item]) -> Iterator[None]:
@@ -263,7 +263,7 @@ class Walk(ABC):
         """Its keywords, with those of a dict (`**COMMON`), as far as that is written out."""
         found: dict[str, ast.expr] = {}
         for one in call.keywords:
-            found |= {one.arg: one.value} if one.arg else self.reader.of_mapping(one.value, self.remark)
+            found |= {one.arg: one.value} if one.arg else self.reader.of_mapping(one.value)
         return found
 
     def _names_result(self, node: ast.AST) -> bool:
@@ -285,9 +285,7 @@ class Walk(ABC):
                     return True
                 case ast.Name(id=name) if isinstance(self.known.get(name), Tasks | Function) or name in self.makers:
                     return True
-                case ast.FunctionDef(decorator_list=[_, *_]) if any(
-                    self._is_airflow(each.func if isinstance(each, ast.Call) else each) for each in one.decorator_list
-                ):
+                case ast.FunctionDef(decorator_list=decorators) if any(map(self._is_airflow, decorators)):
                     return True
         return False
 
@@ -315,12 +313,6 @@ class Walk(ABC):
             return self._concerns_tasks(root.value)
         known = self.known.get(root.id) if isinstance(root, ast.Name) else None
         return isinstance(known, Tasks) and not known.is_list and len(known.symbols) == 1 and known.first is None
-
-    def _take_remarks(self, context: ContextFunction) -> None:
-        for one in context.remarks:
-            if one not in self.result.remarks:
-                self.result.remarks.append(one)
-                (self.sink if self.notes is None else self.notes).append(one)
 
     def _loop_names(self) -> frozenset[str]:
         return frozenset().union(*self.loops, self.parameters)
@@ -365,37 +357,15 @@ class Walk(ABC):
         self.taken.add(name)
         return name
 
-    # -- what the later parts do -------------------------------------------------------------------------------------
-    @abstractmethod
-    def top(self, node: ast.stmt) -> None:
-        """A statement outside of all DAGs."""
+    if TYPE_CHECKING:  # what the later parts define
 
-    @abstractmethod
-    def inner(self, node: ast.stmt) -> None:
-        """A statement of a DAG's body."""
-
-    @abstractmethod
-    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        """A function or class."""
-
-    @abstractmethod
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None: ...
-
-    @abstractmethod
-    def _with_dag(self, node: ast.With, made: ast.Call, name: ast.expr | None) -> None: ...
-
-    @abstractmethod
-    def _makes_dags(self, node: ast.stmt) -> bool: ...
-
-    @abstractmethod
-    def _made(self, node: ast.Call) -> tuple[str, Tasks | None] | None:
-        """A call that makes a task; None: it is another."""
-
-    @abstractmethod
-    def _task_call(self, function: Function, node: ast.Call, more: dict[str, ast.expr]) -> tuple[str, Tasks]: ...
-
-    @abstractmethod
-    def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]: ...
-
-    @abstractmethod
-    def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None: ...
+        def top(self, node: ast.stmt) -> None: ...
+        def inner(self, node: ast.stmt) -> None: ...
+        def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None: ...
+        def _import(self, node: ast.Import | ast.ImportFrom) -> None: ...
+        def _with_dag(self, node: ast.With, made: ast.Call, name: ast.expr | None) -> None: ...
+        def _makes_dags(self, node: ast.stmt) -> bool: ...
+        def _made(self, node: ast.Call) -> tuple[str, Tasks | None] | None: ...
+        def _task_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks]: ...
+        def _group_call(self, function: Function, node: ast.Call) -> tuple[str, Tasks | None]: ...
+        def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None: ...
