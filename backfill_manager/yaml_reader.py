@@ -5,8 +5,8 @@ to a billion values are refused before they do.
 
 `strict` is for DAG files: plain scalars mean what they look like. YAML 1.1, which PyYAML reads, knows more: `12:30` is 750
 there, `no` is False, `010` is 8, `1e3` text and `2013-01-01` a date. A date is its text then, as in YAML 1.2; the others are
-refused with a hint on quotes, because whoever wrote one meant something else. So the file, its JSON Schema and an editor see
-the same values. The configuration was read as YAML 1.1 from the beginning, and is so still.
+refused with a hint on quotes, because whoever wrote one meant something else; `1e-06` is a number, as in JSON. So the file, its
+JSON Schema and an editor see the same values. The configuration was read as YAML 1.1 from the beginning, and is so still.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _PLAIN_NUMBER: Final = {
     "int": re.compile(r"[-+]?(0|[1-9][0-9]*)"),
     "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE),
 }
+_SIGNED_EXPONENT: Final = re.compile(r"-?[0-9]+[eE][-+][0-9]+")  # as JSON is written, and nobody writes a text
 _HINTS: Final = {  # by a part of PyYAML's message
     "character '\\t'": "; indent with spaces, not with tabs",
     "cannot start any token": "; put the text in quotes, as in '@daily'",
@@ -166,6 +167,8 @@ class _Reader:
         text, tag = node.value, node.tag.removeprefix(_CORE)
         if tag in {"str", "value", "merge"} or (tag == "timestamp" and self._strict):
             if self._strict and _is_number_elsewhere(node):
+                if _SIGNED_EXPONENT.fullmatch(text):
+                    return float(text)
                 _fail(
                     node,
                     f"{text} without quotes is text here and a number in YAML 1.2; write '{text}', or the number in digits",

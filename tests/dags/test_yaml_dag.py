@@ -429,6 +429,8 @@ def test_what_yaml_misunderstands_is_reported_at_its_line(
 def test_text_that_looks_like_a_number_elsewhere_needs_quotes_or_a_tag(bundle: BundleFolder) -> None:
     (dag,) = dags_of(bundle, f"dag_id: d\nparams: {{a: '1e3', b: !!str 1e3, c: 1e3x, d: 1.5e+3, e: '0o17'}}\n{TASKS}")
     assert dag.spec.params == {"a": "1e3", "b": "1e3", "c": "1e3x", "d": 1500.0, "e": "0o17"}
+    (dag,) = dags_of(bundle, f"dag_id: d\nparams: {{a: 1e-06, b: -1e+16, c: '1e-06', d: !!str 1e-06}}\n{TASKS}")
+    assert dag.spec.params == {"a": 1e-06, "b": -1e16, "c": "1e-06", "d": "1e-06"}
 
 
 def test_a_few_lines_that_unfold_to_a_billion_values_are_refused(bundle: BundleFolder) -> None:
