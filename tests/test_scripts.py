@@ -224,7 +224,7 @@ def test_what_is_pinned_can_be_installed_on_every_python_that_it_is_pinned_for()
         if pin is None or found is None or not pin.specifier.contains(found.version):
             continue
         compared += 1
-        allowed = SpecifierSet(found.metadata["Requires-Python"] or "")
+        allowed = SpecifierSet(found.metadata.get("Requires-Python", ""))
         wrong += [
             f"{pin} on Python {python}: needs {allowed}" for python in ("3.10", "3.11", "3.12", "3.13")
             if (pin.marker is None or pin.marker.evaluate({"python_version": python})) and not allowed.contains(f"{python}.9")
