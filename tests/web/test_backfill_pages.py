@@ -390,6 +390,25 @@ def test_paused_and_unpaused_it_says_so(manager: InMemoryManager, browser: TestC
     assert "Pause" in buttons(page_of(browser, f"/backfills/{one}"))
 
 
+@pytest.mark.parametrize(("running", "word"), [("stop", "cancelling"), ("finish", "running")])
+def test_one_that_was_paused_and_is_cancelled_is_not_shown_as_paused(
+    manager: InMemoryManager, browser: TestClient, running: str, word: str
+) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
+    manager.drain()
+    manager.ask("backfill.pause", backfill_id=one)
+    manager.drain()
+    followed(browser, f"/backfills/{one}/cancel", running=running)
+    manager.tick()
+    page = page_of(browser, f"/backfills/{one}")
+    assert not {"Pause", "Unpause"} & set(buttons(page))
+    for there, place in (("", "backfill-head"), ("/settings", "content")):
+        shown = text_of(page_of(browser, f"/backfills/{one}{there}"), place)
+        assert word in shown and "paused" not in shown
+    for there, place in (("/", "home-backfills"), ("/backfills", "backfills")):
+        assert word in text_of(page_of(browser, there), place)
+
+
 def test_what_can_not_be_done_any_more_is_refused_on_a_page(manager: InMemoryManager, browser: TestClient) -> None:
     one = run_some(manager)
     for verb in ("pause", "unpause", "cancel", "retry"):
