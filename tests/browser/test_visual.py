@@ -186,8 +186,8 @@ def test_lists_to_choose_from_are_not_as_wide_as_the_longest_id(new_user: NewUse
     in_memory.backfill("n" * 200, keys=["k"])
     in_memory.drain()
     ada = new_user(exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock))))
-    for there in ("/backfills", "/backfills/new"):
-        for one in ada.goes(there).locator("select").all():
+    for there in ("/backfills", "/backfills/new", "/runs"):
+        for one in ada.goes(there).locator("select, label:has(> select)").all():
             box = one.bounding_box()
             assert box and box["width"] < 400
 
@@ -198,6 +198,32 @@ def test_the_name_of_a_pool_is_in_one_line(new_user: NewUser, busy: str) -> None
         ada.page.set_viewport_size({"width": width, "height": 800})
         for cell in ada.goes("/pools").locator("td.name").all():
             assert cell.evaluate(LINES_OF_TEXT) == 1, (width, cell.inner_text())
+
+
+def test_no_word_is_broken_and_nothing_lies_over_something_else(
+    new_user: NewUser, in_memory: InMemoryManager, busy: str
+) -> None:
+    ada = new_user(busy)
+    page = ada.goes(address("dag-grid-with-panel", in_memory))
+    facts = page.locator("#panel dd")
+    assert facts.evaluate_all("all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)") == []
+    page.set_viewport_size(PHONE)
+    name = ada.goes(address("dag-gaps", in_memory)).locator("#findings td.name").first
+    expect(name).to_have_text("gold.orders")
+    assert name.evaluate(LINES_OF_TEXT) == 1
+    first = in_memory.store.read(Backfill, order_by=["created_at"])[0].backfill_id
+    task = ada.goes(f"/backfills/{first}").locator("#backfill-reasons").get_by_role("link", name="aggregate")
+    assert task.evaluate(LINES_OF_TEXT) == 1
+    log = ada.goes(address("task-failed", in_memory)).locator("#task-tries").get_by_role("link", name="Log")
+    box = log.bounding_box()
+    assert box and box["x"] + box["width"] <= PHONE["width"], "without scrolling sideways"
+
+
+def test_the_newest_days_of_gaps_are_in_sight(new_user: NewUser, in_memory: InMemoryManager, busy: str) -> None:
+    ada = new_user(busy, viewport=PHONE)
+    days = ada.goes(address("gaps", in_memory)).locator("#gaps th.date")
+    expect(days.last).to_be_in_viewport()
+    expect(days.first).not_to_be_in_viewport()
 
 
 def test_a_running_task_has_the_time_so_far(new_user: NewUser, busy: str) -> None:
