@@ -287,6 +287,7 @@ def test_a_cancelled_backfill_and_a_partition_with_a_slash(manager: InMemoryMana
     assert "cancelled" in text_of(page, "backfill-head")
     assert "<b>50%</b>" in text_of(page, "items")
     assert "Cancel…" not in page.root.whole_text
+    assert "Retry failed items" not in buttons(page)  # none has failed
     assert json.loads(map_of(page))["begins"] == ["north", "south/west", "<b>50%</b>"]
 
 

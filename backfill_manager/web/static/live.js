@@ -167,6 +167,11 @@ function listen() {
   });
 }
 
+function showIsAnswered(isAnswered) {
+  document.getElementById("no-answer").hidden = isAnswered;
+  document.getElementById("manager-status").hidden = !isAnswered; // nobody knows
+}
+
 // The status bar: refreshed on changes and every few seconds, because a manager that dies changes no table.
 async function refreshStatusBar() {
   if (document.hidden || !document.getElementById("manager-status")) return;
@@ -177,8 +182,9 @@ async function refreshStatusBar() {
       if (old && fresh && old.innerHTML !== fresh.innerHTML) morph(old, fresh.innerHTML, "innerHTML");
     }
     if (page?.etag) etags.set(STATUS_BAR, page.etag);
+    showIsAnswered(true);
   } catch {
-    // server unreachable: retried with the next interval
+    showIsAnswered(false); // retried with the next interval
   }
 }
 
