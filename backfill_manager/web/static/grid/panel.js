@@ -61,6 +61,7 @@ function without(src, name, text) {
   if (!src) return fresh;
   fresh.dataset.src = src;
   fresh.append(document.getElementById("panel-without").content.cloneNode(true));
+  fresh.querySelector("a").id = "panel-close";
   fresh.querySelector("h2").textContent = name;
   fresh.querySelector(".note").textContent = text;
   return fresh;
