@@ -264,7 +264,7 @@ def test_a_failed_backfill_says_why_and_can_be_retried(manager: InMemoryManager,
     page = page_of(browser, f"/backfills/{one}")
     assert "Retry failed items" in buttons(page)
     assert "Pause" not in buttons(page)
-    assert "Failure reasons" in page.root.whole_text
+    assert "Reasons" in text_of(page, "backfill-reasons")
     (log,) = [link for link in page.root.all() if link.attributes.get("title") == "The log of the first of them"]
     assert "/tasks/" in (log.attributes["href"] or "")
     failed = page_of(browser, f"/backfills/{one}?state=failed")
