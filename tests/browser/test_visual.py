@@ -207,7 +207,10 @@ def test_no_word_is_broken_and_nothing_lies_over_something_else(
     ada = new_user(busy)
     page = ada.goes(address("dag-grid-with-panel", in_memory))
     facts = page.locator("#panel dd")
-    assert facts.evaluate_all("all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)") == []
+    assert (
+        facts.evaluate_all("all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)")
+        == []
+    )
     page.set_viewport_size(PHONE)
     name = ada.goes(address("dag-gaps", in_memory)).locator("#findings td.name").first
     expect(name).to_have_text("gold.orders")
