@@ -172,15 +172,13 @@ class RequestHandler:
         return preview_id, f"preview {preview_id} is discarded; its clones are deleted"
 
     def _pause(self, command: commands.PauseBackfill, call: Call) -> Answer:
-        live = self._active(command.backfill_id, "paused")
-        if live.row.is_cancelled:
-            raise Refused(f"Backfill {command.backfill_id} is {live.row.reason}; there is nothing left of it to pause.")
+        live = self._not_cancelled(command.backfill_id, "pause")
         if not live.row.is_paused:
             self._put(c.backfill_paused(live.row, f"paused by {call.by}"), call)
         return command.backfill_id, f"backfill {command.backfill_id} is paused; running items continue"
 
     def _unpause(self, command: commands.UnpauseBackfill, call: Call) -> Answer:
-        live = self._active(command.backfill_id, "unpaused")
+        live = self._not_cancelled(command.backfill_id, "unpause")
         if live.row.is_paused:
             self._put(c.backfill_unpaused(live.row, call.now, live.counts[s.FAILED]), call)
         return command.backfill_id, f"backfill {command.backfill_id} is unpaused"
@@ -259,6 +257,12 @@ class RequestHandler:
         if row is None:
             raise NotFound("backfill", backfill_id, self._state.backfills)
         raise Refused(f"Backfill {backfill_id} is {row.state} already; only an active one can be {what}.")
+
+    def _not_cancelled(self, backfill_id: str, verb: str) -> ActiveBackfill:
+        live = self._active(backfill_id, f"{verb}d")
+        if live.row.is_cancelled:
+            raise Refused(f"Backfill {backfill_id} is {live.row.reason}; there is nothing left of it to {verb}.")
+        return live
 
     # -- DAGs, bundles, pools, the manager ----------------------------------------------------------------------------
     def _pause_dag(self, command: commands.PauseDag | commands.UnpauseDag, call: Call) -> Answer:

@@ -208,7 +208,10 @@ def backfill_unpaused(backfill: Backfill, at: datetime, failed: int) -> Backfill
 
 
 def backfill_cancelling(backfill: Backfill, reason: str, *, let_running_finish: bool = False) -> Backfill:
-    """It ends when the last of its tasks has stopped, or has finished."""
+    """It ends when the last of its tasks has stopped, or has finished. Until then it is running, if it was paused, too: there
+    is nothing left that a pause could hold."""
+    if backfill.is_paused:
+        backfill = _move(backfill, s.RUNNING, is_paused=False)
     return backfill.evolve(is_cancelled=True, is_cancelling=not let_running_finish, reason=reason)
 
 

@@ -89,7 +89,7 @@ def test_what_failed_is_retried(new_user: NewUser, url: str, manager: Living) ->
     ada = new_user(url)
     page = ada.goes(f"/backfills/{backfill}")
     expect(state_of(ada)).to_have_text("failed")
-    expect(page.get_by_role("heading", name="Failure reasons")).to_be_visible()
+    expect(page.get_by_role("heading", name="Reasons")).to_be_visible()
     manager.let_all_succeed()
     page.get_by_role("button", name="Retry failed items").click()
     expect(state_of(ada)).to_have_text("success")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.browser_server import Living, PassingClock, living, put, served
-from support.web_user import PHONE, User, expect
+from support.web_user import PHONE, Route, User, expect
 
 from backfill_manager.execution.messages import Failed, Succeeded, TaskLaunch
 from backfill_manager.model.records import DagVersion, TaskLog
@@ -198,6 +198,43 @@ def test_the_panel_lives_and_its_buttons_return_to_it(new_user: NewUser, url: st
     panel.get_by_role("button", name="Mark failed").click()
     expect(page.get_by_role("status").filter(has_text="Done")).to_be_visible()
     expect(panel.locator(".panel-head")).to_contain_text("failed")
+
+
+def test_the_panel_never_shows_another_cell_than_the_address(
+    new_user: NewUser, url: str, in_memory: InMemoryManager
+) -> None:
+    """While the details come slowly, the buttons of those before can't be pressed; where they don't come, that is said."""
+    of_three_days(in_memory)
+    ada = new_user(url)
+    ada.allows.add(503)
+    page, waiting = ada.goes("/dags/shops"), list[Route]()
+    ada.stays()
+    panel = page.get_by_role("complementary", name="Details")
+    page.locator(cell(ada, 1, "start")).click()
+    expect(panel.get_by_role("button", name="Mark failed")).to_be_visible()
+
+    page.route("**/panel?*", lambda route: waiting.append(route))
+    with page.expect_request("**/panel?*"):
+        page.locator(cell(ada, 2, "report")).click()
+    expect(panel.locator("[inert] button", has_text="Mark failed")).to_be_visible()
+    expect(panel.locator(":not([inert]) > a", has_text="Close")).to_be_visible()
+    waiting.pop().fulfill(status=503, body="The state can't be read now.")
+    expect(panel.get_by_role("heading", name="report")).to_be_visible()
+    expect(panel.get_by_role("status")).to_have_text("The server can’t be reached. Trying again…")
+    expect(panel.get_by_role("button")).to_have_count(0)
+    assert ada.barriers() == []
+
+    with page.expect_request("**/panel?*"):
+        page.locator(cell(ada, 3, "start")).click()
+    expect(panel.locator("[inert][role=status]")).to_be_visible()
+    waiting.pop().abort("connectionrefused")
+    expect(panel.get_by_role("heading", name="start")).to_be_visible()
+    expect(panel.get_by_role("status")).to_contain_text("can’t be reached")
+    page.unroute("**/panel?*")
+    expect(panel).to_contain_text(RUN.format(3))  # it was tried again
+    expect(panel.get_by_role("button", name="Mark failed")).to_be_visible()
+    assert ada.stayed
+    ada.complaints = [one for one in ada.complaints if "ERR_CONNECTION_REFUSED" not in one]
 
 
 def test_on_a_phone_the_panel_covers_the_page(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:

@@ -190,6 +190,27 @@ def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
     assert ada.stayed
 
 
+def test_a_server_that_does_not_answer_is_named_until_it_does(new_user: NewUser, url: str) -> None:
+    ada = new_user(url)
+    ada.allows.add(503)
+    ada.page.clock.install()
+    page = ada.goes("/pools")
+    light, notice = page.locator("#manager-status"), page.get_by_role("alert").filter(has_text="doesn’t answer")
+    expect(light).to_contain_text("Manager running")
+    expect(notice).to_be_hidden()
+    ada.stays()
+    page.route("**/fragments/status_bar", lambda route: route.fulfill(status=503, body="gone"))
+    page.clock.fast_forward(6_000)
+    expect(notice).to_be_visible()
+    expect(light).to_be_hidden()
+    assert ada.barriers() == []
+    page.unroute("**/fragments/status_bar")
+    page.clock.fast_forward(6_000)
+    expect(light).to_be_visible()
+    expect(notice).to_be_hidden()
+    assert ada.stayed
+
+
 def test_the_head_of_a_page_hears_of_changes_without_waiting_for_its_next_look(
     new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:

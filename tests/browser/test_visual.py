@@ -15,8 +15,9 @@ from starlette.routing import Route
 from support.browser_server import PassingClock, busy_ground, empty_store, served, with_tokens
 from support.web_user import DESKTOP, PHONE, User, expect, screenshots
 
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import Backfill, Request
-from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web import router
 from backfill_manager.web.links import to
 
@@ -186,8 +187,8 @@ def test_lists_to_choose_from_are_not_as_wide_as_the_longest_id(new_user: NewUse
     in_memory.backfill("n" * 200, keys=["k"])
     in_memory.drain()
     ada = new_user(exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock))))
-    for there in ("/backfills", "/backfills/new"):
-        for one in ada.goes(there).locator("select").all():
+    for there in ("/backfills", "/backfills/new", "/runs"):
+        for one in ada.goes(there).locator("select, label:has(> select)").all():
             box = one.bounding_box()
             assert box and box["width"] < 400
 
@@ -198,6 +199,58 @@ def test_the_name_of_a_pool_is_in_one_line(new_user: NewUser, busy: str) -> None
         ada.page.set_viewport_size({"width": width, "height": 800})
         for cell in ada.goes("/pools").locator("td.name").all():
             assert cell.evaluate(LINES_OF_TEXT) == 1, (width, cell.inner_text())
+
+
+def test_no_word_is_broken_and_nothing_lies_over_something_else(
+    new_user: NewUser, in_memory: InMemoryManager, busy: str
+) -> None:
+    ada = new_user(busy)
+    page = ada.goes(address("dag-grid-with-panel", in_memory))
+    facts = page.locator("#panel dd")
+    assert (
+        facts.evaluate_all("all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)")
+        == []
+    )
+    page.set_viewport_size(PHONE)
+    name = ada.goes(address("dag-gaps", in_memory)).locator("#findings td.name").first
+    expect(name).to_have_text("gold.orders")
+    assert name.evaluate(LINES_OF_TEXT) == 1
+    first = in_memory.store.read(Backfill, order_by=["created_at"])[0].backfill_id
+    task = ada.goes(f"/backfills/{first}").locator("#backfill-reasons").get_by_role("link", name="aggregate")
+    assert task.evaluate(LINES_OF_TEXT) == 1
+    log = ada.goes(address("task-failed", in_memory)).locator("#task-tries").get_by_role("link", name="Log")
+    box = log.bounding_box()
+    assert box and box["x"] + box["width"] <= PHONE["width"], "without scrolling sideways"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("menu", ["Cancel…", "Promote…"])
+def test_a_menu_opens_beside_its_button_and_within_the_page(
+    new_user: NewUser, exit_stack: ExitStack, menu: str, size: dict[str, int]
+) -> None:
+    in_memory = InMemoryManager(
+        dag_spec("shop", "only"), clock=FakeClock(), script=lambda _: Succeeded() if menu == "Promote…" else None
+    )
+    one = in_memory.backfill("shop", days("2024-01-01", 2))
+    if menu == "Promote…":
+        in_memory.state.put(in_memory.row(one).evolve(preview_id=one))
+    in_memory.drain()
+    ada = new_user(exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock))), viewport=size)
+    button = ada.goes(f"/backfills/{one}").get_by_text(menu)
+    button.click()
+    shown = ada.page.locator(".menu[open] .menu-box")
+    there, box = button.bounding_box(), shown.bounding_box()
+    assert there and box
+    assert box["x"] >= 0 and box["x"] + box["width"] <= size["width"] and ada.too_wide() == []
+    assert box["x"] <= there["x"] + there["width"] and there["x"] <= box["x"] + box["width"]
+    assert there["width"] < 200
+
+
+def test_the_newest_days_of_gaps_are_in_sight(new_user: NewUser, in_memory: InMemoryManager, busy: str) -> None:
+    ada = new_user(busy, viewport=PHONE)
+    columns = ada.goes(address("gaps", in_memory)).locator("#gaps th.date")
+    expect(columns.last).to_be_in_viewport()
+    expect(columns.first).not_to_be_in_viewport()
 
 
 def test_a_running_task_has_the_time_so_far(new_user: NewUser, busy: str) -> None:

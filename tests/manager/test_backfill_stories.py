@@ -314,6 +314,37 @@ def test_cancel_closes_what_is_pending_and_stops_or_lets_finish_what_runs(finish
     assert result.outcome == "refused" and "cancelled already" in result.message
 
 
+@pytest.mark.parametrize("finish", [False, True])
+def test_one_that_was_paused_and_is_cancelled_is_running_until_its_last_run_has_ended(finish: bool) -> None:
+    manager = InMemoryManager(PIPELINE, script=never)
+    backfill = manager.backfill("d", JANUARY, max_active_runs=1)
+    manager.drain()
+    manager.ask("backfill.pause", backfill_id=backfill)
+    manager.drain()
+    manager.ask("backfill.cancel", backfill_id=backfill, let_running_finish=finish)
+    manager.ask("backfill.unpause", backfill_id=backfill)
+    manager.tick()
+    row = manager.row(backfill)
+    assert (row.state, row.is_paused, row.is_cancelling) == (s.RUNNING, False, not finish)
+    assert (row.reason or "").startswith("cancelled by ")
+    result = manager.store.read(Response)[-1]
+    assert result.outcome == "refused" and result.message.endswith("there is nothing left of it to unpause.")
+    manager.script = lambda _: Succeeded()
+    for key in list(manager.running):
+        manager.finish(key, Succeeded())
+    manager.drain()
+    assert manager.row(backfill).state == s.CANCELLED
+
+
+def test_one_that_was_paused_before_any_run_is_cancelled_at_once() -> None:
+    manager = InMemoryManager(PIPELINE, script=never)
+    backfill = manager.backfill("d", JANUARY, is_paused=True)
+    manager.drain()
+    manager.ask("backfill.cancel", backfill_id=backfill, let_running_finish=False)
+    manager.drain()
+    assert (manager.row(backfill).state, manager.row(backfill).is_paused) == (s.CANCELLED, False)
+
+
 def test_messages_about_one_thing_have_it_in_the_singular() -> None:
     manager = InMemoryManager(PIPELINE, script=lambda _: Failed("broken", retryable=False))
     one = manager.backfill("d", JANUARY[:1])

@@ -264,7 +264,7 @@ def test_a_failed_backfill_says_why_and_can_be_retried(manager: InMemoryManager,
     page = page_of(browser, f"/backfills/{one}")
     assert "Retry failed items" in buttons(page)
     assert "Pause" not in buttons(page)
-    assert "Failure reasons" in page.root.whole_text
+    assert "Reasons" in text_of(page, "backfill-reasons")
     (log,) = [link for link in page.root.all() if link.attributes.get("title") == "The log of the first of them"]
     assert "/tasks/" in (log.attributes["href"] or "")
     failed = page_of(browser, f"/backfills/{one}?state=failed")
@@ -287,6 +287,7 @@ def test_a_cancelled_backfill_and_a_partition_with_a_slash(manager: InMemoryMana
     assert "cancelled" in text_of(page, "backfill-head")
     assert "<b>50%</b>" in text_of(page, "items")
     assert "Cancel…" not in page.root.whole_text
+    assert "Retry failed items" not in buttons(page)  # none has failed
     assert json.loads(map_of(page))["begins"] == ["north", "south/west", "<b>50%</b>"]
 
 
@@ -388,6 +389,25 @@ def test_paused_and_unpaused_it_says_so(manager: InMemoryManager, browser: TestC
     followed(browser, f"/backfills/{one}/unpause")
     manager.drain()
     assert "Pause" in buttons(page_of(browser, f"/backfills/{one}"))
+
+
+@pytest.mark.parametrize(("running", "word"), [("stop", "cancelling"), ("finish", "running")])
+def test_one_that_was_paused_and_is_cancelled_is_not_shown_as_paused(
+    manager: InMemoryManager, browser: TestClient, running: str, word: str
+) -> None:
+    one = manager.backfill("flights", days("2013-01-01", 4), max_active_runs=1)
+    manager.drain()
+    manager.ask("backfill.pause", backfill_id=one)
+    manager.drain()
+    followed(browser, f"/backfills/{one}/cancel", running=running)
+    manager.tick()
+    page = page_of(browser, f"/backfills/{one}")
+    assert not {"Pause", "Unpause"} & set(buttons(page))
+    for there, place in (("", "backfill-head"), ("/settings", "content")):
+        shown = text_of(page_of(browser, f"/backfills/{one}{there}"), place)
+        assert word in shown and "paused" not in shown
+    for there, place in (("/", "home-backfills"), ("/backfills", "backfills")):
+        assert word in text_of(page_of(browser, there), place)
 
 
 def test_what_can_not_be_done_any_more_is_refused_on_a_page(manager: InMemoryManager, browser: TestClient) -> None:

@@ -10,6 +10,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from backfill_manager.queries import tables as queries
+from backfill_manager.queries.dags import all_dags
 from backfill_manager.web.links import PageNumber, paginate, to
 from backfill_manager.web.page import ViewerContext, page_router
 from backfill_manager.web.svg.graph import Graph, layered
@@ -34,9 +35,13 @@ def table(
         name = found["table"]
         return found, queries.lineage(context.store, table=name), queries.list_table_intervals(context.store, name)
 
+    def zones_of_dags() -> dict[str, str]:
+        return {dag_id: dag.timezone for dag_id, dag in all_dags(context.store).items()}
+
     found, lineage, intervals = context.app.cached_by_version(READ_FROM, ("ui:table", table), compute)
     return context.page(
         "table.html", table=found, drawn=_drawn(lineage["edges"]), links=_links(lineage["edges"]),
+        zones=context.app.cached_by_version(["dag"], "ui:table:zones", zones_of_dags),
         paged=paginate(intervals, page, PER_PAGE, "tables", "one", table=found["table"]),
     )  # fmt: skip
 

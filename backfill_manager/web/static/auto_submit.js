@@ -3,6 +3,8 @@
 // Stepping through a <select> by keyboard fires a change per step; there Enter or leaving the list submits. The field keeps the
 // keyboard focus on the next page.
 
+import { inTab, keepInTab } from "./kept.js";
+
 const FOCUS_KEY = "bfm-focus"; // holds the selector of the field
 let byKeyboard = false; // the last input was a key, not a pointer
 let stepping = false; // the key steps through a list
@@ -12,24 +14,14 @@ const isSelect = (field) => field instanceof HTMLSelectElement && field.closest(
 
 function submit(field) {
   pending = null;
-  if (byKeyboard) {
-    try {
-      sessionStorage.setItem(FOCUS_KEY, `[name="${field.name}"]${field.type === "checkbox" ? `[value="${field.value}"]` : ""}`);
-    } catch {
-      // storage is disabled
-    }
-  }
+  if (byKeyboard) keepInTab(FOCUS_KEY, `[name="${field.name}"]${field.type === "checkbox" ? `[value="${field.value}"]` : ""}`);
   field.form?.requestSubmit();
 }
 
 function restoreFocus() {
-  try {
-    const selector = sessionStorage.getItem(FOCUS_KEY);
-    sessionStorage.removeItem(FOCUS_KEY);
-    if (selector) document.querySelector(selector)?.focus({ preventScroll: true });
-  } catch {
-    // storage is disabled
-  }
+  const selector = inTab(FOCUS_KEY);
+  keepInTab(FOCUS_KEY, "");
+  if (selector) document.querySelector(selector)?.focus({ preventScroll: true });
 }
 
 document.addEventListener("pointerdown", () => {
@@ -52,11 +44,5 @@ document.addEventListener("focusout", (event) => {
   if (pending === event.target) submit(pending);
 });
 // The content was replaced in place: the focus is where it was.
-document.addEventListener("htmx:afterSettle", () => {
-  try {
-    sessionStorage.removeItem(FOCUS_KEY);
-  } catch {
-    // storage is disabled
-  }
-});
+document.addEventListener("htmx:afterSettle", () => keepInTab(FOCUS_KEY, ""));
 restoreFocus();

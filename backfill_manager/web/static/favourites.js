@@ -1,8 +1,10 @@
 // Favourite DAGs: a star beside each name, kept in a cookie of this browser, which the server reads to list them first.
+import { cookie, setCookie } from "./kept.js";
+
 const NAME = "bfm-favourites";
 const MAX_LENGTH = 3500; // browsers keep 4096 bytes of a cookie
 
-const read = () => document.cookie.split("; ").find((one) => one.startsWith(`${NAME}=`))?.slice(NAME.length + 1) ?? "";
+const read = () => cookie(NAME);
 
 function toggle(id) {
   const wanted = encodeURIComponent(id);
@@ -10,8 +12,7 @@ function toggle(id) {
   const chosen = listed.includes(wanted) ? listed.filter((one) => one !== wanted) : [...listed, wanted];
   const value = chosen.join(",");
   if (value.length > MAX_LENGTH) return window.alert("There are too many favourites. Remove one first.");
-  const secure = location.protocol === "https:" ? "; secure" : "";
-  document.cookie = `${NAME}=${value}; path=/; max-age=${value ? 31536000 : 0}; samesite=lax${secure}`;
+  setCookie(NAME, value);
 }
 
 function show(star) {

@@ -65,10 +65,10 @@ document.addEventListener("submit", (event) => {
 });
 const goToLogin = () => isLoggingOut || location.reload(); // else the reload would overtake the log-out, and come back here
 
-// The parsed page; null if it is unavailable or not modified.
-async function fetchPage(address) {
+// The parsed page; null if it is unavailable or not modified. `anew`: modified or not.
+export async function fetchPage(address, { anew = false } = {}) {
   const headers = { "X-Live": "1" };
-  if (etags.has(address)) headers["If-None-Match"] = etags.get(address);
+  if (!anew && etags.has(address)) headers["If-None-Match"] = etags.get(address);
   const response = await fetch(address, { headers, credentials: "same-origin", cache: "no-store" });
   if (response.redirected && isLogin(response.url)) goToLogin();
   if (response.status >= 500 || response.status === 429) throw new Error(`${response.status}`); // temporary: retried later
@@ -167,6 +167,11 @@ function listen() {
   });
 }
 
+function showIsAnswered(isAnswered) {
+  document.getElementById("no-answer").hidden = isAnswered;
+  document.getElementById("manager-status").hidden = !isAnswered; // nobody knows
+}
+
 // The status bar: refreshed on changes and every few seconds, because a manager that dies changes no table.
 async function refreshStatusBar() {
   if (document.hidden || !document.getElementById("manager-status")) return;
@@ -177,8 +182,9 @@ async function refreshStatusBar() {
       if (old && fresh && old.innerHTML !== fresh.innerHTML) morph(old, fresh.innerHTML, "innerHTML");
     }
     if (page?.etag) etags.set(STATUS_BAR, page.etag);
+    showIsAnswered(true);
   } catch {
-    // server unreachable: retried with the next interval
+    showIsAnswered(false); // retried with the next interval
   }
 }
 

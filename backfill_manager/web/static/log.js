@@ -35,7 +35,7 @@ async function fetchLines() {
       log.dataset.position = position;
       const last = log.lastElementChild;
       log.insertAdjacentHTML("beforeend", await response.text());
-      document.getElementById("log-empty")?.classList.add("hidden");
+      document.getElementById("log-empty")?.toggleAttribute("hidden", true);
       while (log.childElementCount > MAX_LINES) log.firstElementChild.remove();
       markFrom(last?.isConnected ? last.nextElementSibling : log.firstElementChild);
       if (!pointed) pointToLine(); // one that was not written yet

@@ -8,6 +8,8 @@
 // Pointer: a rectangle adds what it covers, or, begun on a selected cell, takes it away; Shift and click selects up to a cell. With
 // `Select` on, a click or tap selects. Keyboard: Space toggles, Shift and arrows extend, Escape ends the mode, then deselects all.
 
+import { inTab, keepInTab } from "./kept.js";
+
 const MIN_DRAG_PX = 5;
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 const bar = document.getElementById("selection");
@@ -17,7 +19,7 @@ const storageKey = `bfm-selection:${bar?.dataset.key}`;
 
 // -- sets of numbers as ranges: in order, with a gap between any two -----------------------------------------------------
 
-export function merged(ranges) {
+function merged(ranges) {
   const found = [];
   for (const [first, last] of [...ranges].sort((a, b) => a[0] - b[0])) {
     const before = found.at(-1);
@@ -27,7 +29,7 @@ export function merged(ranges) {
   return found;
 }
 
-export function without(ranges, taken) {
+function without(ranges, taken) {
   let left = ranges;
   for (const [first, last] of merged(taken)) {
     left = left.flatMap(([a, b]) => (b < first || a > last ? [[a, b]] : [[a, first - 1], [last + 1, b]].filter(([c, d]) => c <= d)));
@@ -36,7 +38,7 @@ export function without(ranges, taken) {
 }
 
 // How many of the numbers from first to last are in the ranges.
-export function overlap(ranges, first, last) {
+function overlap(ranges, first, last) {
   let low = 0, high = ranges.length;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -74,12 +76,7 @@ const isSelected = (cell) => overlap(selected, ...rangeOf(cell)) > 0;
 
 function select(ranges, say = true) {
   selected = ranges;
-  try {
-    if (selected.length) sessionStorage.setItem(storageKey, written(selected));
-    else sessionStorage.removeItem(storageKey);
-  } catch {
-    // storage is disabled, or full: kept until the next page
-  }
+  keepInTab(storageKey, written(selected));
   paint();
   if (say) status.textContent = countText();
 }
@@ -327,11 +324,7 @@ function onEscape(event) {
 }
 
 if (bar) {
-  try {
-    selected = parsed(sessionStorage.getItem(storageKey) ?? "");
-  } catch {
-    // storage is disabled
-  }
+  selected = parsed(inTab(storageKey));
   document.addEventListener("pointerdown", onDown);
   document.addEventListener("pointermove", onMove);
   document.addEventListener("pointerup", (event) => event.pointerId === drag?.pointer && endDrag(true));

@@ -3,11 +3,12 @@
 // The only listener for clicks on cells: whoever selects by dragging stops the click that ends a drag (`event.preventDefault()` in the
 // capturing phase), and it is left alone here.
 
-import { morph } from "../live.js";
+import { fetchPage, morph } from "../live.js";
 
 const CELL = ".grid a[data-run]";
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 const FOLLOW_MS = 120; // after the last arrow key
+const RETRY_MS = 5000;
 
 let wanted = 0; // number of the newest fetch: older ones are dropped
 let follows = null;
@@ -45,27 +46,50 @@ function mark() {
   document.body.classList.toggle("has-panel", isOpen());
 }
 
-// Shows what the address says.
-async function show() {
-  const mine = ++wanted;
-  const there = new URL(location.href);
-  there.pathname = `${panel().dataset.at}`;
-  let fresh = null;
-  if (named(location.href)[0]) {
-    const response = await fetch(there, { headers: { "X-Live": "1" }, credentials: "same-origin", cache: "no-store" });
-    if (mine !== wanted) return;
-    if (!response.ok || response.redirected) return location.reload(); // the page says why
-    fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("panel");
-    if (mine !== wanted) return;
-  }
-  if (!fresh) {
-    fresh = panel().cloneNode(false);
-    delete fresh.dataset.src;
-  }
+function put(fresh) {
   morph(panel(), fresh);
   mark();
   document.dispatchEvent(new CustomEvent("bfm:morphed", { detail: { id: "panel" } }));
-  if (isOpen() && matchMedia("(max-width: 640px)").matches) document.getElementById("panel-close").focus();
+  const isAway = isOpen() && !panel().contains(document.activeElement);
+  if (isAway && matchMedia("(max-width: 640px)").matches) document.getElementById("panel-close").focus();
+}
+
+// The panel without what it is to show; without an address it is closed.
+function without(src, name, text) {
+  const fresh = panel().cloneNode(false);
+  delete fresh.dataset.src;
+  if (!src) return fresh;
+  fresh.dataset.src = src;
+  fresh.append(document.getElementById("panel-without").content.cloneNode(true));
+  fresh.querySelector("a").id = "panel-close";
+  fresh.querySelector("h2").textContent = name;
+  fresh.querySelector(".note").textContent = text;
+  return fresh;
+}
+
+// Shows what the address says. Until that is there, nothing can be done with what the panel showed before.
+async function show() {
+  const mine = ++wanted;
+  const [run, task] = named(location.href);
+  if (!run) return put(without());
+  const src = panel().dataset.at + location.search;
+  if (isOpen()) {
+    panel().dataset.src = src;
+    for (const part of panel().querySelectorAll(".card > :not(.panel-head)")) part.inert = true;
+  } else put(without(src, task || run, "Loading…"));
+  let page;
+  try {
+    page = await fetchPage(src, { anew: true });
+  } catch { // the server can't be reached, or is too busy
+    if (mine !== wanted) return;
+    put(without(src, task || run, "The server can’t be reached. Trying again…"));
+    setTimeout(() => mine === wanted && show(), RETRY_MS);
+    return;
+  }
+  if (mine !== wanted) return;
+  const fresh = page?.getElementById("panel");
+  if (!fresh) return location.reload(); // the page says why
+  put(fresh);
 }
 
 function open(cell, { follow = false } = {}) {
