@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState, last_numbers
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_swap import (
-    APPEND_ONLY,
     Actions,
     about_commit,
     begin,
@@ -158,7 +158,7 @@ class Promotion:
     def _of_commits(self, table: _Table, now: TableState) -> Iterator[str]:
         since = -1 if table.clone.source.version is None else table.clone.source.version
         try:
-            touching = [version for version, actions in now.commits(since) if self._touches(table.parts, actions)]
+            touching = [version for version, actions in now.commits(since) if self._touches(table.parts, now, actions)]
         except Py4JJavaError as error:
             yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
             return
@@ -171,10 +171,10 @@ class Promotion:
         elif not self._rebase:
             yield f"{table.name} has {commits} in the same intervals; --rebase swaps the preview's rows in all the same"
 
-    def _touches(self, parts: Parts, actions: Actions) -> bool:
+    def _touches(self, parts: Parts, now: TableState, actions: Actions) -> bool:
         if about_commit(actions).get(PROMOTES) == self._preview_id:
             return False
-        return any(parts.may_hold(file) for file in changed_files(actions))
+        return any(parts.may_hold(now.with_names(file)) for file in changed_files(actions))
 
 
 class _Table:
