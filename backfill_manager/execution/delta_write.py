@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from backfill_manager.clock import EPOCH, format_instant, from_micros
 from backfill_manager.errors import InvalidInput, nearest
+from backfill_manager.execution.delta_refusals import OUTSIDE
 from backfill_manager.execution.interval import bounds, ends
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
@@ -88,7 +89,7 @@ class Write:
         try:
             table.save(writer)
         except AnalysisException as error:
-            if replaced is not None and error.getCondition() == "DELTA_REPLACE_WHERE_MISMATCH":
+            if replaced is not None and OUTSIDE in str(error):
                 raise InvalidInput(
                     f"{self.call}: there are rows outside of this run's {replaced.name}"
                     f"{_example(str(error), replaced.kind)}; nothing was written. "

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.cached_rows import cached
+from backfill_manager.execution.delta_refusals import named_refusals
 from backfill_manager.execution.delta_write import Write
 from backfill_manager.execution.output_group_commit import Answer
 from backfill_manager.execution.output_merge import Merge
@@ -138,10 +139,11 @@ class OutputWriter:
         if has_landed or not definition.is_plain or not definition.has_columns(_columns(df)):
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
+        with named_refusals(write.call):
+            files = tuple(delta.write_files(df))
         staged = StagedWrite(
-            table.name, table.identity, delta.folder, definition.table_id, definition.digest,
-            tuple(delta.write_files(df)), replaced, transaction, self._try.launch.ti.generation,
-            self._metadata(write, replaced),
+            table.name, table.identity, delta.folder, definition.table_id, definition.digest, files, replaced, transaction,
+            self._try.launch.ti.generation, self._metadata(write, replaced),
         )  # fmt: skip
         if not staged.is_known_by_statistics:
             return None
@@ -153,7 +155,9 @@ class OutputWriter:
         if table.exists():
             return
         change.check(None, rows)
-        if (made := table.create(rows.schema)) is not None:
+        with named_refusals(change.call):
+            made = table.create(rows.schema)
+        if made is not None:
             self._try.log.info("made the schema %s", made)
 
     @contextlib.contextmanager
@@ -199,7 +203,8 @@ class OutputWriter:
         mark = CommitMark(
             transaction, self._try.launch.ti.generation, self._metadata(change, change.replaced(before.schema))
         )
-        change.commit(table, before, rows, mark)
+        with named_refusals(change.call):
+            change.commit(table, before, rows, mark)
         after = table.read()
         commit = after.find(mark.metadata, since=before.version)
         if commit is None:  # Delta left it out, as the same transaction had landed a moment before

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.table_access import plain_name
-from backfill_manager.store.delta_spark.transaction import TableDefinition
+from backfill_manager.store.delta_spark.transaction import TableDefinition, set_active
 from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class OutputTable:
 
         delta = self.delta(self._spark)
         log = delta._jdt.deltaLog()
+        set_active(self._spark)  # Delta wants it where it reads a v2 checkpoint
         snapshot = log.update(*(getattr(log, f"update$default${i}")() for i in (1, 2, 3)))
         schema = StructType.fromJson(
             json.loads(delta._jdt.toDF().schema().json())
@@ -306,12 +308,33 @@ class TableState:
         setting = self._snapshot.metadata().configuration().get("delta.appendOnly")
         return bool(setting.isDefined() and str(setting.get()).lower() == "true")
 
+    def with_names(self, file: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A file (the fields of `add` or `remove`) with the names that columns have now: with a column mapping the log may have a
+        name for a column that was renamed since, and another one for the column that has the name now."""
+        now = {in_files: name for name, in_files in _names_in_files(self._fields).items()}
+        if all(in_files == name for in_files, name in now.items()):
+            return file
+
+        def renamed(values: Mapping[str, Any] | None) -> dict[str, Any]:
+            return {now[key]: value for key, value in (values or {}).items() if key in now}
+
+        statistics = json.loads(file.get("stats") or "{}")
+        statistics |= {key: renamed(statistics.get(key)) for key in ("minValues", "maxValues", "nullCount")}
+        return {**file, "partitionValues": renamed(file.get("partitionValues")), "stats": json.dumps(statistics)}
+
+    def renamed_columns(self, names: Iterable[str], commits: Iterable[Sequence[Mapping[str, Any]]]) -> list[str]:
+        """Those of these names that the table does not have now, or has for another column than after one of the commits."""
+        actions = (action["metaData"] for commit in commits for action in commit if "metaData" in action)
+        then = [_names_in_files(json.loads(one["schemaString"])["fields"]) for one in actions]
+        now = _names_in_files(self._fields)
+        return [name for name in names if name not in now or any(one.get(name) != now[name] for one in then)]
+
     @property
     def last_numbers(self) -> dict[str, int | None]:
         """Of the columns that Delta numbers itself, the last number that it gave."""
         return last_numbers(self._fields)
 
-    @property
+    @cached_property
     def _fields(self) -> list[dict[str, Any]]:
         """As Delta's log has them: what a DataFrame of the table says of a column leaves things out."""
         fields: list[dict[str, Any]] = json.loads(self._snapshot.schema().json())["fields"]
@@ -368,6 +391,11 @@ def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
 _COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
+
+
+def _names_in_files(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Column -> its name in files and their statistics: with a column mapping another one, which stays."""
+    return {one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in fields}
 
 
 def _rows_in(metrics: dict[str, str]) -> int | None:

@@ -75,6 +75,11 @@ class Parts:
         """In SQL: our own literals and quoted names."""
         return " OR ".join(f"({one.where})" for one in self.parts) if self.parts else "true"
 
+    @property
+    def columns(self) -> list[str]:
+        """By which they are parts."""
+        return sorted({one.column for one in self.parts})
+
     def may_hold(self, file: Mapping[str, Any]) -> bool:
         """Whether rows of a file (the fields of Delta's `add` or `remove`) may be in one of them."""
         return self.is_whole or any(one.place_of(file) != "outside" for one in self.parts)

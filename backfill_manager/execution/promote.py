@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState, last_numbers
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_swap import (
-    APPEND_ONLY,
     Actions,
     about_commit,
     begin,
@@ -158,23 +158,27 @@ class Promotion:
     def _of_commits(self, table: _Table, now: TableState) -> Iterator[str]:
         since = -1 if table.clone.source.version is None else table.clone.source.version
         try:
-            touching = [version for version, actions in now.commits(since) if self._touches(table.parts, actions)]
+            commits = list(now.commits(since))
         except Py4JJavaError as error:
             yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
             return
+        if renamed := now.renamed_columns(table.parts.columns, (actions for _, actions in commits)):
+            yield f"{table.name}: {', '.join(renamed)}, by which the preview has replaced rows, has been renamed or dropped since"
+            return
+        touching = [version for version, actions in commits if self._touches(table.parts, now, actions)]
         if not touching or (since >= 0 and not table.has_changed_since(since)):
             return
         named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")
-        commits = f"{plural(len(touching), 'commit')} since version {since} ({named})"
+        which = f"{plural(len(touching), 'commit')} since version {since} ({named})"
         if table.parts.is_whole:
-            yield f"{table.name} has {commits}, and the preview can only replace it as a whole: create another preview"
+            yield f"{table.name} has {which}, and the preview can only replace it as a whole: create another preview"
         elif not self._rebase:
-            yield f"{table.name} has {commits} in the same intervals; --rebase swaps the preview's rows in all the same"
+            yield f"{table.name} has {which} in the same intervals; --rebase swaps the preview's rows in all the same"
 
-    def _touches(self, parts: Parts, actions: Actions) -> bool:
+    def _touches(self, parts: Parts, now: TableState, actions: Actions) -> bool:
         if about_commit(actions).get(PROMOTES) == self._preview_id:
             return False
-        return any(parts.may_hold(file) for file in changed_files(actions))
+        return any(parts.may_hold(now.with_names(file)) for file in changed_files(actions))
 
 
 class _Table:

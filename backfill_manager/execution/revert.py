@@ -19,13 +19,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from backfill_manager.errors import Refused
+from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
 from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
-    APPEND_ONLY,
     Actions,
     about_commit,
     begin,
@@ -141,14 +141,18 @@ class Reversion:
             raise Refused(f"{name} was replaced by another table of this name since")
         since = written.version if written.version is not None else state.version_before(written.since) + 1
         try:
-            changes = [self._change(version, actions) for version, actions in state.commits(since - 1)]
+            commits = list(state.commits(since - 1))
         except Py4JJavaError as error:
             raise Refused(
                 f"{name}: its log does not reach back to version {since} any more ({one_line(error)})"
             ) from None
-        undo = plan_undo(changes, self._runs)
+        undo = plan_undo([self._change(state, *commit) for commit in commits], self._runs)
         if undo is None:
             return []
+        later = [actions for version, actions in commits if version >= undo.first]
+        if undo.done is None and (renamed := state.renamed_columns(undo.parts.columns, later)):
+            columns = ", ".join(renamed)
+            raise Refused(f"{name}: {columns}, by which the runs have replaced rows, has been renamed or dropped since")
         if undo.done is None and (numbered := state.numbered_columns):
             raise Refused(
                 f"{name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of before can't be "
@@ -164,9 +168,10 @@ class Reversion:
         """A name as the records have it: its parts are not quoted (`my-catalog.sales.2024`)."""
         return OutputTable(self._spark, name) if "/" in name else OutputTable.named(self._spark, name.split("."))
 
-    def _change(self, version: int, actions: Actions) -> Change:
+    def _change(self, state: TableState, version: int, actions: Actions) -> Change:
         operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")
-        about, by, files = about_commit(actions), f"{operation} by another writer", tuple(changed_files(actions))
+        about, by = about_commit(actions), f"{operation} by another writer"
+        files = tuple(map(state.with_names, changed_files(actions)))
         if not is_of_state(about, self._state_id):
             return Change(version, by, files=files)
         writes = tuple(one for one in writes_of(version, about) if one.run_id)
@@ -190,7 +195,7 @@ class _Table:
     ) -> None:
         self.written, self.output, self.state, self.undo = written, output, state, undo
         self.name, self._spark = written.name, spark
-        self.since = min(write.version for write in undo.writes)
+        self.since = undo.first
         self.rows_now: int | None = None
         self.rows_then: int | None = None
         if undo.done is None:

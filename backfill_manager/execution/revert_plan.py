@@ -67,6 +67,11 @@ class Undo:
     conflicts: tuple[Conflict, ...] = ()
     done: int | None = None  # the version by which it has been done already
 
+    @property
+    def first(self) -> int:
+        """The version of the first write that is undone."""
+        return min(write.version for write in self.writes)
+
 
 def plan_undo(changes: Sequence[Change], runs: Collection[RunKey]) -> Undo | None:
     """`changes`: all since the first write of one of the runs, in order. None: they have written nothing."""

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import PySparkException
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.delta_refusals import named_refusals
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.write_context import WriteContext
@@ -137,7 +138,9 @@ class StatementRunner:
         ):  # its commit says what it reads, so this is found before
             preview.note_statement(self._execute(f"EXPLAIN {self._texts[number - 1]}"))
         metadata = self._try.user_metadata(statement=number)
-        with marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata):
+        call = f"sql task {self._try.launch.task.task_id!r}, statement {number}"
+        marked = marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata)
+        with named_refusals(call), marked:
             done = self._execute(self._texts[number - 1])
             if not done.isLocal():  # a command has run already; a query has to be executed
                 done.write.format("noop").mode("overwrite").save()

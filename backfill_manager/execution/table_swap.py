@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -24,7 +24,6 @@ from backfill_manager.store.delta_spark.transaction import DeltaTransaction, can
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-APPEND_ONLY: Final = "is append-only (delta.appendOnly), so no rows of it can be replaced"
 _log = logging.getLogger(__name__)
 Actions = Sequence[Mapping[str, Any]]  # of a commit, as in the log
 

@@ -66,13 +66,18 @@ def _takes(spark: SparkSession, name: str, arguments: int) -> bool:
         return False
 
 
+def set_active(spark: SparkSession) -> None:
+    """Spark's active session of this thread, which parts of Delta ask for."""
+    spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
 class DeltaTransaction:
     """One that reads the table as it is now. It ends with `commit`, or is left; nothing has to be undone."""
 
     def __init__(self, spark: SparkSession, log: Any) -> None:
         """`log`: Delta's `DeltaLog`."""
         self._spark, self._jvm = spark, spark._jvm
-        spark._get_j_spark_session_class(self._jvm).setActiveSession(spark._jsparkSession)
+        set_active(spark)
         self._transaction = log.startTransaction()
         self._log = log
 
