@@ -1104,6 +1104,16 @@ def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
     assert manager.store.read(Request) == []
 
 
+def test_a_form_without_any_range_creates_nothing(manager: InMemoryManager, browser: TestClient) -> None:
+    """As one that was come back to, whose fields are empty again."""
+    form = {**FORM, "start_date": "", "end_date": "", "do": "create"}
+    for kind in ("schedule", "single"):
+        assert "type one of its ends" in sent(browser, "/backfills/new", 422, **{**form, "kind": kind}).root.whole_text
+    assert manager.store.read(Request) == []
+    followed(browser, "/backfills/new", **{**form, "end_date": "2013-01-03"})
+    assert len(manager.store.read(Request)) == 1
+
+
 def test_a_form_without_a_dag_is_told_so(browser: TestClient) -> None:
     assert "Select a DAG first." in sent(browser, "/backfills/new", 422, **{**FORM, "dag": ""}).root.whole_text
     assert sent(browser, "/backfills/new", 404, **{**FORM, "dag": "nope"})

@@ -133,7 +133,9 @@ def _read(context: PageContext, form: Mapping[str, str]) -> SubmittedForm:
     zone = context.field_zone(dag.timezone)
     submitted = SubmittedForm(dag, f.typed_of(form, dag, zone))
     command = f.read_form(submitted.typed, dag, submitted.errors, zone)
-    if command is None:
+    if form.get("do") == "create" and f.lacks_range(submitted.typed):
+        submitted.errors["start_date"] = "Choose a range: type one of its ends at least."
+    if command is None or submitted.errors:
         return submitted
     if copied := form.get("copied"):
         found, current = _backfill_and_settings(context, copied)

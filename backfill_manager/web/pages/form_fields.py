@@ -271,6 +271,12 @@ def typed_range(typed: Typed) -> tuple[str, str]:
     return _moment(typed, "start"), _moment(typed, "end")
 
 
+def lacks_range(typed: Typed) -> bool:
+    """Both ends are empty, as on a page that was come back to: nobody means all that the DAG has ever had by that. What is
+    missing or stale may be meant without a range."""
+    return typed["kind"] in ("schedule", "single") and typed_range(typed) == ("", "")
+
+
 def _moment(typed: Typed, end: str) -> str:
     """`2013-01-31`, or with the time: `2013-01-31T05:00`."""
     day, time = typed[f"{end}_date"].strip(), typed[f"{end}_time"].strip()
