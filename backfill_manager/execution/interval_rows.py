@@ -40,9 +40,8 @@ def rows_by_values(path: str, log: TableLog, axis: Axis) -> Numbers | None:
     if log.why_unknown is not None:
         return None
     across = lie_across(axis, log.files)
-    read = counted_in_files(
-        path, log.files.where(across), log.name_in_files, log.kind, axis.starts, axis.ends
-    )  # fmt: skip
+    shared = log.files.where(across)
+    read = counted_in_files(path, shared, log.name_in_files, log.kind, axis.starts, axis.ends)
     return None if read is None else rows_in(axis, log.files.where(~across)).n + read
 
 

@@ -59,9 +59,8 @@ class Files:
     past: Numbers = field(default_factory=lambda: _NO_NUMBERS)
     rows: Numbers = field(default_factory=lambda: _NO_NUMBERS)  # whose value is not null; -1: not known
     paths: pa.Array | None = None  # None: their rows are not to be read, as some may have been deleted since
-    kept: Mapping[str, pa.BooleanArray] = field(
-        default_factory=dict
-    )  # by name, of files with deleted rows: which are left
+    # by name, of files with deleted rows: which are left
+    kept: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
 
     def where(self, chosen: Flags) -> Files:
         paths = None if self.paths is None else self.paths.filter(chosen)

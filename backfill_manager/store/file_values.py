@@ -59,13 +59,14 @@ def counted_in_files(
         at = at[(at < len(starts)) & (starts[np.minimum(at, len(starts) - 1)] <= places)]
         return np.unique(at, return_counts=True)
 
-    names = np.array([unquote(name) for name in files.paths.to_pylist()], object)
+    paths = files.paths.to_pylist()
+    names, kept = [unquote(path) for path in paths], [files.kept.get(file_name(path)) for path in paths]
     try:
         with ThreadPoolExecutor(_THREADS) as threads:
-            more = threads.map(lambda file: _rows(system, file), names[files.rows < 0])
+            more = threads.map(lambda at: _rows(system, names[at]), np.flatnonzero(files.rows < 0))
             if files.rows[files.rows > 0].sum() + sum(more) > MAX_ROWS:
                 return None
-            for at, n in threads.map(count, names, [files.kept.get(file_name(name)) for name in names]):
+            for at, n in threads.map(count, names, kept):
                 counted[at] += n
     except Exception as error:
         if not is_engine_error(error) and not isinstance(error, pa.ArrowException):
