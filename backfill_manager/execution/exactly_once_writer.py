@@ -139,6 +139,8 @@ class OutputWriter:
         if has_landed or not definition.is_plain or not definition.has_columns(_columns(df)):
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
+        if replaced is not None and not definition.may_have_statistics_of(replaced.column):
+            return None
         with named_refusals(write.call):
             files = tuple(delta.write_files(df))
         staged = StagedWrite(

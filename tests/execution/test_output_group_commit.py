@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -351,6 +352,42 @@ def test_a_transaction_that_another_commit_records_meanwhile_is_refused(runner: 
     with pytest.raises(CONFLICTS):
         late.commit([], [], [("t", 0)], metadata="", replaces=False, rows=0)
     assert version_of(runner.spark, filled) == before + 1
+
+
+WIDE = ", ".join(f"id AS c{n}" for n in range(31))
+COLUMNS = {
+    "alone": "at", "the 32nd": f"{WIDE}, at", "the 33rd": f"{WIDE}, id AS more, at",
+    "after a struct": f"{WIDE}, struct(id AS a, id AS b) AS s, at", "after an array": f"{WIDE}, array(id, id) AS s, at",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+def test_of_which_columns_delta_has_statistics(runner: TaskRunner, table: str, columns: str) -> None:
+    rows = f"SELECT {columns} FROM (SELECT id, timestamp_seconds(id) AS at FROM range(2))"
+    for noted_columns in (32, 0, -1):
+        properties = (
+            f"TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '{noted_columns}')" if noted_columns != 32 else ""
+        )
+        runner.spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta {properties} AS {rows}")
+        transaction = transaction_at(runner, table)
+        noted = list(transaction._transaction.snapshot().statCollectionLogicalSchema().fieldNames())
+        assert transaction.definition().may_have_statistics_of("at") == ("at" in noted)
+
+
+def test_rows_are_computed_once_where_the_statistics_say_nothing_of_their_time(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(
+        f"CREATE TABLE {table} USING delta AS SELECT {WIDE}, id AS more, timestamp_seconds(0) AS at FROM range(1)"
+    )
+
+    others = [f"0L AS {name}" for name in runner.spark.table(table).columns if name != "at"]
+
+    def write(ctx: Any) -> Any:
+        return ctx.write(hours(ctx, 0).selectExpr(*others, "at").coalesce(1), table, time_column="at")
+
+    folder = Path(runner.spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"].removeprefix("file:"))
+    before = set(folder.glob("*.parquet"))
+    assert runner.run(days(1, 1)[0], write) == Succeeded("3")
+    assert len(set(folder.glob("*.parquet")) - before) == 1
 
 
 def test_constraints_of_the_table_are_checked_when_rows_are_staged(runner: TaskRunner, filled: str) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -39,6 +40,7 @@ _LISTED_WRITER_VERSION: Final = 7  # the features are listed by name
 _MAX_TABLES: Final = 100  # whose transactions are kept
 _MAX_COMMITS: Final = 100  # that are read one by one
 _MAX_SINCE: Final = 20_000  # transactions of such commits; then Delta is asked again
+_NOTED_COLUMNS: Final = 32  # of which Delta has statistics by default; of a struct each column within counts
 _OTHERWISE: Final = {  # settings of a table with which it is not
     "delta.appendOnly": "true",
     "delta.enableChangeDataFeed": "true",
@@ -347,6 +349,25 @@ class TableDefinition:
             [(field["name"], _type(field["type"])) for field in one["fields"]] for one in (self.schema, schema)
         )
         return len(mine) == len(others) and dict(mine) == dict(others)
+
+    def may_have_statistics_of(self, column: str) -> bool:
+        """False where Delta notes no ends of this column for a file: it does so of the first columns only, and of partitions."""
+        configuration = self._metadata["configuration"]
+        noted = int(configuration.get("delta.dataSkippingNumIndexedCols", _NOTED_COLUMNS))
+        if (
+            noted < 0
+            or "delta.dataSkippingStatsColumns" in configuration
+            or column in self._metadata["partitionColumns"]
+        ):
+            return True
+        fields = [one for one in self.schema["fields"] if one["name"] not in self._metadata["partitionColumns"]]
+        before = takewhile(lambda one: one["name"] != column, fields)
+        return sum(_leaves(one["type"]) for one in before) < noted
+
+
+def _leaves(kind: Any) -> int:
+    is_struct = isinstance(kind, dict) and kind["type"] == "struct"
+    return sum(_leaves(one["type"]) for one in kind["fields"]) if is_struct else 1
 
 
 def _type(kind: Any) -> Any:
