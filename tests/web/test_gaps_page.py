@@ -79,6 +79,15 @@ def test_dags_and_days_by_what_was_found(browser: TestClient) -> None:
     assert [one.attributes["class"].split()[0] for one in labels] == ["s-success", "s-failed", "s-upstream", "s-retry"]
 
 
+@pytest.mark.parametrize("zone", ["", "mine:America/New_York"])
+@pytest.mark.parametrize("name", ["start_date", "end_date"])
+def test_a_wrong_date_is_said_once_and_whole(browser: TestClient, zone: str, name: str) -> None:
+    browser.cookies.set("bfm-zone", zone)
+    page = Page(browser.get(f"/gaps?{name}=2024-02-31").text)
+    assert wrongs(page) == []
+    assert page.root.whole_text.count("2024-02-31' is not a date") == 1 and "flights/" not in page.root.whole_text
+
+
 def test_days_of_a_table_that_can_not_be_read_are_not_called_done(tmp_path: Path) -> None:
     state = FilledState(tmp_path / "state", StandingClock())
     lake = Lake(state, tmp_path / "lake")

@@ -10,6 +10,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from backfill_manager.clock import format_instant, from_micros
+from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.data_gaps import dags_with_tables
@@ -98,24 +99,29 @@ def gaps_of_dags(
 ) -> Response:  # fmt: skip
     """Of the DAGs that write tables by interval, and whose id has `q` in it."""
     typed: Dates = {"start_date": start_date.strip(), "end_date": end_date.strip()}
-    here = context.chosen_zone
-    typed = _typed_here(typed, zone, here) if here else typed
-    last = context.now.date()
-    dates: Dates = {"start_date": (last - timedelta(days=DAYS_BY_DEFAULT - 1)).isoformat(), "end_date": None} | {
-        name: text for name, text in typed.items() if text
-    }
+    here, error = context.chosen_zone, ""
+    first = (context.now.date() - timedelta(days=DAYS_BY_DEFAULT - 1)).isoformat()
+    read: Dates = {"start_date": first, "end_date": None}
+    try:
+        typed = _typed_here(typed, zone, here) if here else typed
+        read |= {name: text for name, text in typed.items() if text}
+        read = _for_commands(read, here, "") if here else read  # instants, or days of each DAG's zone
+        for name, text in typed.items():
+            if text:
+                parse_date(text, here or "UTC", name=name)
+    except InvalidInput as problem:
+        error = message_of(problem)
     every = context.app.cached_by_version(READ_FROM, "ui:gap-dags", lambda: dags_with_tables(context.store))
     paged = paginate(
         [dag_id for dag_id in every if q.strip().casefold() in dag_id.casefold()], page, DAGS_PER_PAGE, "gaps", **typed, q=q,
         zone=here,
     )  # fmt: skip
-    read = _for_commands(dates, here, "") if here else dates  # instants, or days of each DAG's zone
-    dags = [_days(context, dag_id, read["start_date"], read["end_date"]) for dag_id in paged.rows]
+    dags = [] if error else [_days(context, dag_id, read["start_date"], read["end_date"]) for dag_id in paged.rows]
     days = sorted({day for dag in dags for day in dag.days})
     found = {day.worst for dag in dags for day in dag.days.values()}
     return context.page(
         "gaps.html", paged=paged, dags=dags, days=days[-MAX_COLUMNS:], counted=len(days), typed=typed, q=q.strip(),
-        words=IN_WORDS, found=found, field_zone=here, shown_start=dates["start_date"], has_any=bool(every),
+        words=IN_WORDS, found=found, field_zone=here, shown_start=typed["start_date"] or first, has_any=bool(every), error=error,
     )  # fmt: skip
 
 
