@@ -91,7 +91,8 @@ def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: De
         high - low
         for low, high in zip(actions["min.run_seq"].to_pylist(), actions["max.run_seq"].to_pylist(), strict=True)
     ]
-    narrow = 3 * SLICE_ROWS  # the writer of delta-rs looks at the size of a file every 4,096 rows, and that by an estimate
+    # the writer of delta-rs looks at the size of a file every 4,096 rows, and that by an estimate
+    narrow = 3 * SLICE_ROWS
     assert len(widths) >= 3 and sum(width < narrow for width in widths) >= len(widths) - 1, widths
 
 
