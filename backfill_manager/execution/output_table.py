@@ -311,7 +311,7 @@ class TableState:
     def with_names(self, file: Mapping[str, Any]) -> Mapping[str, Any]:
         """A file (the fields of `add` or `remove`) with the names that columns have now: with a column mapping the log may have a
         name for a column that was renamed since, and another one for the column that has the name now."""
-        now = {in_files: name for name, in_files in _names_in_files(self._fields).items()}
+        now = self._column_by_name_in_files
         if all(in_files == name for in_files, name in now.items()):
             return file
 
@@ -328,6 +328,10 @@ class TableState:
         then = [_names_in_files(json.loads(one["schemaString"])["fields"]) for one in actions]
         now = _names_in_files(self._fields)
         return [name for name in names if name not in now or any(one.get(name) != now[name] for one in then)]
+
+    @cached_property
+    def _column_by_name_in_files(self) -> dict[str, str]:
+        return {in_files: name for name, in_files in _names_in_files(self._fields).items()}
 
     @property
     def last_numbers(self) -> dict[str, int | None]:
