@@ -84,12 +84,12 @@ class EventQueue:
             self._changed.wait(seconds)
 
     def pause(self, at_least: float, at_most: float, until: Callable[[], bool], tries: int) -> None:
-        """Let events gather: `at_least` so many seconds, then `until` something holds. A client that waits ends it, and the end
-        of all `tries` that run: there is nothing left to gather then."""
+        """Let events gather: `at_least` so many seconds, then `until` something holds, for `at_most` so many in all. A
+        client that waits ends it, and the end of all `tries` that run: there is nothing left to gather then."""
 
         def is_over() -> bool:
             return self._is_urgent or 0 < tries <= self._ended
 
         with self._changed:
             self._changed.wait_for(is_over, timeout=at_least)
-            self._changed.wait_for(lambda: is_over() or until(), timeout=at_most)
+            self._changed.wait_for(lambda: is_over() or until(), timeout=at_most - at_least)

@@ -52,6 +52,8 @@ from backfill_manager.store.base import Leader, Store
 
 log = get_logger("tick")
 
+TICKS_PER_COMMIT: Final = 2.0  # a tick takes no longer than so many times its usual commit, with few exceptions
+MAX_WAIT_FOR_DUE_S: Final = 0.25
 PAUSE_PER_COMMIT: Final = 8.0  # waited after a commit, in its durations, while events gather; 1 when a pool needs work
 MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 60.0  # the clock may be set meanwhile, or the machine sleep, which no timer counts
@@ -74,6 +76,10 @@ class TickMetrics:
         if commit_seconds is not None:
             self._commits += 1
             self._commit_s.append(commit_seconds)
+
+    @property
+    def usual_commit_s(self) -> float:
+        return statistics.median(self._commit_s) if self._commit_s else 0.0
 
     def columns(self) -> dict[str, Any]:
         """Columns of `Manager`."""
@@ -128,6 +134,7 @@ class TickLoop:
         """Tick until `done()`, which is called after every tick."""
         while True:
             self._wait_for_room(done)
+            self._wait_for_due()
             seconds = self.run_once()
             if done():
                 return
@@ -160,10 +167,10 @@ class TickLoop:
         if is_pruning:
             self._pruner.step(now)
         elif self._commit_s is None:
-            return self._seconds_until_due(now)
+            return self._seconds_until_due()
         self.decisions.leader.compact()  # checks first whether anything is due; then a few hundred milliseconds
         if not is_pruning and self._commit_s is not None:
-            self._pause(self._commit_s, now)
+            self._pause(self._commit_s)
         return 0.0  # what was committed may allow for more; there may be another step of pruning, or a response
 
     def tick(self) -> bool:
@@ -349,14 +356,22 @@ class TickLoop:
         if last_reason:
             log.info("ticks go on")
 
-    def _seconds_until_due(self, now: datetime) -> float | None:
+    def _wait_for_due(self) -> None:
+        """What comes due while a tick is at work has to wait for the next one, so a tick begins no earlier than what will be due
+        before its end."""
+        seconds = self._seconds_until_due()
+        if seconds is not None and seconds <= min(TICKS_PER_COMMIT * self._metrics.usual_commit_s, MAX_WAIT_FOR_DUE_S):
+            self._events.pause(seconds, seconds, lambda: False, tries=0)
+
+    def _seconds_until_due(self) -> float | None:
+        now = self._clock.now()
         dues = [self.decisions.next_due(now), self._pruner.due_at(now) if self._prunes else None]
         due = min((at for at in dues if at is not None), default=None)
         return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
 
-    def _pause(self, commit_s: float, now: datetime) -> None:
+    def _pause(self, commit_s: float) -> None:
         """Let events gather after a commit."""
-        due = self._seconds_until_due(now)
+        due = self._seconds_until_due()
         longest = MAX_PAUSE_S if due is None else min(due, MAX_PAUSE_S)
         given = self._executor.load()
 
