@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,6 +93,21 @@ def test_a_tick_copies_as_little_after_a_long_time_as_at_the_beginning(state: De
         for low, high in zip(actions["min.run_seq"].to_pylist(), actions["max.run_seq"].to_pylist(), strict=True)
     ]
     assert len(widths) >= 3 and sum(width < 2 * SLICE_ROWS for width in widths) >= len(widths) - 1, widths
+
+
+@pytest.mark.parametrize("rows_per_file", [3_000, 4_000, 6_000])
+def test_no_two_slices_have_run_seqs_in_common(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch, rows_per_file: int
+) -> None:
+    monkeypatch.setattr(compaction, "SLICE_ROWS", rows_per_file)
+    monkeypatch.setattr(compaction, "BIG_ROWS", rows_per_file)
+    lead = takes_over(state)
+    for first in range(1, 40_000, 1_300):
+        lead.commit(changes(*(task("d", seq) for seq in range(first, first + 1_300))))
+    lead.compact(everywhere=True)
+    actions = state.tables.open("task_instance").get_add_actions(flatten=True)
+    spans = sorted(zip(actions["min.run_seq"].to_pylist(), actions["max.run_seq"].to_pylist(), strict=True))
+    assert len(spans) > 5 and all(high < low for (_, high), (low, _) in pairwise(spans)), spans
 
 
 def test_requests_are_tidied_while_clients_may_ask(state: DeltaRsStore) -> None:

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
 
@@ -173,9 +173,10 @@ def _behind(files: Iterable[Span]) -> int:
 def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
     record = TABLES[target.table]
     order = [(name, False) for name in ("run_seq", *record.KEY)]
-    rows: Any = run({target.table: target.handle}, select(target.table, columns(record), where, order_by=order))
+    rows = run({target.table: target.handle}, select(target.table, columns(record), where, order_by=order))
+    one_batch = rows.combine_chunks()  # of several, the writer may mix up the order
     write_deltalake(
-        target.handle, rows, mode="overwrite", predicate=where, target_file_size=file_bytes, **target.commit
+        target.handle, one_batch, mode="overwrite", predicate=where, target_file_size=file_bytes, **target.commit
     )  # fmt: skip
 
 

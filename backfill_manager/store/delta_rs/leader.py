@@ -200,7 +200,8 @@ class DeltaRsWriter(DeltaWriter):
     def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
         options = {"target_file_size": ITEM_FILE_BYTES} if record is BackfillItem else {}
         with self.committing(record.TABLE) as (handle, commit):
-            table = arrow_table(record, rows) if isinstance(rows, Sequence) else rows
+            # One batch: of several, the writer may mix up the order.
+            table = arrow_table(record, rows) if isinstance(rows, Sequence) else rows.combine_chunks()
             _append(handle, table, commit, **options)
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
