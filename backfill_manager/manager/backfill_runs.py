@@ -21,17 +21,18 @@ from backfill_manager.humanise import plural
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch_inputs import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
-from backfill_manager.manager.item_outcomes import end_items
+from backfill_manager.manager.item_outcomes import close_pending, end_items
 from backfill_manager.manager.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Tick
+from backfill_manager.manager.upstream_items import meets
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
 from backfill_manager.planning.batches import next_batch
 from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.time_window import TimeWindow
-from backfill_manager.planning.timeline import preview_run_type, timeline_key
+from backfill_manager.planning.timeline import is_current, preview_run_type, timeline_key
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
@@ -103,6 +104,8 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
             del live.pending[at]
         if waits == "start" and not _start_batch(tick, live, items, at):
             return  # read by the next prefetch
+        if waits == "ended" and in_order:
+            return _fail_items_behind(tick, live, items[-1])
 
 
 def _has_room(state: ManagerState, live: ActiveBackfill, item: BackfillItem) -> bool:
@@ -130,11 +133,30 @@ def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -
         return "wait"
     failed = next((before for verdict, before in verdicts if verdict == "fail"), None)
     if failed is None:
-        return "start"
+        return "wait" if _is_being_written(tick.state, live, items) else "start"
     for item in items:
         reason = f"it reads item {failed.ordinal} of backfill {failed.backfill_id}, which is {failed.state}"
         tick.state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
     return "ended"
+
+
+def _is_being_written(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> bool:
+    """Whether a run of others is active over what these items read: items of upstream backfills gave way to it."""
+    if live.waits is None or live.row.is_preview:
+        return False
+    runs = (run.row for run in state.runs.values() if run.row.dag_id in live.waits.dag_ids)
+    return any(is_current(row) and meets(item, row) for row in runs for item in items)
+
+
+def _fail_items_behind(tick: Tick, live: ActiveBackfill, item: BackfillItem) -> None:
+    """Where tasks depend on the past, what comes after an item that failed without a run can't run: it would follow a gap."""
+    failed = tick.state.changes.latest(item)
+    reason = (
+        f"{notification_rules.DEADLOCK}its tasks depend on the past, and item {item.ordinal} failed: {failed.reason}"
+    )
+    if live.counts[s.PENDING]:
+        close_pending(tick, live, s.FAILED, reason)
+        tick.put(live.row.evolve(reason=reason))
 
 
 def _start_batch(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], at: int) -> bool:

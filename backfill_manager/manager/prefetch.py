@@ -17,7 +17,7 @@ from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.upstream_items import FAILED, UpstreamItems
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem, DagRow, DagRun, RunKey
+from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey
 from backfill_manager.planning.past_costs import read_past
 from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
@@ -175,4 +175,5 @@ def _waits(live: ActiveBackfill, store: Store) -> UpstreamItems:
         Condition("backfill_id", "in", live.parents), Condition("state", "in", (*s.ITEM_UNFINISHED, *sorted(FAILED))),
         Condition("interval_end", ">=", min(starts)), Condition("interval_start", "<=", max(ends)),  # of no length, too
     ]  # fmt: skip
-    return UpstreamItems(store.read(BackfillItem, where))
+    parents = store.read(Backfill, matching(backfill_id=live.parents))
+    return UpstreamItems(store.read(BackfillItem, where), frozenset(row.dag_id for row in parents))

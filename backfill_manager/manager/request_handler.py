@@ -314,7 +314,7 @@ class RequestHandler:
         call.tick.slots[name] = changed.slots
         is_same = (changed.weight, changed.min_share) == (pool.weight, pool.min_share)
         later = "" if is_same else "; weight and minimum share take effect when the manager restarts"
-        return name, f"pool {name} has {changed.slots} slots{later}"
+        return name, f"pool {name} has {plural(changed.slots, 'slot')}{later}"
 
     def _stand_by(self, command: commands.StandBy, _: Call) -> Answer:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"

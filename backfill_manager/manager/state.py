@@ -65,6 +65,7 @@ class ActiveRun:
     marked_failed: str | None = None  # the reason, where a person said how it ended
     ended_as: str | None = None  # its state before a mark reopened it
     waits_for_past: bool = False  # a task of it, for runs that go on, or items that are to be run again
+    waits_for_data: bool = False  # a task of it, as of this tick
 
     @property
     def key(self) -> RunKey:
@@ -328,8 +329,13 @@ class ManagerState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs and nothing is to be run (a paused backfill waits for a person)."""
-        return not self.runs and all(self._waits_for_a_person(b) for b in self.backfills.values())
+        """Whether nothing runs and nothing is to be run (a paused backfill waits for a person, and so do the runs that wait for
+        its items)."""
+        started = (run for run in self.runs.values() if run.may_start)
+        are_behind = all(run.waits_for_past and not run.waits_for_data and not run.is_working for run in started)
+        if self.runs and not (self.backfills and are_behind):
+            return False
+        return all(self._waits_for_a_person(b) for b in self.backfills.values())
 
     def _waits_for_a_person(self, live: ActiveBackfill) -> bool:
         """It is paused, or what it can go on with waits for one that is."""

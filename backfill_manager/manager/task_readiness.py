@@ -19,7 +19,7 @@ from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.map_tasks import map_tasks, over_tasks
-from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.manager.trigger_rules import PAST_IS_DONE, evaluate
 from backfill_manager.model import states as s
@@ -45,7 +45,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
     awaited: dict[str, None] = {}
     waiting = set[str]()
     mapped_now: list[TaskSpec] = []
-    waits_for_items = cache(partial(_waits_for_items, tick.state, run))  # the same for all of its tasks
+    repeating_before = cache(partial(_repeating_before, tick.state, run))  # the same for all of its tasks
     to_be_mapped = {  # again: it was cleared
         task_id for task_id in run.spec.mapped_over_results
         if task_id in run.selected and task_id in run.tasks and run.tasks[task_id].state not in s.TASK_FINISHED
@@ -58,7 +58,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             tick.put(c.scheduled(ti))
         if (
             ti.state == s.SCHEDULED and ti.queued_at is None  # it waits for a slot, and has not begun
-            and _past_obstacle(tick.state, run, task, waits_for_items) is not None
+            and _past_obstacle(tick.state, run, task, repeating_before) is not None
         ):  # fmt: skip
             ti = c.held_back(ti)  # a run has come before this one since
             tick.put(ti)
@@ -73,7 +73,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             and any(over.state not in s.TASK_FINISHED for over in over_tasks(run, task).values())
         ):  # fmt: skip
             verdict = "wait"  # whatever its rule says: there are no values yet
-        obstacle = _past_obstacle(tick.state, run, task, waits_for_items) if verdict == "start" else None
+        obstacle = _past_obstacle(tick.state, run, task, repeating_before) if verdict == "start" else None
         if verdict == "skip":
             tick.put(c.skipped(ti, tick.now, c.SKIPPED_BY_UPSTREAM))
         elif verdict == "upstream_failed":
@@ -82,6 +82,8 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             blocked[task.task_id] = obstacle
         elif obstacle is not None:
             run.waits_for_past = True
+            if (repeating := repeating_before()) is not None and repeating.row.is_paused:
+                awaited[f"backfill {repeating.row.backfill_id}, which is paused"] = None
         elif verdict == "start":
             missing = _missing(tick.state, run, task)
             if not missing:
@@ -99,11 +101,12 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
     if mapped_now and map_tasks(tick, run, mapped_now):
         return None
+    run.waits_for_data = bool(waiting)
     run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
     now_waits = f"waits for {_listed(awaited)}" if awaited else None
     if run.row.reason != now_waits:
         tick.put(run.row.evolve(reason=now_waits))
-    return {} if awaited else blocked
+    return {} if waiting else blocked
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:
@@ -146,7 +149,7 @@ def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | N
 
 
 def _past_obstacle(
-    state: ManagerState, run: ActiveRun, task: TaskSpec, waits_for_items: Callable[[], bool]
+    state: ManagerState, run: ActiveRun, task: TaskSpec, repeating_before: Callable[[], ActiveBackfill | None]
 ) -> str | None:  # fmt: skip
     """What keeps a task with `depends_on_past` from starting. None: nothing. "": a run that is active, not read yet, or whose
     dates a backfill is to run again. Else: why it can never start."""
@@ -158,7 +161,7 @@ def _past_obstacle(
             return ""  # read by the next prefetch
         if owner.first == run.row.ordinal:
             return None
-    if waits_for_items():
+    if repeating_before() is not None:
         return ""
     previous = state.runs.get((run.row.dag_id, run.row.previous_run_id))
     past = run.past if previous is None else previous.tasks
@@ -184,15 +187,15 @@ def _past_obstacle(
     )
 
 
-def _waits_for_items(state: ManagerState, run: ActiveRun) -> bool:
-    """Whether a backfill is to run the dates right before this run again: of a batch that failed, as halves, or of a retry. The
+def _repeating_before(state: ManagerState, run: ActiveRun) -> ActiveBackfill | None:
+    """The backfill that is to run the dates right before this run again: of a batch that failed, as halves, or of a retry. The
     new runs come between this one and the one before it."""
     at = run.row.logical_date
     for live in state.backfills.values():
         if at is None or live.row.dag_id != run.row.dag_id or not live.counts[s.PENDING]:
             continue
         if not live.pending:
-            return True  # they are read before the next tick
+            return live  # they are read before the next tick
         if not live.has_repeated:
             continue
         earlier = [
@@ -200,5 +203,5 @@ def _waits_for_items(state: ManagerState, run: ActiveRun) -> bool:
         ]
         following = live.timeline.successor(max(earlier)) if earlier else None
         if following is not None and following.key == run.key:
-            return True
-    return False
+            return live
+    return None

@@ -11,16 +11,17 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem
+from backfill_manager.model.records import BackfillItem, DagRun
 
 DONE: Final = frozenset({s.SUCCESS, s.SKIPPED})
 FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 
 
 class UpstreamItems:
-    """Made of the parents' items that were not done at the time."""
+    """Made of the parents' items that were not done at the time. `dag_ids`: of the parents."""
 
-    def __init__(self, items: Iterable[BackfillItem]) -> None:
+    def __init__(self, items: Iterable[BackfillItem], dag_ids: frozenset[str] = frozenset()) -> None:
+        self.dag_ids = dag_ids
         self._items: dict[tuple[str, int], BackfillItem] = {}
         self._starts: dict[str, list[tuple[datetime, int]]] = {}  # of each parent, in order
         self._longest = timedelta()  # intervals of listed dates may overlap
@@ -54,7 +55,15 @@ class UpstreamItems:
         for parent, starts in self._starts.items():
             first = bisect_left(starts, (start - self._longest, 0))
             beyond = bisect_left(starts, (end, 0)) if start < end else bisect_right(starts, (start, 2**62))
-            for began, ordinal in starts[first:beyond]:
+            for _, ordinal in starts[first:beyond]:
                 before = self._items[parent, ordinal]
-                if began == start or (before.interval_end is not None and before.interval_end > start):
+                if meets(item, before):
                     yield before
+
+
+def meets(item: BackfillItem, before: BackfillItem | DagRun) -> bool:
+    """Whether the intervals overlap; one without length meets what begins at that instant, or goes on over it."""
+    start, end, began = item.interval_start, item.interval_end, before.interval_start
+    if start is None or end is None or began is None:
+        return False
+    return began == start or (began < end and before.interval_end is not None and before.interval_end > start)

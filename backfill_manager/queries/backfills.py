@@ -137,7 +137,10 @@ def _refused_requests(store: Store) -> list[Request]:
 def _latest(store: Store) -> dict[str, Any]:
     """The newest that is not hidden, or one that was asked for since."""
     made = store.first(Backfill, [Condition("hidden_at", "is_null")], ("-created_at",))
-    since = [Condition("requested_at", ">", made.created_at)] if made else []
+    since: list[Condition] = []
+    if made:  # by when each was asked for: one may be planned while the next one waits
+        request = store.first(Request, matching(request_id=made.request_id))
+        since = [Condition("requested_at", ">", request.requested_at if request else made.created_at)]
     asked = {one["backfill_id"]: one for one in _asked(store, since)}  # the newest comes last
     for backfill_id in _created(store, asked):  # those that were made are hidden
         del asked[backfill_id]

@@ -64,7 +64,7 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
         "unknown_pools": {"slow": ["load"]},
     }
     below = {"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": {
-        **SUMMARY, "dag_id": "report", "unknown_pools": {"slow": ["a", "b"]},
+        **SUMMARY, "dag_id": "report", "unknown_pools": {"slow": ["a", "b"]}, "before_start_date": 2,
     }}  # fmt: skip
     plan: dict[str, Any] = {"items": [item(1)], "summary": summary, "downstream": [below]}
     state.dag(batchable=True)
@@ -76,6 +76,7 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
 
     assert "2 of those that exist already did not succeed; --reprocess failed does them again." in result.err
     assert "1 item that would run starts before the DAG's start_date." in result.err
+    assert "report: 2 items that would run start before the DAG's start_date." in result.err
     said = " ".join(result.err.split())
     assert (
         "There is no pool 'slow', which load of flights names: it fails when it starts. A new pool is made in" in said

@@ -359,10 +359,12 @@ def test_messages_about_one_thing_have_it_in_the_singular() -> None:
     manager.drain()
     manager.ask("backfill.cancel", backfill_id=running, let_running_finish=False)
     manager.drain()
+    manager.ask("pool.set", name="backfill", slots=1)
+    manager.drain()
     said = [str(row.message) for row in manager.store.read(Response)]
     assert [text.partition("; ")[2] for text in said if "is cancelled" in text] == ["1 running run is being stopped"]
     said += [str(manager.row(backfill).reason) for backfill in (one, stopped, running)]
-    assert [text for text in said if re.search(r"\b1( [a-z]+)? (runs|items|tasks)\b", text)] == []
+    assert [text for text in said if re.search(r"\b1( [a-z]+)? (runs|items|tasks|slots)\b", text)] == []
     assert manager.row(one).reason == "1 failed of 1 item"
 
 

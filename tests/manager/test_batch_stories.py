@@ -506,3 +506,25 @@ def test_a_run_that_waits_for_halves_does_not_take_their_place() -> None:
     nothing_hangs(manager)
     assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 5})
     assert [run.state for run in manager.runs("d") if run.logical_date == at("2013-01-05")] == [s.SUCCESS]
+
+
+def test_a_run_behind_halves_of_a_paused_backfill_says_so_and_a_manager_has_nothing_to_do() -> None:
+    spec = dag_spec(
+        "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True
+    )
+    manager = InMemoryManager(spec, scheduled=True, script=never)
+    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1)
+    manager.drain()
+    manager.clock.advance(days=2)
+    manager.drain()
+    assert not manager.state.is_idle
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "backfill__"), Failed("too large"))
+    manager.drain()
+    waiting = [run.reason for run in manager.runs("d") if run.run_type == s.SCHEDULED_RUN]
+    assert waiting == [f"waits for backfill {backfill}, which is paused", None], "the second waits for the first"
+    assert manager.state.is_idle, "it ends with --until-idle"
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert [(run.state, run.reason) for run in timeline(manager, "d")] == [(s.SUCCESS, None)] * 4

@@ -355,3 +355,44 @@ def test_a_manager_has_nothing_to_do_while_a_reader_waits_for_a_parent_that_is_p
     accepted(manager, "backfill.unpause", backfill_id=parent)
     nothing_hangs(manager)
     assert manager.states(parent) == {s.SUCCESS: 2}
+
+
+def test_an_item_that_depends_on_its_past_does_not_run_behind_one_that_could_not() -> None:
+    manager = InMemoryManager(
+        dag_spec("raw", "a"),
+        dag_spec("clean", "a", each=PAST),
+        script=only("", fails="01-02"),  # type: ignore[arg-type]
+    )
+    parent = manager.backfill("raw", days("2024-01-01", 4))
+    reader = child(manager, "clean", days("2024-01-01", 4), parent)
+    nothing_hangs(manager)
+    assert made(manager, "clean") == ["01"]
+    cause = f"it reads item 2 of backfill {parent}, which is failed"
+    behind = f"deadlock: its tasks depend on the past, and item 2 failed: {cause}"
+    assert [item.reason for item in manager.items(reader)] == [None, cause, behind, behind]
+    assert (manager.row(reader).state, manager.row(reader).reason) == (s.FAILED, behind)
+
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.retry", backfill_id=parent, downstream=True)
+    nothing_hangs(manager)
+    assert manager.states(reader) == {s.SUCCESS: 4}
+    of_reader = [launch.run for launch in manager.launched if launch.ti.dag_id == "clean"]
+    assert [f"{run.logical_date:%d}" for run in of_reader] == ["01", "02", "03", "04"]
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed("boom")])
+def test_what_reads_a_date_that_a_run_of_others_writes_just_now_waits_for_that_run(outcome: Outcome) -> None:
+    manager = ground_of("raw", "clean", script=only("raw"))
+    manager.backfill("raw", days("2024-01-02", 1))
+    manager.drain()
+    parent = manager.backfill("raw", days("2024-01-01", 3), reprocess="completed")
+    reader = child(manager, "clean", days("2024-01-01", 3), parent)
+    manager.drain()
+    for day in ("01-01", "01-03"):
+        manager.finish(key_of(manager, day), Succeeded())
+    manager.drain()
+    assert manager.states(parent) == {s.SUCCESS: 2, s.SKIPPED: 1}, "the second is in flight"
+    assert made(manager, "clean") == ["01", "03"]
+    manager.finish(key_of(manager, "01-02"), outcome)
+    nothing_hangs(manager)
+    assert manager.states(reader) == {s.SUCCESS: 3}

@@ -138,6 +138,17 @@ def test_the_latest_is_the_newest_whether_it_was_answered_or_not(state: FilledSt
     assert find_backfill(state.store, "latest")["backfill_id"] == "newest"
 
 
+def test_the_latest_is_the_one_that_was_asked_for_last_though_the_one_before_was_created_since(
+    state: FilledState,
+) -> None:
+    first = state.requested("first")
+    state.clock.at += DAY
+    state.requested("second")
+    state.clock.at += DAY
+    state.backfill("first", {}, request_id=first.request_id)
+    assert find_backfill(state.store, "latest")["backfill_id"] == "second"
+
+
 def test_a_wrong_id_is_told_with_the_nearest(state: FilledState) -> None:
     with pytest.raises(NotFound, match="there are no backfills yet"):
         find_backfill(state.store, "latest")

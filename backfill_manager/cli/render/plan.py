@@ -78,6 +78,9 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
     out.print_line(f"{plan_counts(summary)}.")
     for line in warnings(summary):
         out.note(line)
+    for below in plan.get("downstream") or ():
+        for line in warnings(below["summary"]):
+            out.note(f"{below['dag_id']}: {line}")
     for one in (summary, *(below["summary"] for below in plan.get("downstream") or ())):
         for pool, pool_tasks in (one.get("unknown_pools") or {}).items():
             out.note(f"{humanise.unknown_pool(one['dag_id'], pool, pool_tasks)}. {NEW_POOL}")
