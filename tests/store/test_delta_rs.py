@@ -172,6 +172,13 @@ def test_a_path_that_the_engine_can_not_read_is_refused_before_it_is_tried(tmp_p
         open_store(str(tmp_path / "a[b]"))
 
 
+def test_a_storage_that_nobody_knows_is_said_by_whoever_looks_first() -> None:
+    store = open_store("s3x://bucket/state")
+    for use in (store.exists, store.init, lambda: store.append_request(request())):
+        with pytest.raises(StateError, match="No state can be kept at s3x://bucket/state: use a folder, s3://"):
+            use()
+
+
 def test_the_lock_that_is_none_any_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
     with pytest.raises(StateError, match="AWS_S3_LOCKING_PROVIDER"):
