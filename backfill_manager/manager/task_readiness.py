@@ -82,8 +82,8 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             blocked[task.task_id] = obstacle
         elif obstacle is not None:
             run.waits_for_past = True
-            if (repeating := repeating_before()) is not None and repeating.row.is_paused:
-                awaited[f"backfill {repeating.row.backfill_id}, which is paused"] = None
+            if (repeating := repeating_before()) is not None and (waits := _waits_itself(repeating.row)):
+                awaited[f"backfill {repeating.row.backfill_id}, which {waits}"] = None
         elif verdict == "start":
             missing = _missing(tick.state, run, task)
             if not missing:
@@ -185,6 +185,12 @@ def _past_obstacle(
         f"{notification_rules.DEADLOCK}task {task.task_id!r} of run {run.row.run_id} {what} is {obstacle.state} in the run "
         f"before, {run.row.previous_run_id}"
     )
+
+
+def _waits_itself(row: Backfill) -> str | None:
+    if row.is_paused:
+        return "is paused"
+    return "waits for its time window" if row.waits_until else None
 
 
 def _repeating_before(state: ManagerState, run: ActiveRun) -> ActiveBackfill | None:

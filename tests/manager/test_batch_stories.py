@@ -528,3 +528,21 @@ def test_a_run_behind_halves_of_a_paused_backfill_says_so_and_a_manager_has_noth
     accepted(manager, "backfill.unpause", backfill_id=backfill)
     nothing_hangs(manager)
     assert [(run.state, run.reason) for run in timeline(manager, "d")] == [(s.SUCCESS, None)] * 4
+
+
+def test_a_run_behind_halves_that_wait_for_a_time_window_says_so() -> None:
+    spec = dag_spec(
+        "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True
+    )
+    manager = InMemoryManager(spec, scheduled=True, script=never)
+    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1, window="00:00-01:00")
+    manager.drain()
+    manager.clock.advance(days=1, hours=2)
+    manager.finish(key_of(manager, "backfill__"), Failed("too large"))
+    manager.drain()
+    [waiting] = [run for run in manager.runs("d") if run.run_type == s.SCHEDULED_RUN]
+    assert waiting.reason == f"waits for backfill {backfill}, which waits for its time window"
+    manager.script = lambda _: Succeeded()
+    manager.clock.advance(hours=22)
+    nothing_hangs(manager)
+    assert {run.state for run in timeline(manager, "d")} == {s.SUCCESS}
