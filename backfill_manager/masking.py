@@ -146,6 +146,17 @@ _OPTION: Final = _Pattern(
     rf"""{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
     r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-](?:\S*[^\s\"')\]},;])?)"
 )
+# A line of two cells, as settings are copied from tables; not the head of a table, nor a column with its type.
+_TABBED: Final = _Pattern(
+    rf"""(?P<before>(?m:^)[ \t]{{0,40}}[\w.-]{{0,40}}?{_NAME}[ ]{{0,9}}\t[ \t]{{0,9}})"""
+    r"(?!(?i:values?|names?|types?|kinds?|users?|roles?|scopes?|status|states?|owners?|e-?mails?|hosts?|ids?|counts?|rows|uses|length"
+    r"|descriptions?|comments?|notes?|defaults?|required|optional|created|updated|expires|dates?|times?|string|(?:var)?char|binary"
+    r"|(?:tiny|small|big)?int|integer|long|double|float|decimal|boolean|timestamp|array|map|struct)\b)"
+    r"(?P<value>[^\s\"']+)(?=[ \t]{0,9}\r?(?:\n|\Z))"
+)
+# `password: |` of YAML, whose value is the lines below it that are indented more.
+_BLOCK_MARK: Final = re.compile(r":[ \t]{1,9}(?:[!&]\S{1,100}[ \t]{1,9})?[|>][+-]?\d?[+-]?(?:[ \t]+#.*|\s*)\Z")
+_KEY_OF_BLOCK: Final = re.compile(rf"""{_NAME}["']?[ \t]{{0,9}}\Z""")
 # Options that have no such name: `mysql -px`, `sshpass -p x`, `curl -u user:x`.
 _COMMANDS: Final = (
     _Pattern(r"(\b(?:mysql|mariadb)\w{0,20}\b[^\n|;]{0,200}? -p)[^\s'\"]+"),
@@ -202,9 +213,9 @@ def mask_text(text: str, more: tuple[Known, ...] = ()) -> str:
     for pattern in (_AUTH, _IDENTIFIED):
         text = pattern.sub(_hidden, text)
     if _starts_of_names(text):
-        for pattern in (_PAIR, _OPTION):
+        for pattern in (_PAIR, _OPTION, _TABBED):
             text = pattern.sub(_hidden, text)
-        text = _hidden_at_names(text, (_BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED))
+        text = _hidden_at_names(_without_blocks(text), (_BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED))
         text = _ALIASED.sub(_hidden_alias, text)
     return _without_compared(text)
 
@@ -352,6 +363,22 @@ def _hidden_at_names(text: str, patterns: tuple[_Pattern, ...]) -> str:
         if shown and (changed := "".join([*shown, text[end:]])) != text:
             text, starts = changed, _starts_of_names(changed)
     return text
+
+
+def _without_blocks(text: str) -> str:
+    """Each line of such a block of YAML as `***`: the lines keep their numbers."""
+    shown, of_key = [], -1  # the indentation of the key whose block goes on; -1: there is none
+    for line in text.split("\n"):
+        content = line.lstrip(" ")
+        depth = len(line) - len(content)
+        if of_key >= 0 and (depth > of_key or not content.strip()):
+            shown.append(line.replace(content.strip(), MASK) if content.strip() else line)
+            continue
+        mark = _BLOCK_MARK.search(line)
+        is_secret_block = mark and _KEY_OF_BLOCK.search(line, max(0, mark.start() - 120), mark.start())
+        of_key = len(line) - len(line.lstrip(" -?")) if is_secret_block else -1
+        shown.append(line)
+    return "\n".join(shown)
 
 
 def _hidden(found: re.Match[str]) -> str:
