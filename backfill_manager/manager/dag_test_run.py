@@ -39,7 +39,7 @@ from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
 from backfill_manager.requests.checked_payloads import check_place
-from backfill_manager.requests.run_params import check_conf
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.schemas.json_values import check_sizes
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore

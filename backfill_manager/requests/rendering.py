@@ -14,7 +14,7 @@ from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.planning.timeline import run_id_for, timeline_key
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.requests.checked_payloads import check_place
-from backfill_manager.requests.run_params import check_conf
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.store.base import Store
 
 
