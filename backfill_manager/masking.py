@@ -154,9 +154,12 @@ _TABBED: Final = _Pattern(
     r"|(?:tiny|small|big)?int|integer|long|double|float|decimal|boolean|timestamp|array|map|struct)\b)"
     r"(?P<value>[^\s\"']+)(?=[ \t]{0,9}\r?(?:\n|\Z))"
 )
-# `password: |` of YAML, whose value is the lines below it that are indented more.
+# `password: |` of YAML, whose value is the lines below it that are indented more; as a text of Python or JSON writes it, too.
 _BLOCK_MARK: Final = re.compile(r":[ \t]{1,9}(?:[!&]\S{1,100}[ \t]{1,9})?[|>][+-]?\d?[+-]?(?:[ \t]+#.*|\s*)\Z")
 _KEY_OF_BLOCK: Final = re.compile(rf"""{_NAME}["']?[ \t]{{0,9}}\Z""")
+_KEY_ALONE: Final = re.compile(r"""[ ]*(?:[-?][ ]+)*(?=["']?[\w. -]{1,120}["']?[ \t]*\Z)""")
+_END_OF_LINE: Final = re.compile(r"(\n|\\{1,8}n)")
+_END_OF_TEXT: Final = re.compile(r"""(?<!\\)["']|\Z""")
 # Options that have no such name: `mysql -px`, `sshpass -p x`, `curl -u user:x`.
 _COMMANDS: Final = (
     _Pattern(r"(\b(?:mysql|mariadb)\w{0,20}\b[^\n|;]{0,200}? -p)[^\s'\"]+"),
@@ -365,20 +368,34 @@ def _hidden_at_names(text: str, patterns: tuple[_Pattern, ...]) -> str:
     return text
 
 
+class BlockLines:
+    """The lines of a text, one after the other, each masked where it is of the block of a secret: lines keep their numbers."""
+
+    def __init__(self) -> None:
+        self._of_key: int | None = None  # the indentation of the key whose block goes on
+
+    def masked(self, line: str) -> str:
+        content = line.strip()
+        if self._of_key is not None and (not content or len(line) - len(line.lstrip(" ")) > self._of_key):
+            return line.replace(content, MASK) if content else line
+        mark, self._of_key = _BLOCK_MARK.search(line), None
+        if mark and _KEY_OF_BLOCK.search(line, max(0, mark.start() - 120), mark.start()):
+            before = _KEY_ALONE.match(line[: mark.start()])
+            self._of_key = before.end() if before else 0  # else it is behind the beginning of a text
+        return line
+
+
 def _without_blocks(text: str) -> str:
-    """Each line of such a block of YAML as `***`: the lines keep their numbers."""
-    shown, of_key = [], -1  # the indentation of the key whose block goes on; -1: there is none
-    for line in text.split("\n"):
-        content = line.lstrip(" ")
-        depth = len(line) - len(content)
-        if of_key >= 0 and (depth > of_key or not content.strip()):
-            shown.append(line.replace(content.strip(), MASK) if content.strip() else line)
-            continue
-        mark = _BLOCK_MARK.search(line)
-        is_secret_block = mark and _KEY_OF_BLOCK.search(line, max(0, mark.start() - 120), mark.start())
-        of_key = len(line) - len(line.lstrip(" -?")) if is_secret_block else -1
-        shown.append(line)
-    return "\n".join(shown)
+    lines, parts = BlockLines(), _END_OF_LINE.split(text)
+    for at in range(0, len(parts), 2):
+        end = len(parts[at])
+        if at and parts[at - 1] != "\n" and (quote_mark := _END_OF_TEXT.search(parts[at])):
+            end = quote_mark.start()
+        ended, after = parts[at][:end], parts[at][end:]
+        parts[at] = lines.masked(ended) + after
+        if after:
+            lines = BlockLines()
+    return "".join(parts)
 
 
 def _hidden(found: re.Match[str]) -> str:

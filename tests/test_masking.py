@@ -65,6 +65,8 @@ from backfill_manager.masking import is_secret, mask_code, mask_settings, mask_t
         ("db:\n  password: |\n    hunter2\n\n    and 3\n  user: me", "db:\n  password: ***\n    ***\n\n    ***\n  user: me"),
         ("- token: >-  # of mine\n    hunter2\n  user: me\n", "- token: ***  # of mine\n    ***\n  user: me\n"),
         ("read 'api_key': |2+\r\n    hunter2\r\nuser: me", "read 'api_key': ***\r\n    ***\r\nuser: me"),
+        (r'raise ValueError("password: |\n    hunter2\n    and 3") in {"a": "x:\\n  token: >\\n    \"y\\n  n: 1"}',
+         r'raise ValueError("password: ***    ***\n    ***") in {"a": "x:\\n  token: ***    ***\\n  n: 1"}'),
         ("user\tme\npassword\thunter2\n  db_token \t x\r\nfs.s3a.secret.key\t\ty",
          "user\tme\npassword\t***\n  db_token \t ***\r\nfs.s3a.secret.key\t\t***"),
     ],
@@ -290,6 +292,10 @@ def test_secrets_within_the_text_of_a_setting_are_masked(value: str, shown: str)
         "'a\" as token",
         "-----BEGIN PRIVATE KEY-----",
         "token_",
+        "password: |\n ",
+        "password: | #",
+        "password: |\\n",
+        "password\t",
     ],
 )
 def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:
