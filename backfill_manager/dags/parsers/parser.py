@@ -159,8 +159,13 @@ class BundleParser(ABC):
             yield unreadable_because(error, self.bundle)
             return
         self._scan_failed = False
-        if not has_submitted and {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
-            nothing = BundleContent({}, ())  # it could be fetched again: its own error is cleared
+        if not has_submitted:
+            yield from self.without_errors_of_bundle()
+
+    def without_errors_of_bundle(self) -> Iterator[Submission]:
+        """It could be fetched again: an error of its own, or of its manifest, is cleared. Nothing where there is none."""
+        if {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
+            nothing = BundleContent({}, ())
             yield Submission(
                 self.bundle.name, self.bundle.settings.place, self.name, nothing, covers=(), deactivates=False
             )
