@@ -114,7 +114,9 @@ def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], sp
 
 def _check_params(cleared: Iterable[ClearedRun], spec_of: SpecOf) -> None:
     """`InvalidInput` where the version that a run moves to does not take the parameters that it has."""
-    moved = {(one.run.dag_id, one.to_version, one.run.conf_json): one.run for one in cleared if one.to_version is not None}
+    moved = {
+        (one.run.dag_id, one.to_version, one.run.conf_json): one.run for one in cleared if one.to_version is not None
+    }
     for (dag_id, version, conf), run in moved.items():
         try:
             check_conf(json.loads(conf), spec_of(dag_id, version))

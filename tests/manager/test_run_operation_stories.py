@@ -360,7 +360,9 @@ def test_a_run_moves_to_no_version_that_does_not_take_its_params() -> None:
     refusals = {
         "'region' must be one of": version(region=ParamSpec("string", ("eu", "de"))),
         "'region' is no parameter": version(full=ParamSpec("boolean", (False,))),
-        "must set 'days'": version(region=ParamSpec("string", ("eu", "us")), days=ParamSpec("integer", is_required=True)),
+        "must set 'days'": version(
+            region=ParamSpec("string", ("eu", "us")), days=ParamSpec("integer", is_required=True)
+        ),
     }
     for problem, spec in refusals.items():
         manager.add_dag(spec)

@@ -1359,7 +1359,9 @@ def test_the_page_of_a_preview_with_failures_offers_to_leave_them_out(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("action", "named"), [("promote", "Promotion requested by"), ("discard", "Discard requested by")])
+@pytest.mark.parametrize(
+    ("action", "named"), [("promote", "Promotion requested by"), ("discard", "Discard requested by")]
+)
 def test_while_the_end_of_a_preview_is_requested_it_is_not_offered_again(
     browser: TestClient, manager: InMemoryManager, action: str, named: str
 ) -> None:
@@ -1378,7 +1380,10 @@ def test_while_the_end_of_a_preview_is_requested_it_is_not_offered_again(
     assert offered(other) == {"promote", "discard"}, "the requested one is another preview"
 
     (request,) = manager.store.unanswered()
-    put(manager.leader, Response(request.request_id, request.kind, "refused", preview_id, "", None, manager.clock.now(), 1))
+    put(
+        manager.leader,
+        Response(request.request_id, request.kind, "refused", preview_id, "", None, manager.clock.now(), 1),
+    )
     assert named not in page_of(browser, f"/backfills/{preview_id}").root.whole_text
     assert offered(preview_id) == {"promote", "discard"}
 
