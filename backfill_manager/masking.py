@@ -146,6 +146,20 @@ _OPTION: Final = _Pattern(
     rf"""{_NAME}[ \t]{{1,9}})(?P<value>{_QUOTED}|"""
     r"(?!(?:is|are|was|has|must|not|and|or|in|to|for|with|needs?|requires?|options?|arguments?|expected)\b)[^\s\"'-](?:\S*[^\s\"')\]},;])?)"
 )
+# A line of two cells, as settings are copied from tables; not the head of a table, nor a column with its type.
+_TABBED: Final = _Pattern(
+    rf"""(?P<before>(?m:^)[ \t]{{0,40}}[\w.-]{{0,40}}?{_NAME}[ ]{{0,9}}\t[ \t]{{0,9}})"""
+    r"(?!(?i:values?|names?|types?|kinds?|users?|roles?|scopes?|status|states?|owners?|e-?mails?|hosts?|ids?|counts?|rows|uses|length"
+    r"|descriptions?|comments?|notes?|defaults?|required|optional|created|updated|expires|dates?|times?|string|(?:var)?char|binary"
+    r"|(?:tiny|small|big)?int|integer|long|double|float|decimal|boolean|timestamp|array|map|struct)\b)"
+    r"(?P<value>[^\s\"']+)(?=[ \t]{0,9}\r?(?:\n|\Z))"
+)
+# `password: |` of YAML, whose value is the lines below it that are indented more; as a text of Python or JSON writes it, too.
+_BLOCK_MARK: Final = re.compile(r":[ \t]{1,9}(?:[!&]\S{1,100}[ \t]{1,9})?[|>][+-]?\d?[+-]?(?:[ \t]+#.*|\s*)\Z")
+_KEY_OF_BLOCK: Final = re.compile(rf"""{_NAME}["']?[ \t]{{0,9}}\Z""")
+_KEY_ALONE: Final = re.compile(r"""[ ]*(?:[-?][ ]+)*(?=["']?[\w. -]{1,120}["']?[ \t]*\Z)""")
+_END_OF_LINE: Final = re.compile(r"(\n|\\{1,8}n)")
+_END_OF_TEXT: Final = re.compile(r"""(?<!\\)["']|\Z""")
 # Options that have no such name: `mysql -px`, `sshpass -p x`, `curl -u user:x`.
 _COMMANDS: Final = (
     _Pattern(r"(\b(?:mysql|mariadb)\w{0,20}\b[^\n|;]{0,200}? -p)[^\s'\"]+"),
@@ -202,9 +216,9 @@ def mask_text(text: str, more: tuple[Known, ...] = ()) -> str:
     for pattern in (_AUTH, _IDENTIFIED):
         text = pattern.sub(_hidden, text)
     if _starts_of_names(text):
-        for pattern in (_PAIR, _OPTION):
+        for pattern in (_PAIR, _OPTION, _TABBED):
             text = pattern.sub(_hidden, text)
-        text = _hidden_at_names(text, (_BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED))
+        text = _hidden_at_names(_without_blocks(text), (_BEHIND, _COMPARED, _AMONG, _IN_PLAN, _NAMED))
         text = _ALIASED.sub(_hidden_alias, text)
     return _without_compared(text)
 
@@ -352,6 +366,36 @@ def _hidden_at_names(text: str, patterns: tuple[_Pattern, ...]) -> str:
         if shown and (changed := "".join([*shown, text[end:]])) != text:
             text, starts = changed, _starts_of_names(changed)
     return text
+
+
+class BlockLines:
+    """The lines of a text, one after the other, each masked where it is of the block of a secret: lines keep their numbers."""
+
+    def __init__(self) -> None:
+        self._of_key: int | None = None  # the indentation of the key whose block goes on
+
+    def masked(self, line: str) -> str:
+        content = line.strip()
+        if self._of_key is not None and (not content or len(line) - len(line.lstrip(" ")) > self._of_key):
+            return line.replace(content, MASK) if content else line
+        mark, self._of_key = _BLOCK_MARK.search(line), None
+        if mark and _KEY_OF_BLOCK.search(line, max(0, mark.start() - 120), mark.start()):
+            before = _KEY_ALONE.match(line[: mark.start()])
+            self._of_key = before.end() if before else 0  # else it is behind the beginning of a text
+        return line
+
+
+def _without_blocks(text: str) -> str:
+    lines, parts = BlockLines(), _END_OF_LINE.split(text)
+    for at in range(0, len(parts), 2):
+        end = len(parts[at])
+        if at and parts[at - 1] != "\n" and (quote_mark := _END_OF_TEXT.search(parts[at])):
+            end = quote_mark.start()
+        ended, after = parts[at][:end], parts[at][end:]
+        parts[at] = lines.masked(ended) + after
+        if after:
+            lines = BlockLines()
+    return "".join(parts)
 
 
 def _hidden(found: re.Match[str]) -> str:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.authoring import Dag
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.bash_task import run_bash
@@ -43,7 +44,6 @@ from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.planning.next_run import manual_interval
-from backfill_manager.requests.run_params import check_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -62,6 +62,13 @@ from backfill_manager.masking import is_secret, mask_code, mask_settings, mask_t
         ("SELECT 'hunter2' AS db_password, 'me' AS user", "SELECT '***' AS db_password, 'me' AS user"),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nvQ==\n-----END RSA PRIVATE KEY-----",
          "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----"),
+        ("db:\n  password: |\n    hunter2\n\n    and 3\n  user: me", "db:\n  password: ***\n    ***\n\n    ***\n  user: me"),
+        ("- token: >-  # of mine\n    hunter2\n  user: me\n", "- token: ***  # of mine\n    ***\n  user: me\n"),
+        ("read 'api_key': |2+\r\n    hunter2\r\nuser: me", "read 'api_key': ***\r\n    ***\r\nuser: me"),
+        (r'raise ValueError("password: |\n    hunter2\n    and 3") in {"a": "x:\\n  token: >\\n    \"y\\n  n: 1"}',
+         r'raise ValueError("password: ***    ***\n    ***") in {"a": "x:\\n  token: ***    ***\\n  n: 1"}'),
+        ("user\tme\npassword\thunter2\n  db_token \t x\r\nfs.s3a.secret.key\t\ty",
+         "user\tme\npassword\t***\n  db_token \t ***\r\nfs.s3a.secret.key\t\t***"),
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
@@ -88,6 +95,10 @@ def test_what_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
         "password=None,user=me token=null,5 max_tokens=5,top_p=1 tokens=5,6,x",
         "password != None, token <> 5, token IN (SELECT t FROM x), token is not in the list, 'x' AS name, 'x' AS token_count",
         "a password, a token and a secret, each of them: unknown; user, token and password are missing",
+        "user\tpassword\trole\nme\tsecret\tadmin",
+        "token\tcount\na\t3\ntoken\tstring\ntoken\tvarchar(20)\ntokens\t5\ntoken_count\tx",
+        "password\tthe one of the database",
+        "  the token is\n    a | b\nof a password | this\n    and that\ntoken_type: |\n  jwt\nnotes: |\n  none of it",
         "select('token', 'user', 'x') of ['password', 'user'], if token > 5, first pass: 3",
     ],
 )
@@ -281,6 +292,10 @@ def test_secrets_within_the_text_of_a_setting_are_masked(value: str, shown: str)
         "'a\" as token",
         "-----BEGIN PRIVATE KEY-----",
         "token_",
+        "password: |\n ",
+        "password: | #",
+        "password: |\\n",
+        "password\t",
     ],
 )
 def test_a_long_text_is_searched_for_secrets_once_not_from_each_of_its_characters(piece: str) -> None:

@@ -158,6 +158,9 @@ class BundleService(Service):
             self._parser = None  # should the next line fail
             self._parser = parser_for(self._bundle, self._watcher.loader, self._watcher.dags, self._watcher.clock)
             self._parser_name = self._bundle.parser
+            if self._parser.due_in() is None:  # else its next scan says what is wrong still
+                for submission in self._parser.without_errors_of_bundle():
+                    self._submit(submission)
         return self._parser
 
     def _submit(self, submission: Submission) -> None:

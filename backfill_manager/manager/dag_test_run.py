@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.clock import SystemClock
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound, SparkGone
 from backfill_manager.execution.catalog import register_tables
@@ -39,7 +40,6 @@ from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view
 from backfill_manager.requests.checked_payloads import check_place
-from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas.json_values import check_sizes
 from backfill_manager.settings import Settings
 from backfill_manager.store.memory import MemoryStore

@@ -275,7 +275,7 @@ class RequestHandler:
         return row.dag_id, f"DAG {row.dag_id} is inactive; its running tasks continue"
 
     def _deactivate_in_bundle(self, command: commands.DeactivateInBundle, call: Call) -> Answer:
-        bundle, subpath = command.bundle, command.subpath.strip("/")
+        bundle, subpath = command.bundle, command.subpath
         if bundle not in self._dags.bundles:
             raise NotFound("bundle", bundle, self._dags.bundles)
         dag_ids = self._dags.deactivate_subpath(bundle, subpath, by=call.by, at=call.now)
@@ -286,8 +286,7 @@ class RequestHandler:
 
     def _parse(self, command: commands.ParseBundle, call: Call) -> None:
         self._unanswered[call.id] = ""
-        subpath = command.subpath.strip("/")
-        request = ParseRequest(call.id, command.bundle, subpath, command.dry_run, command.deactivate_removed)
+        request = ParseRequest(call.id, command.bundle, command.subpath, command.dry_run, command.deactivate_removed)
         call.tick.parses.append(request)
 
     def _compact(self, _: commands.CompactState, call: Call) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from backfill_manager.clock import in_zone
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import name_list, plural
@@ -40,7 +41,6 @@ from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.planning.next_run import interval_from, manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.requests.checked_payloads import check_logical_date, check_place
-from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.command import Command
 from backfill_manager.store.base import Store, matching

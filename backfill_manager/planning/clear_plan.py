@@ -9,6 +9,7 @@ Only `plan_clear` reads; what it reads is bounded by DAG, date and state.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Any, Final
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
-from backfill_manager.errors import BackfillManagerError, NotFound
+from backfill_manager.dags.run_params import check_conf
+from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, RunKey, TaskInstance
@@ -106,7 +108,22 @@ def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], sp
     plan = ClearPlan(tuple(one for one in cleared if one.tasks or one.running), cut)
     if not plan.runs:
         raise _no_task(command, len(runs))
+    _check_params(plan.runs, spec_of)
     return plan
+
+
+def _check_params(cleared: Iterable[ClearedRun], spec_of: SpecOf) -> None:
+    """`InvalidInput` where the version that a run moves to does not take the parameters that it has."""
+    moved = {
+        (one.run.dag_id, one.to_version, one.run.conf_json): one.run for one in cleared if one.to_version is not None
+    }
+    for (dag_id, version, conf), run in moved.items():
+        try:
+            check_conf(json.loads(conf), spec_of(dag_id, version))
+        except InvalidInput as error:
+            raise errors.PARAMS_OF_OLDER_VERSION(
+                version=version, dag_id=dag_id, run_id=run.run_id, problem=error, old=run.dag_version
+            ) from None
 
 
 def _with_mapped(

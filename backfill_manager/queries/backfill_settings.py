@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_values, unmask
 from backfill_manager.model.records import Backfill, Request
-from backfill_manager.queries.requests import request_details
+from backfill_manager.queries.requests import request_details, waiting_for
 from backfill_manager.schemas.backfill_columns import option_of
 from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS
 from backfill_manager.schemas.payloads import parse_payload
@@ -53,7 +52,7 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
     backfill_id = found["backfill_id"]
     row = store.first(Backfill, matching(backfill_id=backfill_id))
     changed_by = row.changed_by if row else ""
-    waiting = [one for one in store.unanswered() if one.kind == BACKFILL_SET and _is_of(one, backfill_id)]
+    waiting = waiting_for(store, backfill_id, BACKFILL_SET)
     values = {name: option_of(row, name) if row else found[name] for name in UPDATABLE_FIELDS}
     if row is None:  # as it was asked for: `found` has it masked
         asked = store.first(Request, matching(request_id=found["request_id"]))
@@ -101,10 +100,3 @@ def parents_of(store: Store, found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _short(row: Backfill) -> dict[str, Any]:
     return {"backfill_id": row.backfill_id, "dag_id": row.dag_id, "state": row.state}
-
-
-def _is_of(request: Request, backfill_id: str) -> bool:
-    try:
-        return bool(parse_payload(request.kind, request.payload_json)["backfill_id"] == backfill_id)
-    except InvalidInput:  # the manager refuses it
-        return False

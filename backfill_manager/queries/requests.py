@@ -8,10 +8,12 @@ from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, Final
 
+from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Request, Response
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice, choose
+from backfill_manager.schemas.payloads import parse_payload
 from backfill_manager.store.base import Condition, Store, matching
 
 WAITING = "waiting"
@@ -59,6 +61,18 @@ def find_request(store: Store, id_or_prefix: str) -> dict[str, Any]:
     of_it = matching(request_id=choose("request", id_or_prefix, list(reversed(by_id)), hint=hint))
     [row] = store.read(Request, of_it, order_by=("requested_at",), limit=1)
     return request_details(row, store.first(Response, of_it))
+
+
+def waiting_for(store: Store, backfill_id: str, *kinds: str) -> list[Request]:
+    """Requests of these kinds about a backfill that the manager has not answered yet, oldest first."""
+    return [one for one in store.unanswered() if one.kind in kinds and _backfill_of(one) == backfill_id]
+
+
+def _backfill_of(request: Request) -> str | None:
+    try:
+        return str(parse_payload(request.kind, request.payload_json)["backfill_id"])
+    except InvalidInput:  # the manager refuses it
+        return None
 
 
 def request_details(row: Request, answer: Response | None) -> dict[str, Any]:

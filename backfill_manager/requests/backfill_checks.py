@@ -14,6 +14,7 @@ from typing import Any, Final
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import ONCE, Timetable, parse_date, timetable_of
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import NotFound, nearest, shorten
@@ -24,7 +25,6 @@ from backfill_manager.model.records import Backfill
 from backfill_manager.number_ranges import Ranges, range_texts
 from backfill_manager.planning.backfill_range import MAX_ITEMS, NOTHING_TO_BATCH, ON_SCHEDULE, read_range, with_defaults
 from backfill_manager.planning.time_window import TimeWindow
-from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas import backfill_options, errors, field_types, json_values
 from backfill_manager.schemas.backfill_columns import option_of
 from backfill_manager.schemas.fields import fields_of

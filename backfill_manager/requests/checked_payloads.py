@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import NotFound, RunOfSeveralDags
@@ -28,7 +29,6 @@ from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.backfill_copy import with_copied
-from backfill_manager.requests.run_params import check_conf
 from backfill_manager.requests.typed_dates import repeat_typed
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER, BackfillInput, CreateBackfill

@@ -232,6 +232,10 @@ LATEST_OF_GONE_DAG = _error(
     "[latest_version]: DAG {dag_id!r} is gone, so there is no later version to move to; without it, its runs are cleared with "
     "the version they had"
 )
+PARAMS_OF_OLDER_VERSION = _error(
+    "[latest_version] leads to version {version} of DAG {dag_id!r}, which does not take the parameters of run {run_id} (without "
+    "it, the run keeps version {old}): {problem}"
+)
 TOO_MANY_RUNS = _error("More than {max} runs are chosen; take a shorter range of dates at once", "end_date")
 ITEMS_WITHOUT_BACKFILL = _error("[items] {items} are items of a backfill; name it with [backfill_id]", "items")
 DATES_AND_RANGE = _error(

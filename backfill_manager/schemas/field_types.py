@@ -45,6 +45,11 @@ def _matching(pattern: str, problem: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def path_within_bundle(path: str) -> str:
+    """As files of a bundle are named: `./daily/` is `daily`, and `.` is all of it."""
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
 def _read_note(value: Any) -> Any:
     """Ends of lines as `\n`, which browsers send as `\r\n`; nothing around it."""
     return value.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(value, str) else value
@@ -120,7 +125,7 @@ PoolName = Annotated[str, _matching(
 )]  # fmt: skip
 Subpath = Annotated[str, _matching(
     r"(?!/)(?!(.*/)?\.\.(/|$)).{0,1000}", "a path within the bundle, such as daily/flights.py, or empty for all of it"
-)]  # fmt: skip
+), AfterValidator(path_within_bundle)]  # fmt: skip
 Hours = Annotated[
     str,
     _matching(r"\s*([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)\s*", "a span of hours such as 20:00-06:00"),

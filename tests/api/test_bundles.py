@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 
+import pytest
 from support.api_server import ApiFixture
 
 from backfill_manager.model.records import BundleRow, DagRow
@@ -46,9 +47,10 @@ def test_a_dag_is_deactivated(api: ApiFixture) -> None:
     assert activity(api) == {"flights": (False, True)}
 
 
-def test_the_dags_of_a_path_are_deactivated(api: ApiFixture) -> None:
+@pytest.mark.parametrize("path", ["dag.py", "./dag.py"])
+def test_the_dags_of_a_path_are_deactivated(api: ApiFixture, path: str) -> None:
     with_bundle(api)
-    for subpath, expected in (("dag", (True, False)), ("dag.py", (False, True))):
+    for subpath, expected in (("dag", (True, False)), (path, (False, True))):
         body = {"subpath": subpath}
         response = api.call("POST", "/bundles/tests/deactivate?wait=30", json=body, meanwhile=api.manager.tick)
         assert response.status_code == 200

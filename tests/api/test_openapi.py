@@ -64,6 +64,8 @@ def test_every_route_has_a_name_a_group_an_answer_and_problems(document: Any) ->
             ids.append(operation["operationId"])
             assert operation["tags"] and operation.get("description"), where
             assert operation["operationId"] == "get_health" or operation["security"], where
+            assert {"403", "429", "431", "503"} <= operation["responses"].keys(), where
+            assert ("security" in operation) == ("401" in operation["responses"]), where
             for status, response in operation["responses"].items():
                 if int(status) >= 400:
                     assert list(response["content"]) == [PROBLEM_JSON], where

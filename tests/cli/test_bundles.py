@@ -280,6 +280,14 @@ def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, stat
     assert bfm("dags", "versions", "two").code == 3
 
 
+@pytest.mark.parametrize(("typed", "files"), [("./one.py", 1), ("./sub/", 1), ("sub//./b.py", 1), (".", 2), ("./", 2)])
+def test_a_path_may_be_typed_as_a_shell_completes_it(bfm: Bfm, dags: Path, typed: str, files: int) -> None:
+    (dags / "sub").mkdir()
+    (dags / "sub" / "b.py").write_text((dags / "one.py").read_text().replace("def one", "def two"))
+    document = bfm("bundles", "parse", "mine", typed, "--dry-run", "--output", "json").document
+    assert (document["files"], document["errors"]) == (files, [])
+
+
 def test_a_dag_or_a_path_can_be_deactivated(bfm: Bfm, dags: Path, state: FilledState) -> None:
     Parsing(state, dags)()
     assert bfm("dags", "deactivate", "one").code == 0

@@ -60,3 +60,10 @@ def test_characters_of_several_bytes_and_the_ends_of_lines_come_out_as_they_were
 def test_a_line_that_is_one_secret_is_cut_all_the_same() -> None:
     found = pieces_of("token=" + "a,token=" * MAX_LINE)
     assert len(found) > 1 and max(map(len, found)) < 3 * MAX_LINE
+
+
+def test_a_block_of_a_secret_is_masked_over_its_lines_and_only_there() -> None:
+    lines = PrintedLines(end_of_piece)
+    printed = b"db:\n  password: |\n    hunter2\r\n\n    and 3\n  user: |\n    me\ntoken: >\n  cut off"
+    shown = [line for at in range(0, len(printed), 5) for line in lines.feed(printed[at : at + 5])] + lines.rest()
+    assert shown == ["db:", "  password: |", "    ***", "", "    ***", "  user: |", "    me", "token: >", "  ***"]

@@ -273,6 +273,23 @@ def test_a_manifest_that_names_a_parser_when_the_bundle_comes_back_is_not_read_b
     assert it.active == []
 
 
+@pytest.mark.parametrize("was_read_before", [False, True])
+def test_an_error_of_the_manifest_goes_when_it_is_put_right_and_names_a_parser_that_waits_for_requests(
+    watch: Watch, was_read_before: bool
+) -> None:
+    it = watch(mine="")
+    if was_read_before:
+        it.look()
+    it.write("mine", "manifest.yaml", "version: v2\n")
+    it.clock.advance(seconds=30)
+    it.look()
+    assert "version must be" in it.errors["mine"]
+    it.write("mine", "manifest.yaml", "version: v1beta\nparser: event\n")
+    it.clock.advance(seconds=30)
+    it.look()
+    assert (it.errors, it.active) == ({}, ["mine"] if was_read_before else [])
+
+
 def test_an_error_of_the_bundle_goes_when_a_parser_that_finds_no_change_can_have_it_again(
     watch: Watch, install: Callable[[str], None], tmp_path: Path
 ) -> None:

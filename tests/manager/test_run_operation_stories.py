@@ -26,6 +26,7 @@ from support.scenarios import (
     timeline,
 )  # fmt: skip
 
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Record, Response, TaskInstance, TaskTry
@@ -347,6 +348,32 @@ def test_a_task_that_came_back_with_a_later_version_runs_again() -> None:
         accepted(manager, "tasks.clear", **clear("d", latest_version=True))
         nothing_hangs(manager)
     assert states_of(manager, FIRST) == {"a": s.SUCCESS, "b": s.SUCCESS}
+
+
+def test_a_run_moves_to_no_version_that_does_not_take_its_params() -> None:
+    def version(**declared: ParamSpec) -> DagSpec:
+        defaults = {name: one.choices[0] for name, one in declared.items() if one.choices}
+        return dag_spec("d", "a", schedule=None, params=defaults, declared_params=declared)
+
+    manager = InMemoryManager(version(region=ParamSpec("string", ("eu", "us"))))
+    done(manager, conf_json='{"region": "us"}')
+    refusals = {
+        "'region' must be one of": version(region=ParamSpec("string", ("eu", "de"))),
+        "'region' is no parameter": version(full=ParamSpec("boolean", (False,))),
+        "must set 'days'": version(
+            region=ParamSpec("string", ("eu", "us")), days=ParamSpec("integer", is_required=True)
+        ),
+    }
+    for problem, spec in refusals.items():
+        manager.add_dag(spec)
+        refusal = refused(manager, "tasks.clear", **clear("d", latest_version=True))
+        assert problem in refusal and "without it, the run keeps version 1" in refusal
+        (run,) = manager.runs("d")
+        assert (run.dag_version, run.state) == (1, s.SUCCESS), "nothing has changed"
+    manager.add_dag(version(region=ParamSpec("string", ("us", "de"))))
+    accepted(manager, "tasks.clear", **clear("d", latest_version=True))
+    nothing_hangs(manager)
+    assert [(run.dag_version, run.state) for run in manager.runs("d")] == [(5, s.SUCCESS)]
 
 
 def test_what_a_backfill_left_out_stays_left_out_when_its_run_is_cleared() -> None:

@@ -1362,6 +1362,35 @@ def test_the_page_of_a_preview_with_failures_offers_to_leave_them_out(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("action", "named"), [("promote", "Promotion requested by"), ("discard", "Discard requested by")]
+)
+def test_while_the_end_of_a_preview_is_requested_it_is_not_offered_again(
+    browser: TestClient, manager: InMemoryManager, action: str, named: str
+) -> None:
+    preview_id, other = (run_some(manager, first, n=1) for first in ("2013-01-01", "2013-02-01"))
+    for one in (preview_id, other):
+        manager.state.put(manager.row(one).evolve(preview_id=one))
+    manager.commit()
+
+    def offered(of: str) -> set[str]:
+        actions = {form.attributes["action"] or "" for form in page_of(browser, f"/backfills/{of}").forms}
+        return {one for one in ("promote", "discard") if f"/backfills/{of}/{one}" in actions}
+
+    browser.post(f"/backfills/{preview_id}/{action}")
+    page = page_of(browser, f"/backfills/{preview_id}")
+    assert named in page.root.whole_text and offered(preview_id) == set()
+    assert offered(other) == {"promote", "discard"}, "the requested one is another preview"
+
+    (request,) = manager.store.unanswered()
+    put(
+        manager.leader,
+        Response(request.request_id, request.kind, "refused", preview_id, "", None, manager.clock.now(), 1),
+    )
+    assert named not in page_of(browser, f"/backfills/{preview_id}").root.whole_text
+    assert offered(preview_id) == {"promote", "discard"}
+
+
 def test_a_preview_that_is_over_or_runs_has_no_such_buttons(browser: TestClient, manager: InMemoryManager) -> None:
     over = a_preview(manager, state="success", completed_at=manager.clock.now(), preview_outcome="promoted")
     page = page_of(browser, f"/backfills/{over}")

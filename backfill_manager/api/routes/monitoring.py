@@ -64,7 +64,10 @@ def health(request: Request, context: Context) -> Health:
 
 @metrics_router.get(
     "/metrics", operation_id="get_metrics", response_class=Response,
-    responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        **{status: READS[status] for status in (401, 403, 429, 431, 503)},
+    },
 )  # fmt: skip
 def get_metrics(request: Request, _: Viewer) -> Response:
     """Metrics for Prometheus, which sends the token that is `authorization` of its scrape configuration."""

@@ -33,6 +33,7 @@ from backfill_manager.dags.importing.loader import DagLoader, ParsedFile
 from backfill_manager.dags.parsers.bundle_state import BundleState, Fetched, ParserChanged, ParserOptions
 from backfill_manager.dags.versions import Submission, paths_to
 from backfill_manager.errors import InvalidConfig, InvalidInput, error_message
+from backfill_manager.schemas.field_types import path_within_bundle
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,13 @@ class BundleParser(ABC):
             yield unreadable_because(error, self.bundle)
             return
         self._scan_failed = False
-        if not has_submitted and {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
-            nothing = BundleContent({}, ())  # it could be fetched again: its own error is cleared
+        if not has_submitted:
+            yield from self.without_errors_of_bundle()
+
+    def without_errors_of_bundle(self) -> Iterator[Submission]:
+        """It could be fetched again: an error of its own, or of its manifest, is cleared. Nothing where there is none."""
+        if {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
+            nothing = BundleContent({}, ())
             yield Submission(
                 self.bundle.name, self.bundle.settings.place, self.name, nothing, covers=(), deactivates=False
             )
@@ -168,7 +174,7 @@ class BundleParser(ABC):
     def parse(self, subpath: str = "", *, deactivate_removed: bool = False) -> Submission:
         """Parses the files under `subpath` ("" is all) on request, changed or not. `InvalidInput` when the bundle can't be
         fetched or has no such path; `InvalidConfig` when its manifest is wrong."""
-        subpath = subpath.strip("/")
+        subpath = path_within_bundle(subpath)
         fetched = self.bundle.fetch()
         candidates = (*fetched.content.files, *self.catalog.files_of(self.bundle.name))
         if subpath and not any(subpath in paths_to(file) for file in candidates):

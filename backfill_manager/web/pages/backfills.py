@@ -36,6 +36,7 @@ from backfill_manager.queries.backfills import (
 from backfill_manager.queries.eta import items_per_minute
 from backfill_manager.queries.failures import MAX_ITEMS, group_errors
 from backfill_manager.queries.item_map import ItemMap, Label, MapCell, read_items_seen, wider_ranges
+from backfill_manager.queries.requests import waiting_for
 from backfill_manager.queries.runs import NOT_LISTED
 from backfill_manager.requests.checked_payloads import (
     check_not_ended,
@@ -161,6 +162,12 @@ def backfill(
             ["dag_run"], f"ui:largest-batch:{backfill_id}",
             lambda: context.store.first(DagRun, matching(backfill_id=backfill_id), ("-items",), NOT_LISTED),
         )  # fmt: skip
+    ending = context.app.cached_by_version(
+        ["request", "response"], f"ui:preview-ends:{backfill_id}",
+        lambda: waiting_for(
+            context.store, backfill_id, request_kinds.BACKFILL_PROMOTE, request_kinds.BACKFILL_DISCARD
+        ),
+    ) if row["preview_id"] and row["preview_outcome"] is None else []  # fmt: skip
     errors = context.app.at_versions(
         of_items, ("ui:errors", backfill_id), lambda: group_errors(context.store, row["dag_id"], backfill_id)
     ) if details["failed"] else []  # fmt: skip
@@ -172,7 +179,7 @@ def backfill(
         ranges=[_range_link(row, *wider) for wider in wider_ranges(begins, ends, planned)], beside=beside,
         reasons=shown["reasons"] if shown else [], errors=errors, items_read=MAX_ITEMS, items=items, cell_label=cell_label,
         rate=rate,
-        largest_batch=largest.items if largest else None, params=_params(context, row),
+        ending=ending[0] if ending else None, largest_batch=largest.items if largest else None, params=_params(context, row),
     )  # fmt: skip
 
 

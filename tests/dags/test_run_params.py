@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.run_params import check_conf
 from backfill_manager.errors import InvalidInput
-from backfill_manager.requests.run_params import check_conf
 from backfill_manager.schemas.params import ParamSpec
 
 DECLARED = DagSpec(
