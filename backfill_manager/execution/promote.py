@@ -27,7 +27,7 @@ from py4j.protocol import Py4JJavaError
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.output_table import OutputTable, TableState, last_numbers
+from backfill_manager.execution.output_table import OutputTable, TableState, last_numbers, names_in_files
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_swap import (
@@ -157,15 +157,17 @@ class Promotion:
 
     def _of_commits(self, table: _Table, now: TableState) -> Iterator[str]:
         since = -1 if table.clone.source.version is None else table.clone.source.version
+        touching, then = list[int](), list[dict[str, str]]()
         try:
-            commits = list(now.commits(since))
+            for version, actions in now.commits(since):  # one by one: each may have many files
+                touching += [version] if self._touches(table.parts, now, actions) else []
+                then += [names] if (names := names_in_files(actions)) is not None else []
         except Py4JJavaError as error:
             yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
             return
-        if renamed := now.renamed_columns(table.parts.columns, (actions for _, actions in commits)):
+        if renamed := now.renamed_columns(table.parts.columns, then):
             yield f"{table.name}: {', '.join(renamed)}, by which the preview has replaced rows, has been renamed or dropped since"
             return
-        touching = [version for version, actions in commits if self._touches(table.parts, now, actions)]
         if not touching or (since >= 0 and not table.has_changed_since(since)):
             return
         named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")

@@ -96,6 +96,13 @@ def test_who_no_longer_leads_swaps_nothing_in(previewed: Previewed) -> None:
     assert previewed.versions() == before
 
 
+def test_the_log_of_a_table_is_read_commit_by_commit(previewed: Previewed, commits_in_memory: list[int]) -> None:
+    for n in range(6):
+        previewed.spark.sql(f"INSERT INTO {previewed.table} VALUES (TIMESTAMP'2013-01-2{n} 05:00:00', {n}, {n})")
+    previewed.promote()
+    assert len(commits_in_memory) > 6 and max(commits_in_memory) <= 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preview_is_compared_and_swapped_in_once(kind: str, runner: TaskRunner, clones: Clones, schema: str) -> None:
     spark, table = runner.spark, f"{schema}.kinds"
