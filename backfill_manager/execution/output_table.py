@@ -333,14 +333,13 @@ class TableState:
         return {**file, "partitionValues": renamed(file.get("partitionValues")), "stats": json.dumps(statistics)}
 
     def renamed_columns(self, names: Iterable[str], then: Iterable[Mapping[str, str]]) -> list[str]:
-        """Those of these names that the table does not have now, or has for another column than `then`: what `names_in_files`
-        has found in commits."""
-        earlier, now = [*then], _names_in_files(self._fields)
+        """Those of these names that the table does not have now, or had for another column `then` (`names_in_files`)."""
+        earlier, now = [*then], names_in_files(self._fields)
         return [name for name in names if name not in now or any(one.get(name) != now[name] for one in earlier)]
 
     @cached_property
     def _column_by_name_in_files(self) -> dict[str, str]:
-        return {in_files: name for name, in_files in _names_in_files(self._fields).items()}
+        return {in_files: name for name, in_files in names_in_files(self._fields).items()}
 
     @property
     def last_numbers(self) -> dict[str, int | None]:
@@ -395,10 +394,15 @@ class TableState:
         return None
 
 
-def names_in_files(actions: Iterable[Mapping[str, Any]]) -> dict[str, str] | None:
-    """By column its name in files and their statistics, after a commit with these actions; None if it has not set the columns."""
+def columns_set_by(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The columns after a commit with these actions, as in Delta's log; None if it has not set them."""
     schema = next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None)
-    return None if schema is None else _names_in_files(json.loads(schema)["fields"])
+    return None if schema is None else json.loads(schema)["fields"]
+
+
+def names_in_files(columns: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By column its name in files and their statistics: with a column mapping another one, which stays."""
+    return {one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in columns}
 
 
 def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
@@ -410,11 +414,6 @@ def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
 _COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
-
-
-def _names_in_files(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Column -> its name in files and their statistics: with a column mapping another one, which stays."""
-    return {one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in fields}
 
 
 def _rows_in(metrics: dict[str, str]) -> int | None:

@@ -21,7 +21,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from backfill_manager.errors import Refused
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.output_table import OutputTable, TableState, names_in_files
+from backfill_manager.execution.output_table import OutputTable, TableState, columns_set_by, names_in_files
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
 from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
@@ -177,7 +177,8 @@ class Reversion:
             () if writes else tuple(map(state.with_names, changed_files(actions)))
         )  # writes say what they have changed
         reverts = frozenset((dag, run) for dag, run in about.get(REVERTS, ())) if is_ours else frozenset[RunKey]()
-        return Change(version, by, writes, files, reverts, names_in_files(actions))
+        columns = columns_set_by(actions)
+        return Change(version, by, writes, files, reverts, None if columns is None else names_in_files(columns))
 
     def _conflicts(self, undo: Undo, state: TableState) -> list[Conflict]:
         """Those that stand: of a commit that does not say which rows it changed, the rows before and after it are compared."""

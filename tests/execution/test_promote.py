@@ -191,6 +191,22 @@ def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
     assert "was replaced by another table" in previewed.refusal(rebase=True)
 
 
+def test_a_column_that_was_renamed_since_does_not_come_back_beside_the_new_one(
+    runner: TaskRunner, clones: Clones, schema: str
+) -> None:
+    spark, table = runner.spark, f"{schema}.renamed"
+    spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta TBLPROPERTIES ({FEATURES})")
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-02 10:00:00', 1, 9)")
+    one = Previewed.of(runner, clones, table)
+    one.run(lambda rows: rows.selectExpr("at", "id", "v + 1 AS v"), 2)
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN v TO w")
+    for how in ({}, {"rebase": True}):
+        assert one.refusal(**how).endswith("v was renamed or dropped since the preview began: create another preview")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN w TO v")
+    one.promote()
+    assert values(spark, table) == [10]
+
+
 def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
     spark, table = previewed.spark, previewed.table
     place = Path(urlparse(OutputTable(spark, table).read().path).path)

@@ -567,11 +567,17 @@ def find():
 def add(a, b, **kwargs):
     return a + b, kwargs["ds"]
 
+@task
+def add_values(a):
+    return a
+
+add_values.expand(**{"a": find()})
 add.expand_kwargs(find())
 """
         )
     )
-    assert made.dag.spec.task("add").over_result_of == "add_values"
+    assert made.dag.spec.task("add").over_result_of == "add_values_", "the other id is a task's"
+    assert made.dag.spec.task("add_values").over_result_of == "add_values_values"
     assert made.run("add", mapped_value={"a": 1, "b": 2}) == (3, "2024-05-01")
 
 

@@ -203,7 +203,7 @@ class TaskFlow(TaskMaker):
         name, target, self.target = function.node.name, self.target, None
         takes_mappings = isinstance(node.func, ast.Attribute) and node.func.attr == "expand_kwargs"
         with self.of_one_task() as notes:
-            values = {"each": node.args[0]} if takes_mappings else {one.arg or "**": one.value for one in node.keywords}
+            values = {"each": node.args[0]} if takes_mappings else self.settings_of(node)
             texts = {parameter: self.at_runtime(value) for parameter, value in values.items()}
             of_values, self.deps = self.deps, []
             context = self._context_function(function.node, {*fixed, *keywords_of(node)})
@@ -249,8 +249,10 @@ class TaskFlow(TaskMaker):
             (made, tasks), self.deps = self.deps[0], []
         elif text == result:
             body = f"return {{str(number): value for number, value in enumerate({result})}}"
-            named = ast.Constant(f"{ast.literal_eval(id_text)}_values")
-            made, tasks = self._task(node, named, {}, Made(body), [], "values")
+            named = f"{ast.literal_eval(id_text)}_values"
+            while named in self.taken:
+                named += "_"
+            made, tasks = self._task(node, ast.Constant(named), {}, Made(body), [], "values")
             self.deps = []
         else:
             return None
