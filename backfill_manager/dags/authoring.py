@@ -539,5 +539,5 @@ def _every(settings: Mapping[str, Any]) -> Any:
         if is_same_zone and isinstance(schedule, str) and Timetable(schedule).repeats:
             return schedule
     example = f"on({data.waits[0]!r}, every='@daily')" if tables else "on(..., every='@daily')"
-    unless = "DAGs further up in this file, by one cron schedule in its time zone, write all of its tables"
+    unless = "DAGs further up in this file write all of its tables (`writes=`, `into=`), by one cron schedule in its time zone"
     raise InvalidInput(f"schedule needs `every`, which gives its runs their intervals: {example}; unless {unless}")

@@ -47,6 +47,7 @@ class Merge:
         for name in self.on:
             _spelt(self.call, table.schema.names, "the table", name)
         table.refuse_misfits(self.call, rows, self.adds_columns)
+        table.refuse_nullable_fields(self.call, rows)
 
     def replaced(self, schema: StructType) -> None:
         """No part of a table: any row may be of it."""

@@ -295,6 +295,16 @@ class TableState:
             names = ", ".join(map(repr, missing))
             raise InvalidInput(f"{call}: the rows lack {names}, which is NOT NULL in the table; nothing was written")
 
+    def refuse_nullable_fields(self, call: str, rows: DataFrame) -> None:
+        """`InvalidInput` if a struct of the rows has a field that may be NULL by its type, or lacks it, and it is NOT NULL in the
+        table. MERGE casts the whole struct, and Spark refuses that cast, whatever the values are."""
+        if names := list(_nullable_fields(self._fields, json.loads(rows._jdf.schema().json())["fields"])):
+            raise InvalidInput(
+                f"{call}: {', '.join(names)} is NOT NULL in the table and may be NULL by the type of the rows, which MERGE does "
+                f"not take, whatever the values are; make the struct with coalesce(...) there, or ALTER TABLE ... ALTER COLUMN "
+                f"{names[0]} DROP NOT NULL; nothing was written"
+            )
+
     @property
     def numbered_columns(self) -> list[str]:
         """Those that Delta numbers itself, and of which it takes no values (`GENERATED ALWAYS AS IDENTITY`)."""
@@ -322,16 +332,14 @@ class TableState:
         statistics |= {key: renamed(statistics.get(key)) for key in ("minValues", "maxValues", "nullCount")}
         return {**file, "partitionValues": renamed(file.get("partitionValues")), "stats": json.dumps(statistics)}
 
-    def renamed_columns(self, names: Iterable[str], commits: Iterable[Sequence[Mapping[str, Any]]]) -> list[str]:
-        """Those of these names that the table does not have now, or has for another column than after one of the commits."""
-        actions = (action["metaData"] for commit in commits for action in commit if "metaData" in action)
-        then = [_names_in_files(json.loads(one["schemaString"])["fields"]) for one in actions]
-        now = _names_in_files(self._fields)
-        return [name for name in names if name not in now or any(one.get(name) != now[name] for one in then)]
+    def renamed_columns(self, names: Iterable[str], then: Iterable[Mapping[str, str]]) -> list[str]:
+        """Those of these names that the table does not have now, or had for another column `then` (`names_in_files`)."""
+        earlier, now = [*then], names_in_files(self._fields)
+        return [name for name in names if name not in now or any(one.get(name) != now[name] for one in earlier)]
 
     @cached_property
     def _column_by_name_in_files(self) -> dict[str, str]:
-        return {in_files: name for name, in_files in _names_in_files(self._fields).items()}
+        return {in_files: name for name, in_files in names_in_files(self._fields).items()}
 
     @property
     def last_numbers(self) -> dict[str, int | None]:
@@ -386,6 +394,17 @@ class TableState:
         return None
 
 
+def columns_set_by(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The columns after a commit with these actions, as in Delta's log; None if it has not set them."""
+    schema = next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None)
+    return None if schema is None else json.loads(schema)["fields"]
+
+
+def names_in_files(columns: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By column its name in files and their statistics: with a column mapping another one, which stays."""
+    return {one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in columns}
+
+
 def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     """`fields` of a schema, as Delta's log has it."""
     numbered = (one for one in fields if "delta.identity.start" in one["metadata"])
@@ -395,11 +414,6 @@ def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
 _COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
-
-
-def _names_in_files(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Column -> its name in files and their statistics: with a column mapping another one, which stays."""
-    return {one["name"]: one["metadata"].get("delta.columnMapping.physicalName", one["name"]) for one in fields}
 
 
 def _rows_in(metrics: dict[str, str]) -> int | None:
@@ -433,6 +447,20 @@ def _new_columns(table: StructType, rows: StructType, within: str = "") -> Itera
             yield within + field.name
         elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
             yield from _new_columns(kind, field.dataType, f"{within}{field.name}.")
+
+
+def _nullable_fields(
+    table: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]], within: str = ""
+) -> Iterator[str]:
+    """Fields of structs, as `column.field`, that are NOT NULL in the table, and may be NULL in the rows or are not there.
+    `table`, `rows`: as the JSON of a schema has them."""
+    of_rows = {field["name"].lower(): field for field in rows}
+    for field in table:
+        given, kind = of_rows.get(field["name"].lower()), field["type"]
+        if within and not field["nullable"] and (given is None or given["nullable"]):
+            yield within + field["name"]
+        elif given is not None and isinstance(kind, dict) and kind["type"] == given["type"]["type"] == "struct":
+            yield from _nullable_fields(kind["fields"], given["type"]["fields"], f"{within}{field['name']}.")
 
 
 def _different_types(table: StructType, rows: StructType) -> str:

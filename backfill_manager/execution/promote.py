@@ -27,7 +27,13 @@ from py4j.protocol import Py4JJavaError
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.output_table import OutputTable, TableState, last_numbers
+from backfill_manager.execution.output_table import (
+    OutputTable,
+    TableState,
+    columns_set_by,
+    last_numbers,
+    names_in_files,
+)
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
 from backfill_manager.execution.table_swap import (
@@ -134,6 +140,10 @@ class Promotion:
         yield from self._of_commits(table, now)
 
     def _of_columns(self, table: _Table, now: TableState) -> Iterator[str]:
+        names = {} if table.clone.source.version is None else names_in_files(table.columns_of_clone)
+        if renamed := now.renamed_columns(names, [names]):
+            yield f"{table.name}: {', '.join(renamed)} was renamed or dropped since the preview began: create another preview"
+            return
         try:
             now.refuse_misfits(table.name, table.rows(), adds_columns=True)
         except InvalidInput as error:
@@ -158,14 +168,10 @@ class Promotion:
     def _of_commits(self, table: _Table, now: TableState) -> Iterator[str]:
         since = -1 if table.clone.source.version is None else table.clone.source.version
         try:
-            commits = list(now.commits(since))
+            touching = [at for at, actions in now.commits(since) if self._touches(table.parts, now, actions)]
         except Py4JJavaError as error:
             yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
             return
-        if renamed := now.renamed_columns(table.parts.columns, (actions for _, actions in commits)):
-            yield f"{table.name}: {', '.join(renamed)}, by which the preview has replaced rows, has been renamed or dropped since"
-            return
-        touching = [version for version, actions in commits if self._touches(table.parts, now, actions)]
         if not touching or (since >= 0 and not table.has_changed_since(since)):
             return
         named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")
@@ -195,14 +201,18 @@ class _Table:
         self.parts = Parts.of(self.writes) if all(one.replaced is not None for one in every) else Parts()
 
     @cached_property
+    def columns_of_clone(self) -> list[dict[str, Any]]:
+        """When it was made, as in Delta's log."""
+        _, actions = next(OutputTable(self._spark, self.clone.path).read().commits(-1))
+        return columns_set_by(actions) or []
+
+    @cached_property
     def numbered(self) -> set[str]:
         """The columns in which Delta has numbered rows of the clone since it was made."""
         state = OutputTable(self._spark, self.clone.path).read()
         if not state.last_numbers:
             return set()
-        _, actions = next(state.commits(-1))
-        schema = next(json.loads(one["metaData"]["schemaString"]) for one in actions if "metaData" in one)
-        first = last_numbers(schema["fields"])
+        first = last_numbers(self.columns_of_clone)
         return {name for name, last in state.last_numbers.items() if last != first.get(name)}
 
     def rows(self) -> DataFrame:

@@ -21,7 +21,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from backfill_manager.errors import Refused
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.output_table import OutputTable, TableState, columns_set_by, names_in_files
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
 from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
@@ -141,16 +141,16 @@ class Reversion:
             raise Refused(f"{name} was replaced by another table of this name since")
         since = written.version if written.version is not None else state.version_before(written.since) + 1
         try:
-            commits = list(state.commits(since - 1))
+            changes = [self._change(state, *commit) for commit in state.commits(since - 1)]
         except Py4JJavaError as error:
             raise Refused(
                 f"{name}: its log does not reach back to version {since} any more ({one_line(error)})"
             ) from None
-        undo = plan_undo([self._change(state, *commit) for commit in commits], self._runs)
+        undo = plan_undo(changes, self._runs)
         if undo is None:
             return []
-        later = [actions for version, actions in commits if version >= undo.first]
-        if undo.done is None and (renamed := state.renamed_columns(undo.parts.columns, later)):
+        then = [one.names_in_files for one in changes if one.version >= undo.first and one.names_in_files is not None]
+        if undo.done is None and (renamed := state.renamed_columns(undo.parts.columns, then)):
             columns = ", ".join(renamed)
             raise Refused(f"{name}: {columns}, by which the runs have replaced rows, has been renamed or dropped since")
         if undo.done is None and (numbered := state.numbered_columns):
@@ -171,11 +171,14 @@ class Reversion:
     def _change(self, state: TableState, version: int, actions: Actions) -> Change:
         operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")
         about, by = about_commit(actions), f"{operation} by another writer"
-        files = tuple(map(state.with_names, changed_files(actions)))
-        if not is_of_state(about, self._state_id):
-            return Change(version, by, files=files)
-        writes = tuple(one for one in writes_of(version, about) if one.run_id)
-        return Change(version, by, writes, files, frozenset((dag, run) for dag, run in about.get(REVERTS, ())))
+        is_ours = is_of_state(about, self._state_id)
+        writes = tuple(one for one in writes_of(version, about) if one.run_id) if is_ours else ()
+        files = (
+            () if writes else tuple(map(state.with_names, changed_files(actions)))
+        )  # writes say what they have changed
+        reverts = frozenset((dag, run) for dag, run in about.get(REVERTS, ())) if is_ours else frozenset[RunKey]()
+        columns = columns_set_by(actions)
+        return Change(version, by, writes, files, reverts, None if columns is None else names_in_files(columns))
 
     def _conflicts(self, undo: Undo, state: TableState) -> list[Conflict]:
         """Those that stand: of a commit that does not say which rows it changed, the rows before and after it are compared."""

@@ -30,8 +30,11 @@ class Change:
     version: int
     by: str  # for people, of another writer than ours
     writes: tuple[WriteOfTry, ...] = ()  # of runs of this state
-    files: tuple[Mapping[str, Any], ...] = ()  # the fields of Delta's `add` and `remove`
+    files: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # fields of Delta's `add` and `remove`; none where writes say what changed
     reverts: frozenset[RunKey] = frozenset()
+    names_in_files: Mapping[str, str] | None = None  # by column, where it has set the columns
 
     def touches(self, parts: Parts) -> bool:
         if self.writes:

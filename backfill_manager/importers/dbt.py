@@ -181,9 +181,10 @@ def _task(model: Model) -> str:
     elif model.materialized == "incremental":
         settings |= {"into": quoted(model.table), "mode": '"append"'}
     elif model.materialized == "view":
-        return call(
-            "sql", [quoted(model.name), quoted(f"CREATE OR REPLACE VIEW {_table(model.table)} AS\n{model.sql}")]
-        )
+        schema, _, _ = _table(model.table).rpartition(".")
+        made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n" if schema else ""  # as dbt does; into= does so by itself
+        view = f"{made}CREATE OR REPLACE VIEW {_table(model.table)} AS\n{model.sql}"
+        return call("sql", [quoted(model.name), quoted(view)])
     else:
         settings |= {"into": quoted(model.table), "mode": '"overwrite"'}
     if model.new_columns:

@@ -47,7 +47,7 @@ def job_of(state: ManagerState, store: Store, command: RevertCommand, call: Call
         row = _backfill(state, store, command.backfill_id)
         pool = row.pool
         of_it = matching(backfill_id=row.backfill_id)
-        runs = [run for run in store.read(DagRun, of_it, order_by=["run_seq"]) if run.state != s.OVERRIDDEN]
+        runs = [run for run in store.read(DagRun, of_it, order_by=["run_seq"]) if not _wrote_no_table(run)]
     for run in runs:
         if run.key in state.runs:
             raise errors.REVERT_STILL_RUNS(what=f"Run {run.run_id}", state=state.runs[run.key].row.state)
@@ -111,6 +111,11 @@ def readers(store: Store, tables: Sequence[Reverted], runs: Collection[RunKey]) 
             keys[row["dag_id"], row["run_id"], row["task_id"], table] = {n: format_instant(row[n]) for n in named}
     names = ("dag_id", "run_id", "task_id", "table")
     return [{**dict(zip(names, key, strict=True)), **keys[key]} for key in sorted(keys)]
+
+
+def _wrote_no_table(run: DagRun) -> bool:
+    """Whether its rows are gone already, or were in a preview's clones alone: only runs that succeeded are promoted."""
+    return run.state == s.OVERRIDDEN or (run.run_type == s.PREVIEW_RUN and run.state != s.SUCCESS)
 
 
 def _run(store: Store, command: commands.RevertRun) -> DagRun:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from backfill_manager.schemas.findings import FINDINGS, Finding
+from backfill_manager.schemas.findings import FINDINGS, WROTE_NO_ROW, Finding
 from backfill_manager.store.data_table_log import Changes, Files, TableLog
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def judge(runs: Runs, output: Output) -> Judged:
 
     wrote_none = output.access.rows == 0
     found("empty", is_done & none & ~wrote_none, lambda _: "a run has succeeded, and no row lies there")
-    found("empty", is_done & none & wrote_none, lambda _: "a run has succeeded, and it wrote no row")
+    found("empty", is_done & none & wrote_none, lambda _: WROTE_NO_ROW)
     found(
         "no_run",
         ~runs.is_done & (rows.n > 0) & ~output.is_written,

@@ -13,4 +13,7 @@ IN_WORDS: Final[dict[Finding, str]] = {
     "fewer_rows": "fewer rows than half of what is usual around it",
     "unknown": "it is not known, and why",
 }
+WROTE_NO_ROW: Final = (
+    "a run has succeeded, and it wrote no row"  # why it is empty, and not missing: it would be empty again
+)
 FINDINGS: Final[tuple[Finding, ...]] = tuple(IN_WORDS)

@@ -45,6 +45,12 @@ def test_findings_as_a_table_with_what_to_do(bfm: Bfm, lake: Lake) -> None:
     assert "1 of 3 findings (1 empty, 1 rewritten, 1 outdated)" in few.err
 
 
+def test_a_backfill_that_would_run_nothing_is_not_suggested(bfm: Bfm, lake: Lake) -> None:
+    lake.access(lake.run(2, state="success"), 2, "write", "silver", 0, rows_written=0)
+    shown = bfm("backfill", "gaps", "flights", *RANGE)
+    assert "it wrote no row" in shown.out and "--kind missing" not in shown.err and "--kind outdated" in shown.err
+
+
 def test_findings_as_json_are_the_same_over_a_server(bfm: Bfm, lake: Lake, clock: StandingClock) -> None:
     command = ("backfill", "gaps", "flights", *RANGE, "--output", "json")
     local = bfm(*command).document

@@ -42,4 +42,4 @@ def test_a_table_that_does_not_exist_and_many_intervals(capsys: pytest.CaptureFi
 
 def test_nothing_was_written(capsys: pytest.CaptureFixture[str]) -> None:
     print_diff(Output("table"), {"tables": []})
-    assert capsys.readouterr().err == "The preview has written nothing yet.\n"
+    assert capsys.readouterr().err == "No run of the preview that has succeeded has written a table.\n"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.executor_fixture import THIS_STATE, EventRecorder, TaskRunner, an_executor
@@ -62,6 +63,28 @@ def clones(spark: SparkSession, schema: str) -> Iterator[Clones]:
     of = Clones(spark, schema)
     yield of
     of.discard()
+
+
+class _Commit(list[Any]):
+    """Its actions; unlike a list, a `WeakSet` takes it."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.fixture
+def commits_in_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commits of logs are held whenever another one is read."""
+    from backfill_manager.execution.output_table import TableState
+
+    read, held, counts = TableState._actions, weakref.WeakSet[_Commit](), list[int]()
+
+    def actions(self: TableState, version: int) -> list[dict[str, Any]]:
+        counts.append(len(held))
+        held.add(commit := _Commit(read(self, version)))
+        return commit
+
+    monkeypatch.setattr(TableState, "_actions", actions)
+    return counts
 
 
 @pytest.fixture

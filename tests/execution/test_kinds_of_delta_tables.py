@@ -209,6 +209,33 @@ def test_what_delta_refuses_is_one_line_that_says_what_to_do(
     assert runner.spark.table(table).collect() == before
 
 
+def test_a_merge_does_not_take_a_field_that_may_be_null_where_the_table_does_not(
+    runner: TaskRunner, table: str
+) -> None:
+    """Also where no value is NULL: Spark goes by types. Other ways to write go by the values."""
+    spark = runner.spark
+    spark.sql(f"CREATE TABLE {table} (id INT, s STRUCT<t: STRUCT<a: INT NOT NULL, b: INT>>) USING delta")
+    rows = "SELECT {} AS id, named_struct('t', named_struct('a', {}, 'b', 1)) AS s"
+    nullable = rows.format(1, "if(rand() < 2, 1, NULL)")
+    (into, task) = (
+        {"into": table, "merge_on": ("id",)},
+        lambda text: lambda ctx: ctx.merge(ctx.spark.sql(text), table, on="id"),
+    )
+    lacking = "SELECT 1 AS id, named_struct('t', named_struct('b', 1)) AS s"
+    for outcome in (
+        runner.run(launch_of(1, "a"), task(nullable)),
+        runner.run(launch_of(1, "b"), task(lacking)),
+        runner.run(launch_of(1, "c", kind="sql", sql=nullable, **into)),
+    ):
+        assert isinstance(outcome, Failed) and not outcome.retryable and "\n" not in outcome.error
+        assert "s.t.a is NOT NULL in the table and may be NULL by the type of the rows" in outcome.error, outcome
+    succeeds(runner, launch_of(1, "d"), lambda ctx: ctx.write(ctx.spark.sql(nullable), table, mode="append"))
+    succeeds(runner, launch_of(1, "e"), task(rows.format(2, "coalesce(if(rand() < 2, 1, NULL), 0)")))
+    spark.sql(f"ALTER TABLE {table} ALTER COLUMN s.t.a DROP NOT NULL")
+    succeeds(runner, launch_of(1, "f"), task(rows.format(3, "CAST(NULL AS INT)")))
+    assert sorted(spark.sql(f"SELECT id, s.t.a FROM {table}").collect()) == [(1, 1), (2, 1), (3, None)]
+
+
 def test_a_name_that_delta_takes_with_a_column_mapping_only(runner: TaskRunner, table: str) -> None:
     outcome = runner.run(launch_of(1), lambda ctx: ctx.write(ctx.spark.sql("SELECT 1 AS `a b`"), table, mode="append"))
     assert isinstance(outcome, Failed) and not outcome.retryable
@@ -245,6 +272,6 @@ def test_rows_of_a_time_column_that_was_made_anew_since_stay(runner: TaskRunner,
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (at TIMESTAMP)")
     with pytest.raises(Refused, match=r"at, by which the runs have replaced rows, has been renamed or dropped since"):
         revert(runner, table, "run 2")
-    with pytest.raises(Refused, match=r"at, by which the preview has replaced rows, has been renamed or dropped since"):
+    with pytest.raises(Refused, match=r"at was renamed or dropped since the preview began"):
         promote(runner, clones)
     assert [row["v"] for row in spark.table(table).collect()] == [2]

@@ -96,6 +96,13 @@ def test_who_no_longer_leads_swaps_nothing_in(previewed: Previewed) -> None:
     assert previewed.versions() == before
 
 
+def test_the_log_of_a_table_is_read_commit_by_commit(previewed: Previewed, commits_in_memory: list[int]) -> None:
+    for n in range(6):
+        previewed.spark.sql(f"INSERT INTO {previewed.table} VALUES (TIMESTAMP'2013-01-2{n} 05:00:00', {n}, {n})")
+    previewed.promote()
+    assert len(commits_in_memory) > 6 and max(commits_in_memory) <= 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preview_is_compared_and_swapped_in_once(kind: str, runner: TaskRunner, clones: Clones, schema: str) -> None:
     spark, table = runner.spark, f"{schema}.kinds"
@@ -182,6 +189,22 @@ def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
     assert f"{table} was dropped since the preview began" in previewed.refusal(rebase=True)
     spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta")
     assert "was replaced by another table" in previewed.refusal(rebase=True)
+
+
+def test_a_column_that_was_renamed_since_does_not_come_back_beside_the_new_one(
+    runner: TaskRunner, clones: Clones, schema: str
+) -> None:
+    spark, table = runner.spark, f"{schema}.renamed"
+    spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta TBLPROPERTIES ({FEATURES})")
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-02 10:00:00', 1, 9)")
+    one = Previewed.of(runner, clones, table)
+    one.run(lambda rows: rows.selectExpr("at", "id", "v + 1 AS v"), 2)
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN v TO w")
+    for how in ({}, {"rebase": True}):
+        assert one.refusal(**how).endswith("v was renamed or dropped since the preview began: create another preview")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN w TO v")
+    one.promote()
+    assert values(spark, table) == [10]
 
 
 def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:

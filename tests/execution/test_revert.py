@@ -83,6 +83,14 @@ KINDS = {
 }
 
 
+def test_a_log_is_read_commit_by_commit(runs: Runs, table: str, commits_in_memory: list[int]) -> None:
+    (first, *_) = runs.write(table, 1, 1, 2, 3)
+    for n in range(4):
+        runs.spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-2{n} 05:00:00', {n})")
+    runs.revert(table, first, version=1)
+    assert len(commits_in_memory) > 5 and max(commits_in_memory) <= 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_go_back_to_what_was_before_them(kind: str, runs: Runs, schema: str) -> None:
     spark, table = runs.spark, f"{schema}.kinds"

@@ -509,6 +509,105 @@ EmptyOperator(task_id="done") << loads
     assert "BashOperator.expand has no equal" in made.remarks
 
 
+def test_a_task_that_is_mapped_over_what_another_returns_is_a_mapped_task(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task(retries=1)
+def find():
+    return ["/in/a.csv", "/in/b.csv"]
+
+@task
+def place():
+    return "out"
+
+@task(max_active_tis_per_dag=2)
+def load(path, to, factor):
+    return len(path) * factor, to
+
+@task
+def check(loaded):
+    return loaded[0]
+
+@task
+def report(loaded, checked):
+    return [loaded, checked]
+
+with TaskGroup("files"):
+    loaded = load.partial(to=place(), factor=2).expand(path=find())
+checked = check.expand(loaded=loaded)
+report(loaded, checked) >> EmptyOperator(task_id="done")
+"""
+        )
+    )
+    spec = made.dag.spec
+    assert made.remarks == [] and made.order == {
+        "files.find": (), "files.place": (), "files.load_values": ("files.find",),
+        "files.load": ("files.load_values", "files.place"), "check": ("files.load",), "report": ("files.load", "check"),
+        "done": ("report",),
+    }  # fmt: skip
+    assert (spec.task("files.load").over_result_of, spec.task("files.load").max_active_tis) == ("files.load_values", 2)
+    assert spec.task("check").over_result_of == "files.load"
+    values = made.run("files.load_values", results={"files.find": ["/in/a.csv", "/in/b.csv"]})
+    assert values == {"0": "/in/a.csv", "1": "/in/b.csv"}
+    assert made.run("files.load", mapped_value="/in/a.csv", results={"files.place": "out"}) == (18, "out")
+    assert made.run("check", mapped_value=[18, "out"]) == 18
+    assert made.run("report", results={"files.load": {"0": [18, "out"]}, "check": {"0": 18}}) == [[[18, "out"]], [18]]
+
+
+def test_what_is_mapped_over_mappings_gets_them_as_arguments(drafted: Draft) -> None:
+    made = drafted(
+        file_of(
+            """
+@task
+def find():
+    return [{"a": 1, "b": 2}]
+
+@task
+def add(a, b, **kwargs):
+    return a + b, kwargs["ds"]
+
+@task
+def add_values(a):
+    return a
+
+add_values.expand(**{"a": find()})
+add.expand_kwargs(find())
+"""
+        )
+    )
+    assert made.dag.spec.task("add").over_result_of == "add_values_", "the other id is a task's"
+    assert made.dag.spec.task("add_values").over_result_of == "add_values_values"
+    assert made.run("add", mapped_value={"a": 1, "b": 2}) == (3, "2024-05-01")
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    [
+        "add.expand(x=find(), y=[1, 2])",
+        "add.partial(y=1).expand(x=find()['a'])",
+        "add.partial(y=1).expand(x=[find(), 2])",
+        "[add.partial(y=n).expand(x=find()) for n in (1, 2)]",
+        "EmptyOperator(task_id='done', doc='{{ ti.xcom_pull(\"add\") }}') << add.partial(y=1).expand(x=find())",
+    ],
+)
+def test_what_is_mapped_otherwise_is_one_task_with_a_loop(drafted: Draft, mapped: str) -> None:
+    body = f"""
+@task
+def find():
+    return [1, 2]
+
+@task
+def add(x, y):
+    return x + y
+
+{mapped}
+"""
+    made = drafted(file_of(body))
+    assert "the mapped task add" in made.remarks
+    assert not any(task.over_result_of for task in made.dag.spec.tasks)
+
+
 def test_a_chain_of_tasks_whose_number_is_not_known(drafted: Draft) -> None:
     made = drafted(
         file_of(

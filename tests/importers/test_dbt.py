@@ -100,6 +100,14 @@ def test_a_project_without_a_manifest(project: Path, tmp_path: Path) -> None:
     assert [one for one in what if "its Jinja" in one] == ["models/odd.sql: its Jinja: 'dbt_utils' is undefined"]
 
 
+def test_the_schema_of_a_view_is_made_as_by_dbt(project: Path) -> None:
+    (project / "models/staging/named.sql").write_text("{{ config(schema='staging area') }} SELECT 1 AS one")
+    [(_, draft)] = drafts(read_project(project))
+    assert "CREATE SCHEMA IF NOT EXISTS `staging area`;\nCREATE OR REPLACE VIEW `staging area`.named AS\n" in write(
+        draft
+    )
+
+
 def test_the_batches_of_a_microbatch_are_the_intervals_of_the_dag(project: Path, tmp_path: Path) -> None:
     by_day = "materialized='incremental', incremental_strategy='microbatch', event_time='at', batch_size='day'"
     for name, begin in {"visits": "2025-01-01", "clicks": "2024-12-01"}.items():

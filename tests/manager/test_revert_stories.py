@@ -219,6 +219,17 @@ def test_a_backfill_is_reverted_but_for_what_was_overridden_or_reverted() -> Non
     assert [run.run_id for run in manager.runs("d") if run.reverted_at] == [FIRST, third]
 
 
+def test_what_failed_in_a_preview_was_not_promoted_and_is_not_reverted() -> None:
+    manager, tables = a_ground()
+    backfill_id = done(manager, 2)
+    manager.state.put(manager.row(backfill_id).evolve(preview_id=backfill_id, preview_outcome="promoted"))
+    manager.state.put(run_of(manager, SECOND).evolve(run_type="preview", state="failed"))
+    manager.commit()
+    answer = accepted(manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False)
+    assert answer.message == f"{backfill_id} reverted; as before: t" and tables.jobs[-1].runs == (("d", FIRST),)
+    assert run_of(manager, SECOND).reverted_at is None
+
+
 def test_a_dry_run_changes_nothing() -> None:
     manager, _ = a_ground()
     done(manager)

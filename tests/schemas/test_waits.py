@@ -199,7 +199,8 @@ def test_where_the_intervals_are_not_known_every_is_needed(tmp_path: Path, silve
         for name, schedule, table in others
     )
     with pytest.raises(
-        InvalidDag, match=r"^silver.py, line \d+: DAG 'silver': schedule needs `every`, .*: on\(.*every='@daily'\)"
+        InvalidDag,
+        match=r"^silver.py, line \d+: DAG 'silver': schedule needs `every`, .*: on\(.*every='@daily'\); .*`writes=`",
     ):
         dags_of(tmp_path, above + EVENTS_DAG + silver + "\ndef silver(): a()\n")
 

@@ -20,6 +20,7 @@ class FakeContext:
 
     params: Mapping[str, Any] = field(default_factory=dict)
     results: Mapping[str, Any] = field(default_factory=dict)
+    mapped_value: Any = None
     logical_date: datetime = datetime(2024, 5, 1, tzinfo=timezone.utc)
     run_type: str = "scheduled"
     run_id: str = "scheduled__1"

@@ -12,7 +12,7 @@ from backfill_manager.cli.render.errors import worded
 from backfill_manager.cli.render.printer import Column
 from backfill_manager.errors import InvalidInput, StateError, nearest
 from backfill_manager.humanise import plural
-from backfill_manager.schemas.findings import FINDINGS
+from backfill_manager.schemas.findings import FINDINGS, WROTE_NO_ROW
 
 COLUMNS: Final = (
     Column("table", fold=True), Column("interval_start", "interval"), Column("interval_end", "to", optional=True), "finding",
@@ -86,7 +86,7 @@ def _print_notes(
         summary = ", ".join(f"{counts[name]:,} {name}" for name in FINDINGS if counts[name])
         context.out.note(f"{limit} of {plural(shown, 'finding')} ({summary}); --limit shows more.")
     dag = dags[0] if len(dags) == 1 else "DAG"
-    if counts["empty"]:
+    if any(one["finding"] == "empty" and one["because"] != WROTE_NO_ROW for one in found):
         context.out.note(f"To run what is missing: `bfm backfill create {dag} --kind missing --by data`")
     if counts["outdated"]:
         context.out.note(f"To run what is outdated: `bfm backfill create {dag} --kind outdated`")

@@ -19,7 +19,7 @@ def print_diff(out: Output, found: Document) -> None:
         out.print_document(found)
         return
     columns = ("table", Column("compared", of=_compared), *_COUNTS, Column("same", right=True))
-    out.print_rows(found["tables"], columns, empty="The preview has written nothing yet.")
+    out.print_rows(found["tables"], columns, empty="No run of the preview that has succeeded has written a table.")
     for table in found["tables"]:
         for line in _lines(table):
             out.print_line(line)

@@ -136,7 +136,8 @@ class Expressions(Walk):
         if tasks.is_list:
             return f"[ctx.result(each.task_id) for each in {tail_of(text)}]"
         if len(tasks.symbols) == 1 and tasks.symbols[0].is_static:
-            return f"ctx.result({tasks.symbols[0].id_text})"
+            result = f"ctx.result({tasks.symbols[0].id_text})"
+            return f"[*{result}.values()]" if tasks.symbols[0].is_mapped else result
         if not isinstance(ast.parse(text, mode="eval").body, ast.Name | ast.Subscript) and tasks.symbols:
             self.deps.pop()
             text = self._named(text, tasks.symbols[0], "first")

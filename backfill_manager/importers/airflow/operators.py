@@ -28,6 +28,7 @@ class Made:
     skips_all: bool = False  # what comes after it, whatever its trigger rule
     is_missing: bool = False  # nothing here does it
     with_result: str = ""  # of a command: the body that gives its last line as the result
+    over: str = ""  # the variable of the task over whose result it is mapped
 
 
 class Operators(Protocol):

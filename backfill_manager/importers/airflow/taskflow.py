@@ -23,7 +23,7 @@ OTHER_ENVIRONMENTS: Final = (
 
 _ONE_BY_ONE: Final = (
     "Here one task does all of them, one after another; `.expand(over=[...])` with `ctx.mapped_value` gives each a state of its "
-    "own where the values are known when the file is read, `.expand(over=list_them())` where a task returns them"
+    "own where the values are known when the file is read, `.expand(over=list_them())` where one task returns them"
 )
 
 
@@ -160,7 +160,7 @@ class TaskFlow(TaskMaker):
         return Made(f"return {called}"), None
 
     def _expanded(self, node: ast.Call, owner: ast.expr) -> tuple[str, Tasks | None] | None:
-        """`f.partial(...).expand(...)`: one task that does all of them."""
+        """`f.partial(...).expand(...)`: a task for each value where one task returns them, else one that does all of them."""
         partial: ast.Call | None = None
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute) and owner.func.attr == "partial":
             partial, owner = owner, owner.func.value
@@ -196,26 +196,68 @@ class TaskFlow(TaskMaker):
                     self.at_runtime(one.value)
                 own_name = self._function_name(None, name)
                 return self._task(node, None, {}, made, notes, name, own_name, quoted(name))
+        return self._mapped(node, Function(function.node, function.kind, {**function.settings, **override}), fixed)
+
+    def _mapped(self, node: ast.Call, function: Function, fixed: Mapping[str, ast.expr]) -> tuple[str, Tasks]:
+        """`fixed`: the arguments of `partial`."""
+        name, target, self.target = function.node.name, self.target, None
+        takes_mappings = isinstance(node.func, ast.Attribute) and node.func.attr == "expand_kwargs"
         with self.of_one_task() as notes:
+            values = {"each": node.args[0]} if takes_mappings else self.settings_of(node)
+            texts = {parameter: self.at_runtime(value) for parameter, value in values.items()}
+            of_values, self.deps = self.deps, []
             context = self._context_function(function.node, {*fixed, *keywords_of(node)})
             self._add_remarks(*context.remarks)
-            self.remark(node, f"the mapped task {function.node.name}", _ONE_BY_ONE)
             arguments = [
                 *(["ctx"] if context.uses_ctx else []),
-                *(f"{name}={self.at_runtime(value)}" for name, value in fixed.items()),
+                *(f"{parameter}={self.at_runtime(value)}" for parameter, value in fixed.items()),
             ]
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "expand_kwargs":
-                loops = f"for each in {self.at_runtime(node.args[0])}"
-                arguments.append("**each")
+            of_fixed, self.deps = self.deps, of_values
+            id_text = self._id_of_call(function, function.settings, node)
+            over = self._task_over(node, id_text, texts) if function.kind == "python" else None
+            self.deps += of_fixed
+            if over is None:
+                self.remark(node, f"the mapped task {name}", _ONE_BY_ONE)
+                loops = " ".join(f"for {parameter} in {text}" for parameter, text in texts.items())
+                texts = {parameter: parameter for parameter in texts}
             else:
-                loops = " ".join(f"for {one.arg} in {self.at_runtime(one.value)}" for one in node.keywords)
-                arguments += [f"{one.arg}={one.arg}" for one in node.keywords]
-            body = f"return [{call(function.node.name, arguments)} {loops}]"
-            given = {**function.settings, **override}
-            settings = self.reader.of_task(given, _OF_DECORATORS)
-            id_text = self._id_of_call(function, given, node)
-            name = function.node.name
-            return self._task(node, None, settings, Made(body), notes, name, self._function_name(None, name), id_text)
+                texts = {parameter: "ctx.mapped_value" for parameter in texts}
+            arguments += [f"**{text}" if takes_mappings else f"{parameter}={text}" for parameter, text in texts.items()]
+            called = call(name, arguments)
+            made = Made(f"return [{called} {loops}]") if over is None else Made(f"return {called}", over=over[0])
+            settings = self.reader.of_task(function.settings, _OF_DECORATORS)
+            self.target = target
+            text, tasks = self._task(node, None, settings, made, notes, name, self._function_name(None, name), id_text)
+            if over is not None:
+                over[1].put_before(tasks.symbols)
+            return text, tasks
+
+    def _task_over(self, node: ast.Call, id_text: str, texts: Mapping[str, str]) -> tuple[str, Symbol] | None:
+        """The variable of a task over which it can be mapped: its values are all that another task of the run returns. That
+        returns a list of anything, so a task between them gives each value a name: its number, as in Airflow. None elsewhere,
+        as where other tasks read the results of the mapped ones by `xcom_pull`: they take them for a list."""
+        symbols = {symbol for _, tasks in self.deps for symbol in tasks.symbols}
+        if len(symbols) != 1 or len(texts) != 1 or "xcom_pull" in self.source.text:
+            return None
+        [of], [text] = symbols, texts.values()
+        result, id_ = f"ctx.result({of.id_text})", ast.parse(id_text, mode="eval").body
+        is_one = not (self.loops or of.loop_names or any(group.collects for group in self.groups))
+        is_known = isinstance(id_, ast.Constant) and of.is_static and not self._prefix()[1]
+        if not is_one or not is_known or of.task is None or of.dag is not self.dag:
+            return None
+        if of.is_mapped and text == f"[*{result}.values()]":
+            (made, tasks), self.deps = self.deps[0], []
+        elif text == result:
+            body = f"return {{str(number): value for number, value in enumerate({result})}}"
+            named = f"{ast.literal_eval(id_text)}_values"
+            while named in self.taken:
+                named += "_"
+            made, tasks = self._task(node, ast.Constant(named), {}, Made(body), [], "values")
+            self.deps = []
+        else:
+            return None
+        [symbol] = tasks.symbols
+        return (made if made.isidentifier() else self._named(made, symbol, symbol.id_text.strip('"'))), symbol
 
     def _with_group(self, made: ast.Call, name: ast.expr | None, body: Sequence[ast.stmt]) -> None:
         given = with_positional(made, "group_id")

@@ -123,10 +123,10 @@ class TaskMaker(Expressions):
             plain = {**({} if id_text == quoted(name) else {"task_id": id_text}), **settings}
             draft = DraftTask(name, plain, made.body, self._bound(made.body), remarks=list(notes))
             self.sink.append(draft)
-            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, made.skips_all)
+            symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, made.skips_all, bool(made.over))
             if made.with_result:
                 self.shells.append((symbol, made.with_result))
-            text = f"{name}()"
+            text = f"{name}.expand(over={made.over})" if made.over else f"{name}()"
         symbol.rule, symbol.loop_names = settings.get("trigger_rule"), self._loop_names()
         symbol.dag, symbol.line = self.dag, getattr(node, "lineno", None)
         self.symbols.append(symbol)

@@ -34,6 +34,7 @@ class Symbol:
     task: DraftTask | None  # None: of SQL
     is_branch: bool = False
     skips_all: bool = False
+    is_mapped: bool = False  # its result is those of its mapped tasks by key
     rule: str | None = None  # text of its trigger rule
     variable: str | None = None
     loop_names: frozenset[str] = frozenset()  # of the loops that it is made in
