@@ -456,11 +456,11 @@ def _nullable_fields(
     `table`, `rows`: as the JSON of a schema has them."""
     of_rows = {field["name"].lower(): field for field in rows}
     for field in table:
-        given, kind = of_rows.get(field["name"].lower()), field["type"]
+        given = of_rows.get(field["name"].lower())
         if within and not field["nullable"] and (given is None or given["nullable"]):
             yield within + field["name"]
-        elif given is not None and isinstance(kind, dict) and kind["type"] == given["type"]["type"] == "struct":
-            yield from _nullable_fields(kind["fields"], given["type"]["fields"], f"{within}{field['name']}.")
+        elif given is not None and "fields" in field["type"] and "fields" in given["type"]:
+            yield from _nullable_fields(field["type"]["fields"], given["type"]["fields"], f"{within}{field['name']}.")
 
 
 def _different_types(table: StructType, rows: StructType) -> str:

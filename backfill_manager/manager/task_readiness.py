@@ -24,6 +24,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.manager.trigger_rules import PAST_IS_DONE, evaluate
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
+from backfill_manager.model.records import Backfill
 from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
 MAX_SHOWN: Final = 10  # of what a run waits for

@@ -229,6 +229,10 @@ def test_a_merge_does_not_take_a_field_that_may_be_null_where_the_table_does_not
     ):
         assert isinstance(outcome, Failed) and not outcome.retryable and "\n" not in outcome.error
         assert "s.t.a is NOT NULL in the table and may be NULL by the type of the rows" in outcome.error, outcome
+    untyped = runner.run(launch_of(1, "g"), task("SELECT 1 AS id, NULL AS s"))
+    assert (
+        isinstance(untyped, Failed) and "there are rows without a value in s.t.a, which is NOT NULL" in untyped.error
+    ), untyped
     succeeds(runner, launch_of(1, "d"), lambda ctx: ctx.write(ctx.spark.sql(nullable), table, mode="append"))
     succeeds(runner, launch_of(1, "e"), task(rows.format(2, "coalesce(if(rand() < 2, 1, NULL), 0)")))
     spark.sql(f"ALTER TABLE {table} ALTER COLUMN s.t.a DROP NOT NULL")
