@@ -173,9 +173,8 @@ class Reversion:
         about, by = about_commit(actions), f"{operation} by another writer"
         is_ours = is_of_state(about, self._state_id)
         writes = tuple(one for one in writes_of(version, about) if one.run_id) if is_ours else ()
-        files = (
-            () if writes else tuple(map(state.with_names, changed_files(actions)))
-        )  # writes say what they have changed
+        # Writes say what they have changed.
+        files = () if writes else tuple(map(state.with_names, changed_files(actions)))
         reverts = frozenset((dag, run) for dag, run in about.get(REVERTS, ())) if is_ours else frozenset[RunKey]()
         columns = columns_set_by(actions)
         return Change(version, by, writes, files, reverts, None if columns is None else names_in_files(columns))

@@ -30,9 +30,8 @@ class Change:
     version: int
     by: str  # for people, of another writer than ours
     writes: tuple[WriteOfTry, ...] = ()  # of runs of this state
-    files: tuple[
-        Mapping[str, Any], ...
-    ] = ()  # fields of Delta's `add` and `remove`; none where writes say what changed
+    # Fields of Delta's `add` and `remove`; none where writes say what changed.
+    files: tuple[Mapping[str, Any], ...] = ()
     reverts: frozenset[RunKey] = frozenset()
     names_in_files: Mapping[str, str] | None = None  # by column, where it has set the columns
 
