@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from support.state_changes import AT, changes, request, rows_rewritten, run, takes_over, task
 
 from backfill_manager.model.records import TABLES, Response, TaskInstance, TaskTry
-from backfill_manager.store.delta_rs import compaction
+from backfill_manager.store.delta_rs import append_turn, compaction, leader
 from backfill_manager.store.delta_rs.compaction import (
     BIG_ROWS,
     COMPACT_AFTER,
@@ -217,9 +219,32 @@ def test_the_log_of_requests_is_shortened_where_clients_are_always_quicker(state
         state.append_request(request(f"q{n}"))
     handle = state.tables.open("request")
     state.append_request(request("quicker"))
-    assert lead._writer.compactor.compact_shared("request", handle) > 1, "not compacted"  # type: ignore[attr-defined]
+    compactor = lead._writer.compactor  # type: ignore[attr-defined]
+    assert compactor.compact_shared("request", handle) > 1, "not compacted"
+    assert not compactor.is_due("request", state.tables.open("request")), "and not again in each tick"
     assert [*Path(state.root, "request", "_delta_log").glob("*.checkpoint.parquet")]
     assert len(state.unanswered()) == VACUUM_AFTER + 2
+
+
+def test_a_client_that_appends_lets_the_compaction_of_requests_have_its_turn(
+    state: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead = takes_over(state)
+    for n in range(COMPACT_AFTER + 1):
+        state.append_request(request(f"q{n}"))
+    waits, sleep = threading.Event(), time.sleep
+
+    def note(seconds: float) -> None:
+        waits.set()
+        sleep(seconds)
+
+    monkeypatch.setattr(append_turn.time, "sleep", note)
+    monkeypatch.setattr(leader, "MAX_WAIT_FOR_TURN_S", 60.0)
+    with ThreadPoolExecutor(1) as thread:
+        with append_turn.turn_to_append(state.tables.location("request")):
+            compacted = thread.submit(lead.compact)
+            assert waits.wait(60) and not compacted.done()
+        assert compacted.result(60)["request"] == 1
 
 
 def test_the_lease_is_tidied_too(state: DeltaRsStore) -> None:

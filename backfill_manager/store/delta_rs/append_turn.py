@@ -22,7 +22,7 @@ LOOK_S: Final = (0.002, 0.01)
 
 
 @contextmanager
-def turn_to_append(table: str) -> Iterator[None]:
+def turn_to_append(table: str, max_wait_s: float = MAX_WAIT_S) -> Iterator[None]:
     """`table`: the folder of a table, or its URI in an object store, where everybody goes without."""
     folder = None
     if is_local(table):
@@ -32,14 +32,14 @@ def turn_to_append(table: str) -> Iterator[None]:
         yield
         return
     try:
-        _wait_for(folder)
+        _wait_for(folder, max_wait_s)
         yield
     finally:
         os.close(folder)  # with it the lock is given back
 
 
-def _wait_for(folder: int) -> None:
-    end = time.monotonic() + MAX_WAIT_S
+def _wait_for(folder: int, max_wait_s: float) -> None:
+    end = time.monotonic() + max_wait_s
     while time.monotonic() < end:
         try:
             return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

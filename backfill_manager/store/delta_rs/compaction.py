@@ -119,6 +119,7 @@ class Compactor:
         with unless_others_are_quicker():
             once = {"commit_properties": CommitProperties(max_commit_retries=0)}
             return self.compact(CompactionTarget(table, handle, once), thoroughly)
+        self._compacted[table] = handle.version()  # not in each tick: what was read for it is many small files
         if handle.version() - self._shortened.get(table, 0) >= VACUUM_AFTER:
             self._shorten_log(table, handle)
         return len(handle.file_uris())

@@ -28,6 +28,7 @@ from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, BackfillItem, Manager, Record, Request, has_run_seq
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
+from backfill_manager.store.delta_rs.append_turn import turn_to_append
 from backfill_manager.store.delta_rs.compaction import CompactionTarget, Compactor
 from backfill_manager.store.delta_rs.log import (
     CommitArguments,
@@ -47,6 +48,7 @@ FENCE_ATTEMPTS: Final = 50  # a leader that was overtaken may commit between our
 MAX_IDLE: Final = timedelta(minutes=RETENTION_MINUTES / 2)
 TOKEN: Final = "bfmCommit"  # in the commit's information
 TAKE_OVER_BEAT_S: Final = 2.0
+MAX_WAIT_FOR_TURN_S: Final = 1.0  # of the compaction of requests, among the clients; ticks wait for it
 FENCES_AT_ONCE: Final = 8  # delta-rs asks for many objects of one log at a time
 ITEM_FILE_BYTES: Final = 1_000_000  # about 70,000 planned items: a tick rewrites the one or two files it works in
 _log = logging.getLogger(__name__)
@@ -270,6 +272,7 @@ class DeltaRsLeader(DeltaLeader):
             with (
                 _putting_off(compactor, table, lambda: writer.tables.fresh(table), everywhere),
                 writer.tables.translate_errors(table, "compacted"),
+                turn_to_append(writer.tables.location(table), MAX_WAIT_FOR_TURN_S),
             ):
                 files[table] = compactor.compact_shared(table, writer.tables.open(table), everywhere)
         return files
