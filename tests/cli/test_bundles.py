@@ -314,7 +314,8 @@ def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_bac
     Parsing(state, dags)()
     (row,) = state.store.read(DagRow, [Condition("dag_id", "=", "one")])
     state.put(row.evolve(is_active=False, deactivated_by="ada"))
-    why = "ada deactivated it at 2024-05-15T12:00:00Z; parsing the bundle 'mine' on request brings it back, as long as one.py defines it"
+    back = "parsing the bundle 'mine' on request brings it back, as long as one.py defines it"
+    why = f"ada deactivated it at 2024-05-15T12:00:00Z; {back}"
     assert why in bfm("dags", "show", "one").out
     result = bfm("dags", "pause", "one")
     assert (result.code, " ".join(result.error.split())) == (
