@@ -238,7 +238,13 @@ def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -
     )  # fmt: skip
     error = "the Spark job has failed" if job["status"] == "FAILED" else None
     return Span(
-        ids.job(within.id, number), str(job["name"] or f"Spark job {number}"), start, end, within.id.span, about | _error(error), error=error
+        ids.job(within.id, number),
+        str(job["name"] or f"Spark job {number}"),
+        start,
+        end,
+        within.id.span,
+        about | _error(error),
+        error=error,
     )
 
 
