@@ -298,6 +298,7 @@ def test_tasks_that_are_mapped_in_a_run_are_one_cell_of_the_grid_and_a_list_on_t
             "Mark failed"
         }
 
+    assert "none yet" not in of_task.root.whole_text, "it has no attempt, and will have none"
     assert mark_buttons(of_task) == set(), "the mapped tasks can be marked, and not the one that they are mapped from"
     assert mark_buttons(Page(browser.get(f"/dags/files/runs/{RUN}/tasks/load.b").text)) == {
         "Mark success",
