@@ -40,7 +40,7 @@ WIDTH: Final = 100  # columns
 
 
 _PARSER: Final = MagicArgumentParser(
-    "%backfill", description="Shows a backfill, live until it has ended.", add_help=False
+    "backfill", description="Shows a backfill, live until it has ended.", add_help=False
 )
 _PARSER.add_argument(
     "id", nargs="?", help="Its id, the beginning of it, or `latest`. Without one the newest backfills are listed."

@@ -99,6 +99,11 @@ def _option_row(option: Any) -> tuple[object, ...]:
     return f"{spellings} {metavar}".strip(), help
 
 
+def _in_usage(name: str, is_required: bool) -> str:
+    """In brackets, as `--help` has it, unless it must be given."""
+    return name if is_required or name.startswith("[") else f"[{name}]"
+
+
 def cli_page() -> str:
     commands = list(cli_commands())
     global_options: dict[str, tuple[object, ...]] = {}
@@ -118,7 +123,7 @@ def cli_page() -> str:
                 global_options[param.opts[0]] = _option_row(param)
             elif "--help" not in param.opts:
                 options.append(_option_row(param))
-        names = [param.metavar or param.name.upper() for param in arguments]
+        names = [_in_usage(param.metavar or param.name.upper(), param.required) for param in arguments]
         usage = " ".join([f"bfm {path}", *names])
         help = "\n".join(line.strip() for line in from_rich(inspect.cleandoc(command.help or "")).splitlines())
         sections.append(

@@ -14,7 +14,7 @@ from typing import Any
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.versions import Submission, changes_for, paths_to
-from backfill_manager.errors import NotFound
+from backfill_manager.errors import NotFound, Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 
 
@@ -131,9 +131,12 @@ class DagCatalog:
         return self.dags[dag_id]
 
     def deactivate_subpath(self, bundle: str, subpath: str, *, by: str, at: datetime) -> tuple[str, ...]:
-        """Deactivates every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids."""
-        active = (row for row in self.dags.values() if row.bundle == bundle and row.is_active)
-        dag_ids = sorted(row.dag_id for row in active if subpath in paths_to(row.file))
+        """Deactivates every active DAG of the files under `subpath`; "" is all of the bundle. Returns their ids. `Refused` when
+        no DAG, active or not, comes from there."""
+        found = [row for row in self.dags.values() if row.bundle == bundle and subpath in paths_to(row.file)]
+        if subpath and not found:
+            raise Refused(f"No DAG comes from {subpath!r} of the bundle {bundle!r}")
+        dag_ids = sorted(row.dag_id for row in found if row.is_active)
         for dag_id in dag_ids:
             self.deactivate_dag(dag_id, by=by, at=at)
         return tuple(dag_ids)

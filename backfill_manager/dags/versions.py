@@ -124,7 +124,8 @@ def changes_for(
 def why_inactive(row: DagRow) -> str:
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
-        return f"{row.deactivated_by} deactivated it at {since}; parsing the bundle {row.bundle!r} on request brings it back"
+        back = f"parsing the bundle {row.bundle!r} on request brings it back, as long as {row.file} defines it"
+        return f"{row.deactivated_by} deactivated it at {since}; {back}"
     return f"{row.file} of the bundle {row.bundle!r} is gone or no longer defines it, since {since}"
 
 

@@ -229,7 +229,7 @@ class TraceSpans:
 
 def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -> Span:
     """Of a Spark job, as Spark's status store has it (`SparkStatus.job`). One that the store does not know to have ended yet
-    ends with its try."""
+    ends with its try; one without stages, as over an empty table, has no name there."""
     start = job["began"] or within.start
     end = job["ended"] or max(start, within.end)
     about = _ours(
@@ -238,7 +238,13 @@ def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -
     )  # fmt: skip
     error = "the Spark job has failed" if job["status"] == "FAILED" else None
     return Span(
-        ids.job(within.id, number), str(job["name"]), start, end, within.id.span, about | _error(error), error=error
+        ids.job(within.id, number),
+        str(job["name"] or f"Spark job {number}"),
+        start,
+        end,
+        within.id.span,
+        about | _error(error),
+        error=error,
     )
 
 

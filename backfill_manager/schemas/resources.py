@@ -392,7 +392,7 @@ class LogLine(Resource):
     message: str = Field(description="Its text; secrets are masked.")
     try_number: int = Field(description="The try that wrote it.")
     launch: int = Field(description="The start that wrote it.")
-    line: int = Field(description="Its number in that start, from 0.")
+    line: int = Field(description="Its number in that start, from 1.")
 
 
 class Log(Resource):

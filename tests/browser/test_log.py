@@ -23,7 +23,7 @@ def rows(in_memory: InMemoryManager, launch: int, first: int, last: int) -> list
     (ti,) = in_memory.tasks("flights", "clean")
     return [
         TaskLog(
-            ti.dag_id, ti.run_id, ti.task_id, launch, launch, n - 1, in_memory.clock.now(), LEVELS.get(n, "INFO"),
+            ti.dag_id, ti.run_id, ti.task_id, launch, launch, n, in_memory.clock.now(), LEVELS.get(n, "INFO"),
             f"Part {n} of start {launch} (a.b)" + " and so on" * 40 * (n == 3), ti.run_seq,
         )
         for n in range(first, last + 1)

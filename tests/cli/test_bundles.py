@@ -210,9 +210,19 @@ def test_a_bundle_is_shown_with_how_it_is_read_and_when_it_was(bfm: Bfm, dags: P
     assert after["settings"]["directories"][0]["max_file_parse_interval"] == 86400
     assert after["parsed_at"] is not None
     shown = bfm("bundles", "show", "mine").out
+    assert "import memory            1 GB" in shown
     assert "max file parse interval  300 s" in shown and '"path": "glacier", "max_file_parse_interval": 86400' in shown
     wrong = bfm("bundles", "show", "mien")
     assert (wrong.code, wrong.error) == (3, "There is no bundle 'mien'; did you mean 'mine'?")
+
+
+def test_a_bundle_that_is_configured_no_more_is_listed_as_such(bfm: Bfm, dags: Path, state: FilledState) -> None:
+    Parsing(state, dags)()
+    (dags.parent / "conf" / "manager.yaml").write_text(CONF.replace("mine", "other"))
+    header, _, *rows = bfm("bundles", "list").out.splitlines()
+    column = header.index("configured")
+    assert [(row.split()[0], row[column:].split()[0]) for row in rows] == [("mine", "no"), ("other", "yes")]
+    assert "configured      no" in bfm("bundles", "show", "mine").out
 
 
 def test_config_check_names_what_is_wrong_with_parsers_of_packages_and_their_options(
@@ -304,7 +314,8 @@ def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_bac
     Parsing(state, dags)()
     (row,) = state.store.read(DagRow, [Condition("dag_id", "=", "one")])
     state.put(row.evolve(is_active=False, deactivated_by="ada"))
-    why = "ada deactivated it at 2024-05-15T12:00:00Z; parsing the bundle 'mine' on request brings it back"
+    back = "parsing the bundle 'mine' on request brings it back, as long as one.py defines it"
+    why = f"ada deactivated it at 2024-05-15T12:00:00Z; {back}"
     assert why in bfm("dags", "show", "one").out
     result = bfm("dags", "pause", "one")
     assert (result.code, " ".join(result.error.split())) == (

@@ -14,7 +14,7 @@ from support.sample_state import FilledState, StandingClock
 from traitlets.config import Config
 
 from backfill_manager.cli.context import CliContext
-from backfill_manager.notebook import show
+from backfill_manager.notebook import backfill, show
 
 
 @pytest.fixture
@@ -113,3 +113,7 @@ def drawn(context: CliContext) -> Any:
         show(context, "b1")
     context.close()
     return captured
+
+
+def test_its_help_names_it_as_it_is_typed() -> None:
+    assert "%backfill [--state STATE]" in str(backfill.__doc__) and "%%" not in str(backfill.__doc__)

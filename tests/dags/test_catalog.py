@@ -8,7 +8,7 @@ import pytest
 from support.bundle_folder import BundleFolder
 
 from backfill_manager.dags.catalog import DagCatalog
-from backfill_manager.errors import NotFound
+from backfill_manager.errors import NotFound, Refused
 
 AT = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
@@ -62,3 +62,12 @@ def test_the_dags_of_a_bundle_that_is_configured_no_more_become_inactive(
 def test_only_a_dag_that_there_is_can_be_deactivated(catalog: DagCatalog) -> None:
     with pytest.raises(NotFound):
         catalog.deactivate_dag("d", by="ada", at=AT)
+
+
+def test_only_a_path_that_a_dag_comes_from_can_be_deactivated(bundle: BundleFolder, catalog: DagCatalog) -> None:
+    bundle.write_dag("sub/f.py", "d")
+    catalog.submit(bundle.scan(), AT)
+    with pytest.raises(Refused, match="No DAG comes from 'nothere' of the bundle 'b'"):
+        catalog.deactivate_subpath("b", "nothere", by="ada", at=AT)
+    assert catalog.deactivate_subpath("b", "sub", by="ada", at=AT) == ("d",)
+    assert catalog.deactivate_subpath("b", "sub/f.py", by="ada", at=AT) == ()  # again

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -18,6 +19,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.versions import Submission
+from backfill_manager.errors import Refused
 from backfill_manager.model.records import DagVersion, Record
 
 BUNDLES = ("one", "two")
@@ -228,8 +230,12 @@ class StoreOfDags(RuleBasedStateMachine):
 
     @rule(bundle=bundles, path=st.sampled_from(PATHS))
     def deactivate_a_path(self, bundle: str, path: str) -> None:
-        self.store.deactivate_subpath(bundle, path, by="ada", at=self._later())
         under = submission(bundle, {}, covers=(path,)).covers_file
+        if path and not any(dag.place[0] == bundle and under(dag.place[1]) for dag in self.model.dags.values()):
+            with pytest.raises(Refused):
+                self.store.deactivate_subpath(bundle, path, by="ada", at=self._later())
+            return
+        self.store.deactivate_subpath(bundle, path, by="ada", at=self._later())
         self._deactivated(lambda _, dag: dag.is_active and dag.place[0] == bundle and under(dag.place[1]))
 
     @rule(kept=bundles)

@@ -393,6 +393,20 @@ def test_the_image_has_the_folders_that_are_written_and_no_root() -> None:
             assert (DOCKER / name).exists() if name.startswith(".") else name in compose()["volumes"]
 
 
+def test_the_image_has_the_extra_of_every_setting_that_needs_one() -> None:
+    needed = re.findall(r"Needs the extra `(\w+)`", text_of(REPOSITORY / "backfill_manager" / "settings" / "model.py"))
+    [extras] = re.findall(r"\{wheel\}\[(.*)\]", text_of(DOCKER / "Dockerfile"))
+    assert sorted(extras.split(",")) == sorted(needed) != []
+
+
+def test_secrets_of_tasks_reach_the_manager_from_the_file_that_is_made_of_the_example() -> None:
+    assert compose()["services"]["manager"]["env_file"] == ".env"
+    assert {"secretRef": {"name": "backfill-manager"}} in container("manager")["envFrom"]
+    assert unit(SYSTEMD / "backfill-manager.service")["Service"]["EnvironmentFile"].endswith("/secrets.env")
+    examples = (DOCKER / "example.env", KUBERNETES / "secret.env.example", SYSTEMD / "secrets.env.example")
+    assert all("BFM_SECRET_..." in text_of(example) for example in examples)
+
+
 def test_the_object_store_is_no_release_that_loses_conditional_puts() -> None:
     tags = {compose()["services"][name]["image"].partition(":")[2] for name in ("store", "bucket")}
     [tag] = tags

@@ -185,8 +185,8 @@ def test_a_pushed_bundle_is_parsed_when_it_is_asked_for_and_not_before(
     assert answer(store, request_kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "daily"}).message == (
         "daily of bundle pushed: one is inactive"
     )
-    assert answer(store, request_kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "nightly"}).message == (
-        "nightly of bundle pushed has no active DAG"
+    assert answer(store, request_kinds.BUNDLE_DEACTIVATE, {"bundle": "pushed", "subpath": "daily/one.py"}).message == (
+        "daily/one.py of bundle pushed has no active DAG"
     )
 
     submitted = submit.submit(store, SystemClock(), request_kinds.BUNDLE_PARSE, {**ask, "bundle": "pushd"})

@@ -59,6 +59,7 @@ def test_of_a_longer_log_head_and_tail_and_errors_are_kept_in_order() -> None:
     kept = [*errors[-BETWEEN_ERRORS:], *range(50_000 - TAIL_LINES, 50_000)]
     assert [row.message for row in end] == [str(n) for n in kept]
     numbers = [row.line for row in (*head, notice, *end)]
+    assert numbers[0] == 1, "as pages and the API number them"
     assert all(one < following for one, following in itertools.pairwise(numbers)), "the order in which they are shown"
 
 

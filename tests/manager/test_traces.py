@@ -29,6 +29,7 @@ JOB = {
     "name": "save at x.py:3", "began": None, "ended": None, "status": "SUCCEEDED", "application": "local-1", "stages": 2,
     "tasks": 8, "failed_tasks": 0,
 }  # fmt: skip
+JOBS = {7: JOB, 9: {**JOB, "name": "", "stages": 0, "tasks": 0}}  # 8: Spark keeps it no more
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ class Manager(InMemoryManager):
         assert exporter is not None
         self.sender = TraceSender(
             exporter, ids, TraceSpans(ids, self.clock.now()), state_id=STATE, find_request=self._find_request,
-            find_job=lambda job: JOB if job == 7 else None, max_waiting=self.max_waiting,
+            find_job=JOBS.get, max_waiting=self.max_waiting,
         )  # fmt: skip
         self._on_commit = lambda changes: self.sender.put(changes, self._run_of, self._backfill_of)
         super()._take_over()
@@ -90,14 +91,15 @@ def test_a_run_is_a_trace_of_its_tries_and_their_spark_jobs(receiver: Receiver) 
     manager = Manager(receiver.url, script=lambda _: None)
     start = manager.clock.now()
     backfill = manager.backfill("flights", days("2024-01-01", 1))
-    launch = manager.run_task(m.Succeeded(), jobs=(7, 8))
+    launch = manager.run_task(m.Succeeded(), jobs=(7, 8, 9))
     manager.run_task(m.Failed("ValueError: no flights with password=hunter22"))
     manager.run_task(m.Succeeded())
     manager.sender.run_once()
 
-    spans = receiver.wait_for(6)
-    assert len(spans) == 6
+    spans = receiver.wait_for(7)
+    assert len(spans) == 7
     run, load, job = (one(spans, name) for name in ("run flights", "task load", "save at x.py:3"))
+    assert one(spans, "Spark job 9").parent == load.id
     failed, done = [span for span in spans if span.name == "task clean"]
     assert {span.trace for span in (run, load, job, failed, done)} == {run.trace}
     assert run.parent == "" and [span.parent for span in (load, failed, done)] == [run.id] * 3

@@ -244,6 +244,24 @@ def test_a_task_that_is_mapped_at_run_time_is_shown_before_and_after() -> None:
     assert "load.fr" in browser.get(f"/dags/late/runs/{RUN}").text
 
 
+def test_what_is_mapped_in_a_run_is_a_group_that_closes_again_also_in_the_latest_run() -> None:
+    manager = InMemoryManager(
+        dag_spec("late", "find", "load", upstream={"load": ["find"]}, each={"load": {"over_result_of": "find"}}),
+        clock=FakeClock(),
+    )
+    outcomes = {"find": Succeeded('["de", "fr"]'), "load.fr": Failed("boom")}
+    manager.script = lambda launch: outcomes.get(launch.ti.task_id, Succeeded())
+    manager.backfill("late", days("2024-01-05", 1))
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
+    for address in (f"/dags/late/graph?run={RUN}", "/dags/late/graph"):
+        page = Page(browser.get(address).text)
+        assert {"load": "load success", "load.fr": "load.fr failed"}.items() <= boxes(page).items()
+        shut = Page(browser.get(str(by_id(page, "group-load").attributes["href"])).text)
+        assert boxes(shut) == {"find": "find success", "load": "load 1 failed, 2 success"}
+        assert wrongs(shut) == []
+
+
 def test_tasks_that_are_mapped_in_a_run_are_one_cell_of_the_grid_and_a_list_on_the_page_of_their_task() -> None:
     after, each = {"load": ["find"], "report": ["load"]}, {"load": {"over_result_of": "find"}}
     spec = dag_spec("files", "find", "load", "report", upstream=after, each=each)
@@ -280,6 +298,7 @@ def test_tasks_that_are_mapped_in_a_run_are_one_cell_of_the_grid_and_a_list_on_t
             "Mark failed"
         }
 
+    assert "none yet" not in of_task.root.whole_text, "it has no attempt, and will have none"
     assert mark_buttons(of_task) == set(), "the mapped tasks can be marked, and not the one that they are mapped from"
     assert mark_buttons(Page(browser.get(f"/dags/files/runs/{RUN}/tasks/load.b").text)) == {
         "Mark success",

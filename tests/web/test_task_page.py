@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
+from backfill_manager.execution.messages import Succeeded
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 from backfill_manager.web.pages import run
 
@@ -46,7 +49,7 @@ def test_a_file_of_too_many_lines_is_cut_and_says_so(busy: TestClient, monkeypat
 def test_each_line_has_its_own_address(busy: TestClient, busy_ground_of_module: InMemoryManager) -> None:
     page = Page(busy.get(f"{RUN}/tasks/clean").text)
     numbers = [one for one in page.root.all() if one.attributes.get("class") == "line-number"]
-    assert [one.attributes["href"] for one in numbers] == ["#L2", "#L3", "#L4", "#L2.2", "#L2.3", "#L2.4"]
+    assert [one.attributes["href"] for one in numbers] == ["#L1", "#L2", "#L3", "#L2.1", "#L2.2", "#L2.3"]
     assert {f"#{one.attributes['id']}" for one in page.root.all() if one.attributes.get("id")} >= {
         one.attributes["href"] for one in numbers
     }
@@ -110,3 +113,11 @@ def test_clear_takes_the_task_of_this_name_alone() -> None:
     page = Page(browser.get("/dags/shops/runs/backfill__2024-01-05T00:00:00Z/tasks/load.a").text)
     (clear,) = [one.attributes["href"] for one in page.root.find("a") if one.whole_text == "Clear…"]
     assert "1 task of 1 run" in Page(browser.get(str(clear)).text).root.whole_text
+
+
+def test_a_long_text_as_a_result_is_cut_as_in_a_tree() -> None:
+    manager = InMemoryManager(dag_spec("d", "a"), script=lambda _: Succeeded(json.dumps("x" * 900_000)))
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    page = browser_of(manager.store, manager.clock).get("/dags/d/runs/backfill__2024-01-01T00:00:00Z/tasks/a").text
+    assert "(900,002 characters)" in page and len(page) < 100_000

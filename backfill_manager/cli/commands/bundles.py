@@ -11,7 +11,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Bundle, argument
 from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, NEW_POOL, Column
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
-from backfill_manager.humanise import parse_outcome, unknown_pool
+from backfill_manager.humanise import memory, parse_outcome, unknown_pool
 from backfill_manager.schemas.request_kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
@@ -27,7 +27,7 @@ def list_(context: CliContext) -> None:
     Example: [cyan]bfm bundles list --output json[/]
     """
     columns = (
-        "name", "path", "parser", Column("dags", right=True), Column("errors", right=True),
+        "name", "path", Column("is_configured", "configured"), "parser", Column("dags", right=True), Column("errors", right=True),
         COMMIT, Column("refreshed_at", "changed"), Column("parsed_at", "parsed"),
     )  # fmt: skip
     empty = "No bundle is configured: name one in conf/manager.yaml under `bundles`."
@@ -43,8 +43,8 @@ def show(context: CliContext, bundle: Bundle) -> None:
     from backfill_manager.queries.bundles import find_bundle
 
     row = context.out.in_zone(find_bundle(context.backend.bundles(), bundle))
-    labels = {"refreshed_at": "changed", "parsed_at": "parsed"}
-    hidden = {"settings", "content_hash", "is_configured"}
+    labels = {"refreshed_at": "changed", "parsed_at": "parsed", "is_configured": "configured"}
+    hidden = {"settings", "content_hash"}
     fields = [(labels.get(name, name), value) for name, value in row.items() if name not in hidden]
     settings = [(name, _setting(name, value)) for name, value in (row["settings"] or {}).items() if name != "parser"]
     context.out.print_fields(row, [*fields, *settings])
@@ -55,6 +55,8 @@ def _setting(name: str, value: Any) -> Any:
         value = [{key: one for key, one in each.items() if one is not None} for each in value]
     if name in {"directories", "options"} and value:
         return json.dumps(value, ensure_ascii=False)
+    if name == "import_memory":
+        return memory(value)
     return f"{value:g} s" if isinstance(value, float) else value
 
 

@@ -39,7 +39,8 @@ def graph_tab(
     elif run == "" and runs:
         dag_run = find_run(context.store, runs[0]["run_id"], dag_id=dag_id)
     instances = {ti["task_id"]: ti for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
-    spec = queries.spec_of_run(context.store, dag_run) if dag_run and run else current
+    is_of_run = dag_run is not None and (run != "" or dag_run.dag_version == row.current_version)
+    spec = queries.spec_of_run(context.store, dag_run) if dag_run and is_of_run else current
     specs = {task.task_id: task for task in spec.in_order} if spec else {}
     if run == "":  # the latest run may be of an earlier version
         instances = {task_id: ti for task_id, ti in instances.items() if task_id in specs}
@@ -49,8 +50,10 @@ def graph_tab(
     upstream: dict[str, Sequence[str]] = {task.task_id: task.upstream for task in specs.values()}
     shown = collapsed(upstream | {task_id: () for task_id in states if task_id not in specs}, groups.values())
     groups = {
-        name: group for name, group in groups.items() if group.is_collapsed == (name in shown)
-    }  # else it can't be a box
+        name: group
+        for name, group in groups.items()
+        if not (group.is_collapsed and any(one in shown for one in group.task_ids if one != name))
+    }  # else it can't be a box; what is mapped in a run is a task of that name as well
     counts = {name: group.counts(states) for name, group in groups.items()}
     texts = {name: _text(name, groups, counts, specs, states) for name in shown}
 
@@ -93,7 +96,7 @@ def _text(
     states: dict[str, str],
 ) -> str:
     """What is written below the name of a box: a state, how many of a group are in which, or the kind."""
-    if name in groups:
+    if name in groups and groups[name].is_collapsed:
         of_states = ", ".join(f"{n} {state_label(state)}" for state, n in counts[name].items())
         return of_states or f"{len(groups[name].task_ids)} tasks"
     return state_label(states[name]) if name in states else specs[name].kind
