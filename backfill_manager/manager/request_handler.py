@@ -319,5 +319,9 @@ class RequestHandler:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"
 
     def _stop(self, command: commands.StopManager, call: Call) -> Answer:
+        if command.term not in (None, self._term):  # which ended unasked, or a state that was restored
+            raise Refused(
+                f"The manager of term {command.term} was to stop, and has ended; that of term {self._term} leads."
+            )
         call.tick.stop, call.tick.drain = True, command.drain
         return None, "stopping" + (" when running tasks have finished" if command.drain else "")
