@@ -268,7 +268,7 @@ class RequestHandler:
     def _pause_dag(self, command: commands.PauseDag | commands.UnpauseDag, call: Call) -> Answer:
         paused = isinstance(command, commands.PauseDag)
         self._state.put(self._state.active_dag(command.dag_id).evolve(is_paused=paused, updated_at=call.now))
-        return command.dag_id, f"DAG {command.dag_id} is {'paused' if paused else 'not paused'}"
+        return command.dag_id, f"DAG {command.dag_id} is {'paused' if paused else 'unpaused'}"
 
     def _deactivate_dag(self, command: commands.DeactivateDag, call: Call) -> Answer:
         row = self._dags.deactivate_dag(command.dag_id, by=call.by, at=call.now)
