@@ -268,7 +268,7 @@ class RequestHandler:
     def _pause_dag(self, command: commands.PauseDag | commands.UnpauseDag, call: Call) -> Answer:
         paused = isinstance(command, commands.PauseDag)
         self._state.put(self._state.active_dag(command.dag_id).evolve(is_paused=paused, updated_at=call.now))
-        return command.dag_id, f"DAG {command.dag_id} is {'paused' if paused else 'not paused'}"
+        return command.dag_id, f"DAG {command.dag_id} is {'paused' if paused else 'unpaused'}"
 
     def _deactivate_dag(self, command: commands.DeactivateDag, call: Call) -> Answer:
         row = self._dags.deactivate_dag(command.dag_id, by=call.by, at=call.now)
@@ -319,5 +319,9 @@ class RequestHandler:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"
 
     def _stop(self, command: commands.StopManager, call: Call) -> Answer:
+        if command.term not in (None, self._term):  # which ended unasked, or a state that was restored
+            raise Refused(
+                f"The manager of term {command.term} was to stop, and has ended; that of term {self._term} leads."
+            )
         call.tick.stop, call.tick.drain = True, command.drain
         return None, "stopping" + (" when running tasks have finished" if command.drain else "")

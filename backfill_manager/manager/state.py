@@ -330,7 +330,7 @@ class ManagerState:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing is to be run (a paused backfill waits for a person, and so do the runs that wait for
-        its items)."""
+        its items, and the backfills of these runs)."""
         started = (run for run in self.runs.values() if run.may_start)
         are_behind = all(run.waits_for_past and not run.waits_for_data and not run.is_working for run in started)
         if self.runs and not (self.backfills and are_behind):
@@ -338,6 +338,7 @@ class ManagerState:
         return all(self._waits_for_a_person(b) for b in self.backfills.values())
 
     def _waits_for_a_person(self, live: ActiveBackfill) -> bool:
-        """It is paused, or what it can go on with waits for one that is."""
+        """It is paused, or what it can go on with waits for one that is: its runs, none of which works, or its parents."""
         parents = (self.backfills[parent] for parent in live.parents if parent in self.backfills)
-        return live.row.is_paused or (live.row.waits_until is None and any(map(self._waits_for_a_person, parents)))
+        are_behind = bool(live.running) or any(map(self._waits_for_a_person, parents))
+        return live.row.is_paused or (live.row.waits_until is None and are_behind)

@@ -21,6 +21,12 @@ def test_what_is_printed_is_a_token_and_its_configuration(bfm: Bfm, tmp_path: Pa
     assert "expires" not in bfm("config", "token", "ada").err
 
 
+def test_the_file_that_it_belongs_into_is_the_one_in_use(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("state: ./state\n")
+    assert "Put this into mine.yaml," in bfm("--conf", "mine.yaml", "config", "token", "ada").err
+    assert "Put this into conf/manager.yaml," in bfm("config", "token", "ada").err
+
+
 @pytest.mark.parametrize(
     ("expires", "complaint"),
     [

@@ -587,6 +587,23 @@ def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -
     assert [ti.launch for ti in manager.tasks("d")] == [1] * 4, "nothing ran twice"
 
 
+def test_only_the_manager_that_was_to_stop_does() -> None:
+    """It is killed before it answers; the next one, or that of a restored state, finds the request."""
+    manager = InMemoryManager(PIPELINE)
+    manager.ask("manager.stop", drain=False, term=manager.leader.term)
+    manager.crash()
+    manager.ask("manager.stop", drain=False, term=manager.leader.term - 1)
+    free, now = {"scheduled": 16, "backfill": 16}, manager.clock.now()
+    late = manager._decisions.decide([], manager.store.unanswered(), free, now)
+    manager._decisions.commit(late)
+    assert not late.stop
+    assert {row.message for row in manager.store.read(Response)} == {
+        "The manager of term 1 was to stop, and has ended; that of term 2 leads."
+    }
+    manager.ask("manager.stop", drain=False, term=manager.leader.term)
+    assert manager._decisions.decide([], manager.store.unanswered(), free, now).stop
+
+
 def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:
     manager = InMemoryManager(dag_spec("flights", "clean"), script=lambda _: None)
     backfill = manager.backfill("flights", days("2013-01-01", 3), max_active_runs=1)

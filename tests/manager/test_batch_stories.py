@@ -530,6 +530,26 @@ def test_a_run_behind_halves_of_a_paused_backfill_says_so_and_a_manager_has_noth
     assert [(run.state, run.reason) for run in timeline(manager, "d")] == [(s.SUCCESS, None)] * 4
 
 
+def test_backfills_behind_a_paused_one_leave_a_manager_nothing_to_do() -> None:
+    """The run of one waits for what is paused, and a backfill downstream for its items."""
+    spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}}, batchable=True)
+    manager = InMemoryManager(spec, dag_spec("below", "b"), script=never)
+    paused = manager.backfill("d", days("2023-12-20", 4), batch=4, max_active_runs=1)
+    manager.drain()
+    behind = manager.backfill("d", days("2023-12-24", 2), max_active_runs=1, ignore_first_depends_on_past=False)
+    below = manager.backfill("below", days("2023-12-24", 2), parents_json=f'["{behind}"]')
+    manager.drain()
+    accepted(manager, "backfill.pause", backfill_id=paused)
+    manager.finish(key_of(manager, "backfill__"), Failed("too large"))
+    manager.drain()
+    assert manager.states(behind) == {s.RUNNING: 1, s.PENDING: 1} and manager.states(below) == {s.PENDING: 2}
+    assert manager.state.is_idle, "it ends with --until-idle"
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.unpause", backfill_id=paused)
+    nothing_hangs(manager)
+    assert {manager.row(one).state for one in (paused, behind, below)} == {s.SUCCESS}
+
+
 def test_a_run_behind_halves_that_wait_for_a_time_window_says_so() -> None:
     spec = dag_spec(
         "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True

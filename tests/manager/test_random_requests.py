@@ -4,6 +4,7 @@ cancels meet here as no story has them."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from typing import Any
@@ -26,7 +27,9 @@ OUTCOMES: tuple[Outcome, ...] = (
 CLEARS: tuple[dict[str, Any], ...] = (
     {}, {"only_failed": True}, {"tasks": "b"}, {"only_running": True}, {"latest_version": True},
 )  # fmt: skip
-CHANGES: tuple[dict[str, Any], ...] = ({"batch": 3}, {"max_active_runs": 2}, {"priority": 5})
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"batch": 3}, {"max_active_runs": 2}, {"priority": 5}, {"stop_on_failure": 1}, {"window": "22:00-04:00"}, {"window": None},
+)  # fmt: skip
 
 
 def a_dag(rnd: random.Random) -> DagSpec:
@@ -38,8 +41,11 @@ def a_dag(rnd: random.Random) -> DagSpec:
         settings |= {"waits_for": ("lake.events",), "wait_limit": 50.0} if rnd.random() < 0.15 else {}
         return settings | ({"max_active_tis": 1} if rnd.random() < 0.2 else {})
 
+    ids = rnd.choice(["abc", "abc", "ab", "acd", "bc"])  # versions gain and lose tasks
+    waits = {"b": "a", "c": rnd.choice("ab"), "d": "c"}
+    upstream = {task: [before] for task, before in waits.items() if task in ids and before in ids}
     return dag_spec(
-        "d", "a", "b", "c", upstream={"b": ["a"], "c": [rnd.choice("ab")]}, each={task_id: of_task() for task_id in "abc"},
+        "d", *ids, upstream=upstream, each={task_id: of_task() for task_id in ids},
         callbacks=["on_failure"] if rnd.random() < 0.3 else [], batchable=True, start_date=at("2023-12-28"),
         catchup=rnd.random() < 0.7, max_active_runs=rnd.choice([1, 2, 5]), lookback=rnd.choice([0, 0, 0, 1]),
         schedule=rnd.choice(["0 0 * * *", "0 0 * * *", "0 6 * * *", "0 */12 * * *"]),
@@ -50,7 +56,11 @@ class RandomRequests:
     def __init__(self, seed: int) -> None:
         self.rnd = random.Random(seed)
         self.manager = InMemoryManager(
-            a_dag(self.rnd), script=lambda _: None, scheduled=self.rnd.random() < 0.5, slots=self.rnd.choice([1, 3, 16])
+            a_dag(self.rnd),
+            dag_spec("e", "x"),
+            script=lambda _: None,
+            scheduled=self.rnd.random() < 0.5,
+            slots=self.rnd.choice([1, 3, 16]),
         )
 
     def step(self) -> None:
@@ -61,15 +71,18 @@ class RandomRequests:
             (0.35, self.end_some), (0.07, self.backfill), (0.03, self.new_version), (0.03, manager.crash),
             (0.07, lambda: self.ask("tasks.clear", ask={"dag": "d", **rnd.choice(CLEARS)})),
             (0.04, lambda: self.ask("dag.trigger", dag_id="d", logical_date=day, conf={})),
+            (0.04, lambda: self.ask(rnd.choice(["dag.pause", "dag.unpause"]), dag_id="d")),
             (0.02, lambda: dies_after(manager, rnd.randrange(15))),
             (0.10, lambda: manager.clock.advance(seconds=rnd.choice([10, 40, 3600, 86_400]))),
         ]  # fmt: skip
         if runs:
             run: dict[str, Any] = {"dag_id": "d", "run_id": rnd.choice(runs)}
+            every: dict[str, Any] = {"dag_id": "d", "run_ids": rnd.sample(runs, 1), "dates": [], "items": []}
             task: dict[str, Any] = {"task_id": rnd.choice("abc"), "state": rnd.choice(["success", "failed", "skipped"])}
             steps += [
                 (0.06, lambda: self.ask("run.mark", **run, state=rnd.choice(["success", "failed"]))),
                 (0.05, lambda: self.ask("task.mark", **run, **task)), (0.04, lambda: self.ask("run.cancel", **run)),
+                (0.03, lambda: self.ask("runs.mark", **every, state=rnd.choice(["success", "failed"]))),
             ]  # fmt: skip
         if backfills:
             backfill = {"backfill_id": rnd.choice(backfills)}
@@ -77,7 +90,9 @@ class RandomRequests:
                 (0.05, lambda: self.ask(rnd.choice(["backfill.pause", "backfill.unpause"]), **backfill)),
                 (0.02, lambda: self.ask("backfill.cancel", **backfill, let_running_finish=rnd.random() < 0.5)),
                 (0.05, lambda: self.ask("backfill.retry", **backfill, latest_version=rnd.random() < 0.3)),
-                (0.02, lambda: self.ask("backfill.set", **backfill, changes=rnd.choice(CHANGES))),
+                (0.01, lambda: self.ask("backfill.hide", **backfill)),
+                (0.05, lambda: self.below(backfill["backfill_id"])),
+                (0.04, lambda: self.ask("backfill.set", **backfill, changes=rnd.choice(CHANGES))),
             ]
         (chosen,) = rnd.choices([do for _, do in steps], [weight for weight, _ in steps])
         chosen()
@@ -103,6 +118,12 @@ class RandomRequests:
             is_polite=rnd.random() < 0.2, ignore_first_depends_on_past=rnd.random() < 0.5,
         )  # fmt: skip
 
+    def below(self, parent: str) -> None:
+        """A backfill downstream, of the same days."""
+        found = [(item.interval_start, item.interval_end) for item in self.manager.items(parent)]
+        rows = [(a, b) for a, b in found if a is not None and b is not None]
+        self.manager.backfill("e", rows, parents_json=json.dumps([parent]), max_active_runs=2)
+
     def new_version(self) -> None:
         self.manager.add_dag(a_dag(self.rnd))
         self.manager.commit()
@@ -110,11 +131,11 @@ class RandomRequests:
     def check_memory(self) -> None:
         """What the manager holds is what the tables say, and the timeline is whole at all times."""
         manager, state = self.manager, self.manager.state
-        rows = {run.key: run for run in manager.runs("d")}
+        rows = {run.key: run for run in [*manager.runs("d"), *manager.runs("e")]}
         assert {run.key: run.row for run in state.runs.values()} == {
             key: run for key, run in rows.items() if run.state in s.RUN_LIVE
         }
-        tasks = {ti.key: ti for ti in manager.tasks("d")}
+        tasks = {ti.key: ti for ti in [*manager.tasks("d"), *manager.tasks("e")]}
         assert all(ti == tasks[ti.key] for _, ti in state.tasks())
         for live in state.backfills.values():
             items = manager.items(live.row.backfill_id)
@@ -123,8 +144,8 @@ class RandomRequests:
             running = [item for taken in live.running.values() for item in taken]
             assert {item.key: item for item in running} == {one.key: one for one in items if one.state == s.RUNNING}
             assert all(item in items for item in live.pending)
-        standing = timeline(manager, "d")
-        for recent in state.recent.values():
+        for dag_id, recent in state.recent.items():
+            standing = timeline(manager, dag_id)
             known = [
                 run
                 for run in standing
@@ -146,6 +167,10 @@ class RandomRequests:
             f"it ticks without a pause: {self.describe()}"
         )
         self.check_memory()
+        state = self.manager.state
+        assert not (state.is_idle and self.manager.running), f"idle with tasks: {self.describe()}"
+        if not self.manager.running and due is None and not self.manager.store.unanswered():
+            assert state.is_idle, f"--until-idle does not end: {self.describe()}"
 
     def end_all(self) -> None:
         manager = self.manager
@@ -176,9 +201,10 @@ class RandomRequests:
 def check(manager: InMemoryManager) -> None:
     dates = [run.logical_date for run in timeline(manager, "d") if run.logical_date is not None]
     assert dates == sorted(set(dates), key=str), "one current run a date"
-    runs = {run.run_id: run for run in manager.runs("d")}
+    runs = {run.key: run for run in [*manager.runs("d"), *manager.runs("e")]}
+    dag_of = {row.backfill_id: row.dag_id for row in manager.store.read(Backfill)}
     for item in manager.store.read(BackfillItem):
-        run = runs.get(item.run_id or "")
+        run = runs.get((dag_of[item.backfill_id], item.run_id or ""))
         assert item.state not in s.ITEM_UNFINISHED, item
         if run is not None and run.state != s.OVERRIDDEN and item.state in (s.SUCCESS, s.FAILED):
             assert run.state == item.state, (item, run.state)

@@ -73,7 +73,7 @@ def token_(
 
     from pydantic import ValidationError
 
-    from backfill_manager.settings import TokenSettings
+    from backfill_manager.settings import DEFAULT_CONF, TokenSettings
 
     context.refuse_server("the configuration of this machine")
     token = f"bfm_{secrets.token_urlsafe(32)}"
@@ -93,5 +93,6 @@ def token_(
         return
     context.out.print_line(token)
     line = f"{{{', '.join(f'{key}: {value}' for key, value in document.items())}}}"
-    context.out.note("It is shown only now. Put this into conf/manager.yaml, and start the server again:")
+    file = context.conf or context.environ.get("BFM_CONF") or DEFAULT_CONF
+    context.out.note(f"It is shown only now. Put this into {file}, and start the server again:")
     context.out.note(f"api:\n  tokens:\n    - {line}")
