@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.execution import messages as m
@@ -147,9 +147,9 @@ class InMemoryManager:
         self.commit()
 
     def _take_over(self) -> None:
-        leader = LeaderElector(self.store, SystemClock(), lease_s=1).run_once()
+        leader = LeaderElector(self.store, self.clock, lease_s=1).run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
-        leader.heartbeat(SystemClock().now(), ticks=0)
+        leader.heartbeat(self.clock.now(), ticks=0)
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self.events, script = EventQueue(), _Script(self, self._slots)
         self._loop = TickLoop(

@@ -24,7 +24,7 @@ from backfill_manager.manager.tick_context import Answer, Call, ParseRequest, Pl
 from backfill_manager.masking import mask_text, secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill, Request, Response
+from backfill_manager.model.records import Backfill, Manager, Request, Response
 from backfill_manager.requests import backfill_checks
 from backfill_manager.schemas import commands, payloads, request_kinds
 from backfill_manager.schemas.backfill_columns import columns_of, option_of
@@ -39,8 +39,9 @@ MAX_MESSAGE_CHARS: Final = 4000  # a message may quote what anybody has put into
 class RequestHandler:
     """Remembers which requests are answered later (plans, parses, work with tables), so that none is begun twice meanwhile."""
 
-    def __init__(self, state: ManagerState, store: Store, term: int) -> None:
-        self._state, self._store, self._dags, self._term = state, store, state.catalog, term
+    def __init__(self, state: ManagerState, store: Store, lease: Manager) -> None:
+        self._state, self._store, self._dags = state, store, state.catalog
+        self._term, self._led_since = lease.term, lease.started_at
         self._run_operations = RunOperations(state, store)
         self._of_runs = {command.KIND for command in self._run_operations.handlers}
         self._unanswered: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
@@ -319,9 +320,7 @@ class RequestHandler:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"
 
     def _stop(self, command: commands.StopManager, call: Call) -> Answer:
-        if command.term not in (None, self._term):  # which ended unasked, or a state that was restored
-            raise Refused(
-                f"The manager of term {command.term} was to stop, and has ended; that of term {self._term} leads."
-            )
+        if call.request.requested_at < self._led_since:  # that one has ended unasked, or the state was restored
+            raise Refused(f"It was requested of a manager before; that of term {self._term} leads since.")
         call.tick.stop, call.tick.drain = True, command.drain
         return None, "stopping" + (" when running tasks have finished" if command.drain else "")

@@ -49,7 +49,7 @@ class Decisions:
     ) -> None:
         """`on_commit` is called after each commit of rows, with them."""
         self.state, self._store, self.leader, self._on_commit = state, store, leader, on_commit
-        self.requests = RequestHandler(state, store, leader.term)
+        self.requests = RequestHandler(state, store, leader.row)
         self.draining = False  # starts no task, and makes no scheduled run
 
     def decide(

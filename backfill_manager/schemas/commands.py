@@ -377,9 +377,6 @@ class SetPool(Command, kind=request_kinds.POOL_SET):
 
 class StopManager(Command, kind=request_kinds.MANAGER_STOP):
     drain: bool = option(False, "Let running tasks finish first; no new ones start.")
-    term: Count | None = Field(
-        None, description="Of the manager that is to stop; None (older releases): whoever leads."
-    )
 
 
 class StandBy(Command, kind=request_kinds.MANAGER_STAND_BY):

@@ -17,7 +17,6 @@ MAX_PAYLOAD_LENGTH: Final = 32_000_000  # characters of JSON: a million dates or
 MAY_BE_LEFT_OUT: Final = frozenset({
     "was", "allow_future", "memory_mb", "nice", "partition_key", "latest_version", "downstream", "conf", "key", "table",
     "partial", "rebase", "items", "dates", "start_date", "end_date", "run_ids", "backfill_id", "slots", "weight", "min_share",
-    "term",
 })  # fmt: skip
 
 

@@ -349,7 +349,7 @@ def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) 
 
     assert (result.code, result.out) == (0, "The manager of term 1 has stopped.\n")
     [request] = state.store.read(Request)
-    assert (request.kind, request.payload_json) == ("manager.stop", '{"drain": true, "term": 1}')
+    assert (request.kind, request.payload_json) == ("manager.stop", '{"drain": true}')
 
 
 def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> None:

@@ -70,7 +70,7 @@ def status(context: CliContext) -> int:
     return 1
 
 
-@group.command("stop", schema="commands.StopManager", without=("term",))
+@group.command("stop", schema="commands.StopManager")
 def stop(
     context: CliContext,
     values: Document,
@@ -91,7 +91,7 @@ def stop(
         nothing = "No manager is running: there is nothing to stop."
         context.out.print_result({"stopped": True, "term": row.term if row else None}, nothing)
         return 0
-    backend.submit(MANAGER_STOP, {"drain": False, **values, "term": row.term})
+    backend.submit(MANAGER_STOP, {"drain": False, **values})
     until = clock.monotonic() + timeout
     while (latest := store.lease()) and latest.term == row.term and is_lease_live(latest, clock.now()):
         if clock.monotonic() >= until:
