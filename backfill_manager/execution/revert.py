@@ -23,7 +23,7 @@ from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState, columns_set_by, names_in_files
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
-from backfill_manager.execution.revert_plan import REVERTS, Change, Conflict, Undo, plan_undo
+from backfill_manager.execution.revert_plan import Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
     Actions,
@@ -40,6 +40,7 @@ from backfill_manager.execution.table_swap import (
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import RunKey
+from backfill_manager.store.data_table_log import REVERTS, UNDOES_FROM
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Reversion:
         if table.undo.done is not None:
             return table.summary()
         runs = sorted({write.run for write in table.undo.writes})
-        about = {REVERTS: [list(run) for run in runs], "state": self._state_id}
+        about = {REVERTS: [list(run) for run in runs], UNDOES_FROM: table.undo.first, "state": self._state_id}
         digest = hashlib.sha256(f"{runs}{table.since}{table.undo.parts.condition}".encode()).hexdigest()[:16]
         transaction = f"bfm/{self._state_id}/revert/{digest}"
         refuse_unless_leader(self._is_leader)

@@ -14,13 +14,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, between, joined
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.model.records import RunKey
-
-REVERTS: Final = "reverts"  # in the user metadata of its commits: [[dag_id, run_id], ...]
 
 
 @dataclass(frozen=True)

@@ -182,16 +182,18 @@ def lie_across(axis: Axis, files: Files) -> Flags:
     return across
 
 
-def last_change(axis: Axis, changes: Changes) -> Numbers:
+def last_change(axis: Axis, changes: Changes, read: Numbers) -> Numbers:
     """For each interval the version of the last change that touches it, NONE if there is none; `changes` are in the order of
-    versions."""
+    versions. `read`: the version that is known of each interval; a revert of later ones has brought that one back."""
     found = np.full(len(axis.starts), NONE, np.int64)
     low, high = _touched(axis, changes.first, changes.past)
     is_one = low == high
+    is_one[is_one] = changes.undoes_from[is_one] <= read[low[is_one]]
     np.maximum.at(found, low[is_one], changes.version[is_one])
-    for begin, end, version in np.column_stack([low, high, changes.version])[low < high].tolist():
-        part = found[begin : end + 1]
-        np.maximum(part, version, out=part)
+    spans = np.column_stack([low, high, changes.version, changes.undoes_from])[low < high]
+    for begin, end, version, undoes_from in spans.tolist():
+        part = slice(begin, end + 1)
+        found[part] = np.where(undoes_from <= read[part], np.maximum(found[part], version), found[part])
     return found
 
 
@@ -226,7 +228,7 @@ def _changes(
         return
     yield finding, access.is_replaced & has_version, lambda _: f"{name} is another table now: it was replaced"
     is_same = has_version & ~access.is_replaced
-    placed = last_change(axis, changes.where(changes.is_placed))
+    placed = last_change(axis, changes.where(changes.is_placed), access.version)
     is_changed = is_same & (placed > access.version)
     yield finding, is_changed, lambda n: f"{name} has changed in its version {placed[n]} (then: {access.version[n]})"
     is_open = is_same & ~is_changed & (access.version < log.version)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 FIRST: Final = -(2**62)  # before every value, as the next is after it: of a file of which nothing is known
 PAST: Final = 2**62
 TIME_TYPES: Final = ("timestamp", "timestamp_ntz", "date")
+REVERTS: Final = "reverts"  # in the user metadata of a commit that reverts runs: [[dag_id, run_id], ...]
+UNDOES_FROM: Final = "undoes_from"  # beside it: the first version that it undoes
 _LOG: Final = "_delta_log"
 _NAME_IN_FILES: Final = "delta.columnMapping.physicalName"
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
@@ -76,6 +78,8 @@ class Changes:
     past: Numbers = field(default_factory=lambda: _NO_NUMBERS)
     is_ours: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     is_placed: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))  # False: where its rows lie is not known
+    # Of a revert the first version that it has undone: who has read one before it has what is there again. Else 0.
+    undoes_from: Numbers = field(default_factory=lambda: _NO_NUMBERS)
 
     def where(self, chosen: Flags) -> Changes:
         return Changes(*(values[chosen] for values in vars(self).values()))
@@ -370,7 +374,8 @@ class _Commits:
         if not lines:
             return Changes()
         parsed = _parsed(lines, self._schema())
-        ours = np.array(sorted(self._ours(parsed["commitInfo"], versions)), np.int64)
+        metadata = self._metadata(parsed["commitInfo"], versions)
+        ours = np.array([one for one, about in metadata.items() if self._is_ours(about)], np.int64)
         # each of what was added, then of what was removed
         number: list[Numbers] = []
         first: list[Numbers] = []
@@ -393,7 +398,10 @@ class _Commits:
         chosen = np.argsort(order, kind="stable")[np.count_nonzero(order < 0) :]
         version = versions[order[chosen]]
         firsts, pasts, placed = np.concatenate(first), np.concatenate(past), np.concatenate(is_placed)
-        return Changes(version, firsts[chosen], pasts[chosen], np.isin(version, ours), placed[chosen])
+        undone, undoes_from = _undone({one: metadata[one] for one in ours.tolist()})
+        froms = np.array([undoes_from.get(one, 0) for one in version.tolist()], np.int64)
+        found = Changes(version, firsts[chosen], pasts[chosen], np.isin(version, ours), placed[chosen], froms)
+        return found.where(~np.isin(version, undone))
 
     @staticmethod
     def _look_up(
@@ -425,19 +433,23 @@ class _Commits:
         )
         return pa.schema([("commitInfo", pa.struct([("userMetadata", pa.string())])), ("add", file), ("remove", file)])
 
-    def _ours(self, infos: pa.ChunkedArray, versions: Numbers) -> Iterator[int]:
+    def _metadata(self, infos: pa.ChunkedArray, versions: Numbers) -> dict[int, dict[str, Any]]:
+        """What this state may have said of its commits, by version, in order."""
+        found = dict[int, dict[str, Any]]()
         for version, info in zip(versions.tolist(), infos.to_pylist(), strict=True):
-            if info is not None and self._is_ours(str(info["userMetadata"] or "")):
-                yield version
+            text = str((info or {}).get("userMetadata") or "")
+            if self._state_id is None or self._state_id not in text:
+                continue
+            try:
+                about = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(about, dict):
+                found[version] = about
+        return dict(sorted(found.items()))
 
-    def _is_ours(self, text: str) -> bool:
-        if self._state_id is None or self._state_id not in text:
-            return False
-        try:
-            about = json.loads(text)
-        except ValueError:
-            return False
-        writes = about.get("writes", [about]) if isinstance(about, dict) else []
+    def _is_ours(self, about: Mapping[str, Any]) -> bool:
+        writes = about.get("writes", [about])
         return bool(writes) and all(isinstance(one, dict) and one.get("state") == self._state_id for one in writes)
 
     def _places(self, files: pa.StructArray) -> tuple[Numbers, Numbers, Flags]:
@@ -470,6 +482,25 @@ class _Commits:
         ends = (np.where(is_known, one, nothing) for one, nothing in ((first, FIRST), (past, PAST)))
         first, past = (np.where(is_empty, PAST, one) for one in ends)
         return first, past, is_known | is_empty
+
+
+def _undone(commits: Mapping[int, Mapping[str, Any]]) -> tuple[list[int], dict[int, int]]:
+    """Of our commits those of which nothing is left, as reverts have put back all that they had written, and by version of such a
+    revert the first that it has undone. A revert of a part of a commit is a change like any other."""
+    undone, undoes_from = list[int](), dict[int, int]()
+    written = dict[int, set[tuple[str, str]]]()
+    for version, about in commits.items():
+        if REVERTS not in about:
+            written[version] = {(one.get("dag", ""), one.get("run", "")) for one in about.get("writes", [about])}
+            continue
+        runs = {(dag, run) for dag, run in about[REVERTS]}
+        touched = [one for one, by in written.items() if by & runs]
+        if UNDOES_FROM in about and all(written[one] <= runs for one in touched):
+            undone += touched
+            undoes_from[version] = about[UNDOES_FROM]
+        for one in touched:
+            written[one] -= runs
+    return undone, undoes_from
 
 
 def _lines(entries: Iterable[tuple[int, bytes]]) -> tuple[list[bytes], Numbers]:

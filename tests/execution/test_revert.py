@@ -16,6 +16,7 @@ from backfill_manager.execution.messages import Succeeded
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.revert import Reversion, Reverted, WrittenTable
 from backfill_manager.execution.table_turns import TableTurns, TurnHolder
+from backfill_manager.store.data_table_log import read_table_log
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 _numbers = itertools.count(1)
@@ -115,6 +116,16 @@ def test_runs_go_back_to_what_was_before_them(kind: str, runs: Runs, schema: str
     assert runs.rows(table) == [(1, 1), (2, 20)]
     (empty,) = runs.revert(table, other)
     assert (empty.rows_now, empty.rows_then) == (1, 0) and runs.rows(table) == [(1, 1)]
+
+
+def test_its_commit_says_from_which_version_on_rows_are_others(runs: Runs, table: str) -> None:
+    runs.write(table, 1, 1)
+    then = OutputTable(runs.spark, table).read()
+    (second,) = runs.write(table, 2, 1)
+    (done,) = runs.revert(table, second)
+    changes = read_table_log(then.path, "at", then.version, THIS_STATE.state_id).changes
+    assert set(changes.version.tolist()) == {done.version}, "what was undone is no change"
+    assert set(changes.undoes_from.tolist()) == {then.version + 1}
 
 
 def test_a_backfill_goes_back_of_which_commits_hold_others_runs_too(runs: Runs, schema: str) -> None:

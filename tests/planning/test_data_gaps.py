@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,8 @@ def changes(*given: tuple[int, int, int] | tuple[int, int, int, bool] | tuple[in
             for v, a, b, *more in given]  # fmt: skip
     kinds = (np.int64, np.int64, np.int64, np.bool_, np.bool_)
     columns = zip(*rows, strict=True) if rows else [[]] * 5
-    return Changes(*(np.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True)))
+    known = (np.array(list(column), kind) for column, kind in zip(columns, kinds, strict=True))
+    return Changes(*known, undoes_from=np.zeros(len(given), np.int64))
 
 
 def access(n: int, version: Any = NONE, rows: Any = NONE, is_replaced: Any = False) -> Access:
@@ -172,11 +173,12 @@ def test_counts_by_bounds_agree_with_rows_in_a_list(seed: int) -> None:
         assert result.is_exact[i] == (not is_across)
         assert result.n[i] == true if not is_across else result.n[i] <= true
     of_versions = changes(*((version, min(rows), max(rows) + 1) for version, rows in enumerate(made)))
-    touched = last_change(axis, of_versions)
+    undoes_from = np.array([rng.choice((0, rng.randint(0, version))) for version in range(len(made))], np.int64)
+    read = np.array([rng.randint(NONE, len(made)) for _ in range(n)], np.int64)
+    touched = last_change(axis, replace(of_versions, undoes_from=undoes_from), read)
     for i, (start, end) in enumerate(zip(axis.starts, axis.ends, strict=True)):
-        assert touched[i] == max(
-            (v for v, rows in enumerate(made) if min(rows) < end and max(rows) >= start), default=NONE
-        )
+        touching = [v for v, rows in enumerate(made) if min(rows) < end and max(rows) >= start]
+        assert touched[i] == max((v for v in touching if undoes_from[v] <= read[i]), default=NONE)
 
 
 @dataclass

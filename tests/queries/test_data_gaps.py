@@ -77,6 +77,26 @@ def test_outdated_by_what_was_read_last(lake: Lake) -> None:
     assert lake.found(3) == [], again
 
 
+def test_a_revert_of_a_part_of_a_commit_is_a_change(lake: Lake) -> None:
+    then = lake.rows("bronze", 1)
+    lake.run(1, ("read", "bronze", then), ("write", "silver", lake.rows("silver", 1)))
+    writes = [{"state": "mine", "dag": "load", "run": run} for run in ("first", "second")]
+    since = lake.rows("bronze", 1, about={"writes": writes})
+    lake.rows("bronze", 1, about={"reverts": [["load", "first"]], "undoes_from": since})
+    assert lake.found(1) == [("silver", 1, "outdated")]
+
+
+def test_who_has_read_what_was_reverted_is_outdated(lake: Lake) -> None:
+    then = lake.rows("bronze", 1, 2)
+    for day in (1, 2):
+        lake.run(day, ("read", "bronze", then), ("write", "silver", lake.rows("silver", day)))
+    since = lake.rows("bronze", 1, 2, about={"dag": "load", "run": "again"})
+    assert lake.found(2) == [("silver", 1, "outdated"), ("silver", 2, "outdated")]
+    lake.run(1, ("read", "bronze", since), ("write", "silver", lake.rows("silver", 1)), run_id="between")
+    lake.rows("bronze", 1, 2, about={"reverts": [["load", "again"]], "undoes_from": since})
+    assert lake.found(2) == [("silver", 1, "outdated")], "the second day has read what is there again"
+
+
 def test_a_batch_stands_for_each_of_its_intervals(lake: Lake) -> None:
     then = lake.rows("bronze", 1, 2, 3)
     lake.rows("silver", 1)

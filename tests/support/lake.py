@@ -20,7 +20,10 @@ DAY = timedelta(days=1)
 MAY = datetime(2024, 5, 1, tzinfo=timezone.utc)
 NOON = datetime(2024, 5, 10, 12, tzinfo=timezone.utc)
 UTC_DAYS = DagSpec("flights", (TaskSpec("clean"), TaskSpec("sum")), schedule="@daily", start_date=MAY)
-OURS = CommitProperties(custom_metadata={"userMetadata": json.dumps({"state": "mine"})})
+
+
+def _ours(**about: Any) -> CommitProperties:
+    return CommitProperties(custom_metadata={"userMetadata": json.dumps({"state": "mine", **about})})
 
 
 class Lake:
@@ -54,15 +57,25 @@ class Lake:
     def path(self, table: str) -> str:
         return f"file:{self.folder}/{table}"
 
-    def rows(self, table: str, *days: int, n: int = 3, ours: bool = True, kind: str = "timestamp", **more: Any) -> int:
-        """Rows at noon of each day, a commit and a file for all of them; returns the version."""
+    def rows(
+        self,
+        table: str,
+        *days: int,
+        n: int = 3,
+        ours: bool = True,
+        about: Any = None,
+        kind: str = "timestamp",
+        **more: Any,
+    ) -> int:
+        """Rows at noon of each day, a commit and a file for all of them; returns the version. `about`: what our commit says of
+        itself."""
         times = [MAY + DAY * (day - 1) + timedelta(hours=12) for day in days for _ in range(n)]
         typed = {
             "timestamp": pa.array(times, pa.timestamp("us", tz="UTC")),
             "timestamp_ntz": pa.array([at.replace(tzinfo=None) for at in times], pa.timestamp("us")),
             "date": pa.array([at.date() for at in times]), "string": pa.array([str(at) for at in times]),
         }[kind]  # fmt: skip
-        properties = OURS if ours else None
+        properties = _ours(**(about or {})) if ours else None
         write_deltalake(
             self.folder / table, pa.table({"at": typed}), mode="append", commit_properties=properties, **more
         )
