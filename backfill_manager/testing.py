@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.execution import messages as m
@@ -124,6 +124,16 @@ class _Script:
         """Every pool keeps the slots of the test."""
 
 
+class _ClockOfLease(SystemClock):
+    """The test's time, and ids that no other state has."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+
 class InMemoryManager:
     """A manager in memory whose time and task outcomes are the test's. `script(launch)` gives a task's outcome; None leaves it
     running until `finish` is called. DAGs are paused (no scheduled runs) unless `scheduled` is true. With a `store` it goes on
@@ -147,9 +157,9 @@ class InMemoryManager:
         self.commit()
 
     def _take_over(self) -> None:
-        leader = LeaderElector(self.store, self.clock, lease_s=1).run_once()
+        leader = LeaderElector(self.store, _ClockOfLease(self.clock), lease_s=1).run_once()
         assert leader is not None, "the lease of this process's own former manager is taken at once"
-        leader.heartbeat(self.clock.now(), ticks=0)
+        leader.heartbeat(SystemClock().now(), ticks=0)
         self.state: ManagerState = restore_state(self.store, term=leader.term, now=self.clock.now())
         self.events, script = EventQueue(), _Script(self, self._slots)
         self._loop = TickLoop(

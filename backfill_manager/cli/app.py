@@ -71,9 +71,8 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
         return _report(error, worded(error) or type(error).__name__, error.exit_code, context)
     except _USAGE_ERROR as error:
         return _report_usage(error, context, args)
-    except BrokenPipeError:
-        # The reader of our output has closed it; Python must not complain when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has closed it
+        _drop_output()
         return BROKEN_PIPE
     except SystemExit as ended:  # Typer and rich do the same when they are the first to meet the closed pipe
         return ended.code if isinstance(ended.code, int) else BROKEN_PIPE
@@ -81,11 +80,20 @@ def run(argv: Sequence[str] | None = None, context: CliContext | None = None) ->
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where an unnamed error is reported instead of raised
         if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _drop_output()
             return _report(error, f"{error.filename or 'Output, or a file'}: {error.strerror}.", 1, context)
         message = f"Unexpected {type(error).__name__}: {' '.join(str(error).split())}. A bug in backfill_manager"
         return _report(error, f"{message}; run again with --debug to see where.", 1, context)
     finally:
         context.close()
+
+
+def _drop_output() -> None:
+    """What is left of it can't be written; Python must not complain of that when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _app(args: Sequence[str]) -> typer.Typer:

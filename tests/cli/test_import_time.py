@@ -114,10 +114,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(state: FilledState, tmp_path:
 @pytest.mark.parametrize("command", ["backfill list", "backfill list --output json", "--version"])
 def test_output_that_has_no_room_is_no_bug(state: FilledState, tmp_path: Path, command: str) -> None:
     state.backfill("b1", {"success": 1})
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "backfill_manager", *command.split()],
-            cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            cwd=tmp_path, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert (ended.stderr, ended.returncode) == ("Output, or a file: No space left on device.\n", 1)
 
