@@ -237,15 +237,8 @@ def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -
         spark_tasks=job["tasks"], spark_failed_tasks=job["failed_tasks"], spark_job_status=job["status"],
     )  # fmt: skip
     error = "the Spark job has failed" if job["status"] == "FAILED" else None
-    return Span(
-        ids.job(within.id, number),
-        str(job["name"] or f"Spark job {number}"),
-        start,
-        end,
-        within.id.span,
-        about | _error(error),
-        error=error,
-    )
+    name = str(job["name"] or f"Spark job {number}")
+    return Span(ids.job(within.id, number), name, start, end, within.id.span, about | _error(error), error=error)
 
 
 def _rows(changes: Changes, kind: type[R]) -> list[R]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from support.scenarios import accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, timeline
@@ -418,13 +419,19 @@ def test_what_depends_on_a_batch_that_failed_waits_for_its_halves_in_order(max_a
     assert done == sorted(done, key=str) and len(done) == 8
 
 
-def test_a_scheduled_run_waits_for_the_halves_of_the_batch_before_it() -> None:
+def batch_before_the_schedule(**fields: Any) -> tuple[InMemoryManager, str]:
+    """A batch of the six days before those of the schedule runs; tasks depend on the past. Returns the backfill's id, too."""
     spec = dag_spec(
         "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True
     )
     manager = InMemoryManager(spec, scheduled=True, script=never)
-    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1)
+    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1, **fields)
     manager.drain()
+    return manager, backfill
+
+
+def test_a_scheduled_run_waits_for_the_halves_of_the_batch_before_it() -> None:
+    manager, backfill = batch_before_the_schedule()
     manager.clock.advance(days=1)
     manager.drain()
     manager.finish(key_of(manager, "backfill__"), Failed("too large"))
@@ -509,12 +516,7 @@ def test_a_run_that_waits_for_halves_does_not_take_their_place() -> None:
 
 
 def test_a_run_behind_halves_of_a_paused_backfill_says_so_and_a_manager_has_nothing_to_do() -> None:
-    spec = dag_spec(
-        "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True
-    )
-    manager = InMemoryManager(spec, scheduled=True, script=never)
-    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1)
-    manager.drain()
+    manager, backfill = batch_before_the_schedule()
     manager.clock.advance(days=2)
     manager.drain()
     assert not manager.state.is_idle
@@ -551,12 +553,7 @@ def test_backfills_behind_a_paused_one_leave_a_manager_nothing_to_do() -> None:
 
 
 def test_a_run_behind_halves_that_wait_for_a_time_window_says_so() -> None:
-    spec = dag_spec(
-        "d", "a", each={"a": {"depends_on_past": True}}, batchable=True, start_date=at("2024-01-01"), catchup=True
-    )
-    manager = InMemoryManager(spec, scheduled=True, script=never)
-    backfill = manager.backfill("d", days("2023-12-26", 6), batch=6, max_active_runs=1, window="00:00-01:00")
-    manager.drain()
+    manager, backfill = batch_before_the_schedule(window="00:00-01:00")
     manager.clock.advance(days=1, hours=2)
     manager.finish(key_of(manager, "backfill__"), Failed("too large"))
     manager.drain()

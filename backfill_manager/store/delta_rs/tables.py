@@ -176,14 +176,15 @@ class DeltaRsTables(DeltaTables):
 
     def _check_scheme(self) -> None:
         """`StateError` where delta-rs knows no such storage, of which it says, too, that there is no table."""
-        with suppress(DeltaError, OSError):
-            try:
-                _load(self.location(Manager.TABLE))
-            except TableNotFoundError as error:
-                if "Unknown scheme" in str(error):
-                    raise StateError(
-                        f"No state can be kept at {self.root}: use a folder, s3://, abfss://, gs:// or catalog.schema."
-                    ) from None
+        try:
+            _load(self.location(Manager.TABLE))
+        except TableNotFoundError as error:
+            if "Unknown scheme" in str(error):
+                raise StateError(
+                    f"No state can be kept at {self.root}: use a folder, s3://, abfss://, gs:// or catalog.schema."
+                ) from None
+        except (DeltaError, OSError):
+            pass  # whoever uses it says why
 
     def _check_rights(self) -> None:
         """`StateUnavailable` where this user may not see whether there is a state: delta-rs says that there is none."""
