@@ -12,11 +12,22 @@ from typing import Any, Final
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 MAX_NAMES: Final = 10  # of a list in a sentence
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STYLES: Final = re.compile(  # ECMA-48: colours, titles, moves of the cursor
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
+)
+_OVERWRITTEN: Final = re.compile(r"[^\n]*\r(?=[^\r\n])")  # the earlier states of a progress bar
 
 
 def visible(text: str) -> str:
     """What a terminal would obey (escapes, right-to-left) as Python writes it; ends of lines and tabs stay."""
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def without_styles(text: str) -> str:
+    """What a terminal would leave to be read: without colours, and of a line that was written over the last state."""
+    if "\x1b" in text:
+        text = _STYLES.sub("", text)
+    return _OVERWRITTEN.sub("", text) if "\r" in text else text
 
 
 def duration(seconds: float, padded: bool = False) -> str:

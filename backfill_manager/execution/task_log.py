@@ -31,6 +31,7 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
 )
 from backfill_manager.execution.printed_lines import end_of_piece
+from backfill_manager.humanise import without_styles
 from backfill_manager.masking import MASK, Known, known_of, mask_text, masked_json, without_known
 from backfill_manager.model.records import TaskLog
 
@@ -111,8 +112,9 @@ class LogLines:
             self._waiting = [replace(row, message=self.masked(row.message)) for row in self._waiting]
 
     def masked(self, text: str) -> str:
-        """Without secrets: with the environment of the manager, as the task may have taken one out of that of its process."""
-        return mask_text(text, self._secrets)
+        """Without secrets (with the environment of the manager, as the task may have taken one out of that of its process), and
+        without colours, which could stand within one."""
+        return mask_text(without_styles(text), self._secrets)
 
     def without_secrets(self, outcome: Outcome) -> Outcome:
         """An outcome whose words are masked. What the task returned is stored as it is, for those that come after it, and

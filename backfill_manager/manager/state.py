@@ -338,7 +338,8 @@ class ManagerState:
         return all(self._waits_for_a_person(b) for b in self.backfills.values())
 
     def _waits_for_a_person(self, live: ActiveBackfill) -> bool:
-        """It is paused, or what it can go on with waits for one that is: its runs, none of which works, or its parents."""
+        """It is paused, or what it can go on with waits for one that is: a run that is there, none of which works, or its
+        parents."""
         parents = (self.backfills[parent] for parent in live.parents if parent in self.backfills)
-        are_behind = bool(live.running) or any(map(self._waits_for_a_person, parents))
+        are_behind = bool(self.runs) or any(map(self._waits_for_a_person, parents))
         return live.row.is_paused or (live.row.waits_until is None and are_behind)

@@ -81,6 +81,26 @@ def test_of_a_long_line_both_ends_are_kept_and_no_secret(monkeypatch: pytest.Mon
     assert "the middle is left out" in row.message and "nobody" not in row.message
 
 
+def test_a_line_is_kept_as_a_terminal_would_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXPORT_PASSWORD", "correct-horse-7")
+    lines = a_log()
+    for message in (
+        "\x1b[1;31mfailed\x1b[0m after \x1b]0;title\x07 3 rows",
+        " 10%|#   | 1/9\r 50%|##  | 5/9\r100%|####| 9/9",
+        "a title\n\rfirst\rsecond\nthe end\r",
+        "ends of lines of another system\r\nstay",
+        "correct-\x1b[4mhorse\x1b[24m-7",
+    ):
+        lines.add("INFO", message)
+    assert [row.message for row in stored(lines)] == [
+        "failed after  3 rows",
+        "100%|####| 9/9",
+        "a title\nsecond\nthe end\r",
+        "ends of lines of another system\r\nstay",
+        "***",
+    ]
+
+
 def test_what_checks_found_is_kept_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_PASSWORD", "what nobody reads")
     found = CheckedWrite(

@@ -545,6 +545,11 @@ def test_backfills_behind_a_paused_one_leave_a_manager_nothing_to_do() -> None:
     manager.finish(key_of(manager, "backfill__"), Failed("too large"))
     manager.drain()
     assert manager.states(behind) == {s.RUNNING: 1, s.PENDING: 1} and manager.states(below) == {s.PENDING: 2}
+    gave_way = manager.backfill("d", days("2023-12-24", 1))
+    manager.drain()
+    reads = manager.backfill("below", days("2023-12-24", 1), parents_json=f'["{gave_way}"]')
+    manager.drain()
+    assert manager.states(gave_way) == {s.SKIPPED: 1} and manager.states(reads) == {s.PENDING: 1}
     assert manager.state.is_idle, "it ends with --until-idle"
     manager.script = lambda _: Succeeded()
     accepted(manager, "backfill.unpause", backfill_id=paused)

@@ -71,6 +71,21 @@ def test_only_what_failed_and_what_depends_on_it_runs_again_in_the_run_that_is_t
     assert world.manager.row(backfill).state == s.SUCCESS
 
 
+def test_a_task_that_is_marked_in_the_same_moment_stays_marked() -> None:
+    world = World("clean 01-01")
+    world.done(1)
+    world.broken.clear()
+    world.manager.launched.clear()
+    world.manager.backfill("d", WEEK[:1], reprocess="failed_tasks")
+    run_id = world.manager.runs("d")[0].run_id
+    world.manager.ask("task.mark", dag_id="d", run_id=run_id, task_id="other", state="skipped")
+    while world.manager.tick():
+        for run in world.manager.state.runs.values():
+            assert run.tasks == {ti.task_id: ti for ti in world.manager.tasks("d")}, "memory is what the tables say"
+    assert world.launched == {"clean 01-01", "report 01-01"}
+    assert task_of(world.manager, run_id, "other").state == s.SKIPPED
+
+
 def test_dates_without_a_run_get_one_and_the_run_belongs_to_the_backfill_that_runs_it_again() -> None:
     world = World("clean 01-02")
     first = world.done(3)

@@ -14,18 +14,27 @@ from support.scenarios import at, dies_after, next_due, timeline
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded
+from backfill_manager.execution.messages import Failed, LaunchKey, Lost, Outcome, Postponed, PutBack, Skipped, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 MAX_TICKS = 2000  # without anything new
-OUTCOMES: tuple[Outcome, ...] = (
-    Succeeded(), Succeeded(), Failed("x"), Failed("y", retryable=False), Skipped("not today"),
+OUTCOMES: tuple[tuple[int, Outcome], ...] = (
+    (14, Succeeded()), (7, Failed("x")), (7, Failed("y", retryable=False)), (7, Skipped("not today")), (1, Lost("no Spark")),
+    (1, Lost("no Spark", alone=True)), (1, Postponed("no process left")), (1, PutBack("the manager stops")),
 )  # fmt: skip
+MAPPED: tuple[Any, ...] = (
+    [],
+    ["x"],
+    ["x", "y"],
+    {"y": 1, "z": 2},
+    7,
+)  # what the task returns that another is mapped over
 CLEARS: tuple[dict[str, Any], ...] = (
     {}, {"only_failed": True}, {"tasks": "b"}, {"only_running": True}, {"latest_version": True},
+    {"tasks": "b", "downstream": True}, {"tasks": "b", "upstream": True}, {"dates": ["2023-12-22/2023-12-26"]},
 )  # fmt: skip
 CHANGES: tuple[dict[str, Any], ...] = (
     {"batch": 3}, {"max_active_runs": 2}, {"priority": 5}, {"stop_on_failure": 1}, {"window": "22:00-04:00"}, {"window": None},
@@ -44,8 +53,11 @@ def a_dag(rnd: random.Random) -> DagSpec:
     ids = rnd.choice(["abc", "abc", "ab", "acd", "bc"])  # versions gain and lose tasks
     waits = {"b": "a", "c": rnd.choice("ab"), "d": "c"}
     upstream = {task: [before] for task, before in waits.items() if task in ids and before in ids}
+    each = {task_id: of_task() for task_id in ids}
+    if upstream.get("b") and rnd.random() < 0.25:
+        each["b"]["over_result_of"] = "a"
     return dag_spec(
-        "d", *ids, upstream=upstream, each={task_id: of_task() for task_id in ids},
+        "d", *ids, upstream=upstream, each=each,
         callbacks=["on_failure"] if rnd.random() < 0.3 else [], batchable=True, start_date=at("2023-12-28"),
         catchup=rnd.random() < 0.7, max_active_runs=rnd.choice([1, 2, 5]), lookback=rnd.choice([0, 0, 0, 1]),
         schedule=rnd.choice(["0 0 * * *", "0 0 * * *", "0 6 * * *", "0 */12 * * *"]),
@@ -73,6 +85,8 @@ class RandomRequests:
             (0.04, lambda: self.ask("dag.trigger", dag_id="d", logical_date=day, conf={})),
             (0.04, lambda: self.ask(rnd.choice(["dag.pause", "dag.unpause"]), dag_id="d")),
             (0.02, lambda: dies_after(manager, rnd.randrange(15))),
+            (0.02, lambda: self.ask("task.run", dag_id="d", task_id=rnd.choice("abc"), logical_date=day, conf={})),
+            (0.01, lambda: self.ask("dag.deactivate", dag_id="d")),
             (0.10, lambda: manager.clock.advance(seconds=rnd.choice([10, 40, 3600, 86_400]))),
         ]  # fmt: skip
         if runs:
@@ -90,7 +104,10 @@ class RandomRequests:
                 (0.05, lambda: self.ask(rnd.choice(["backfill.pause", "backfill.unpause"]), **backfill)),
                 (0.02, lambda: self.ask("backfill.cancel", **backfill, let_running_finish=rnd.random() < 0.5)),
                 (0.05, lambda: self.ask("backfill.retry", **backfill, latest_version=rnd.random() < 0.3)),
+                (0.02, lambda: self.ask("backfill.retry", **backfill, items=[rnd.choice(["1", "2-3", "1-9"])])),
                 (0.01, lambda: self.ask("backfill.hide", **backfill)),
+                (0.02, lambda: self.ask("tasks.clear", ask={"dag": "d", **backfill, "items": ["1-2"]})),
+                (0.02, lambda: self.ask("runs.mark", dag_id="d", state="success", **backfill, items=["2-3"])),
                 (0.05, lambda: self.below(backfill["backfill_id"])),
                 (0.04, lambda: self.ask("backfill.set", **backfill, changes=rnd.choice(CHANGES))),
             ]
@@ -108,14 +125,27 @@ class RandomRequests:
     def end_some(self) -> None:
         for key in list(self.manager.running):
             if self.rnd.random() < 0.6:
-                self.manager.finish(key, self.rnd.choice(OUTCOMES))
+                (outcome,) = self.rnd.choices([one for _, one in OUTCOMES], [weight for weight, _ in OUTCOMES])
+                self.manager.finish(key, self.with_result(key, outcome))
+
+    def with_result(self, key: LaunchKey, outcome: Outcome) -> Outcome:
+        """Of a task that another is mapped over, what it is mapped over."""
+        is_mapped_over = any(task.over_result_of == key[2] for task in self.manager.state.current_spec("d").tasks)
+        if not is_mapped_over or not isinstance(outcome, Succeeded):
+            return outcome
+        return Succeeded(json.dumps(self.rnd.choice(MAPPED)))
 
     def backfill(self) -> None:
         rnd, first = self.rnd, f"2023-12-{self.rnd.randrange(20, 29)}"
+        reprocess = rnd.choice(["none", "failed", "completed", "failed_tasks"])
+        of_new_runs = {
+            "batch": rnd.choice([1, 2, 4]), "tasks": rnd.choice([None, None, None, "b|c"]),
+            "with_upstream": rnd.random() < 0.5, "mark_success": rnd.random() < 0.05,
+        }  # fmt: skip
         self.manager.backfill(
-            "d", days(first, rnd.randrange(1, 9)), batch=rnd.choice([1, 2, 4]), max_active_runs=rnd.choice([1, 1, 2]),
-            reprocess=rnd.choice(["none", "failed", "completed"]), stop_on_failure=rnd.choice([None, None, 1, 2]),
-            is_polite=rnd.random() < 0.2, ignore_first_depends_on_past=rnd.random() < 0.5,
+            "d", days(first, rnd.randrange(1, 9)), max_active_runs=rnd.choice([1, 1, 2]), reprocess=reprocess,
+            stop_on_failure=rnd.choice([None, None, 1, 2]), is_polite=rnd.random() < 0.2,
+            ignore_first_depends_on_past=rnd.random() < 0.5, **({} if reprocess == "failed_tasks" else of_new_runs),
         )  # fmt: skip
 
     def below(self, parent: str) -> None:
@@ -181,7 +211,7 @@ class RandomRequests:
             self.tick()
             if manager.running:
                 for key in list(manager.running):
-                    manager.finish(key, Succeeded())
+                    manager.finish(key, self.with_result(key, Succeeded()))
             elif manager.state.runs or manager.state.backfills or manager.store.unanswered():
                 due = next_due(manager)
                 is_paused = any(row.state == s.PAUSED for row in self.backfills())
@@ -206,7 +236,10 @@ def check(manager: InMemoryManager) -> None:
     for item in manager.store.read(BackfillItem):
         run = runs.get((dag_of[item.backfill_id], item.run_id or ""))
         assert item.state not in s.ITEM_UNFINISHED, item
-        if run is not None and run.state != s.OVERRIDDEN and item.state in (s.SUCCESS, s.FAILED):
+        is_of_item = (
+            run is not None and run.backfill_id == item.backfill_id
+        )  # else its failed tasks run again for another
+        if run is not None and is_of_item and run.state != s.OVERRIDDEN and item.state in (s.SUCCESS, s.FAILED):
             assert run.state == item.state, (item, run.state)
 
 
