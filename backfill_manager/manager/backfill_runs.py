@@ -258,7 +258,9 @@ def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], existing
     """Clears an existing run's failed tasks, with what depends on them, and makes it this backfill's; returns how many items it
     took: none if the run has to be read first."""
     seen, tasks = live.failed_runs.get(existing.key, (None, {}))
-    if seen != existing or any(tick.state.changes.latest(ti) != ti for ti in tasks.values()):  # marked in this tick, say
+    if seen != existing or any(
+        tick.state.changes.latest(ti) != ti for ti in tasks.values()
+    ):  # marked in this tick, say
         return 0
     spec = tick.state.spec_of_run(existing, live.row, tasks)
     again = failed_and_after(spec, tasks.values())
