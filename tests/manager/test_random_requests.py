@@ -10,14 +10,26 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from support.fake_tables import PATH, FakeTables
 from support.scenarios import at, dies_after, next_due, timeline
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import BackfillManagerError
-from backfill_manager.execution.messages import Failed, LaunchKey, Lost, Outcome, Postponed, PutBack, Skipped, Succeeded
+from backfill_manager.execution.messages import (
+    AccessedTable,
+    Failed,
+    LaunchKey,
+    Lost,
+    Outcome,
+    Postponed,
+    PutBack,
+    Skipped,
+    Succeeded,
+)
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, BackfillItem
+from backfill_manager.model.records import Backfill, BackfillItem, TableAccess
 from backfill_manager.planning.timeline import timeline_key
+from backfill_manager.planning.written_intervals import read_written
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 MAX_TICKS = 2000  # without anything new
@@ -25,6 +37,7 @@ OUTCOMES: tuple[tuple[int, Outcome], ...] = (
     (14, Succeeded()), (7, Failed("x")), (7, Failed("y", retryable=False)), (7, Skipped("not today")), (1, Lost("no Spark")),
     (1, Lost("no Spark", alone=True)), (1, Postponed("no process left")), (1, PutBack("the manager stops")),
 )  # fmt: skip
+WRITE = AccessedTable("write", "lake.events", PATH, 1, table_id="id")  # for which tasks wait
 MAPPED: tuple[Any, ...] = (
     [],
     ["x"],
@@ -74,13 +87,15 @@ class RandomRequests:
             scheduled=self.rnd.random() < 0.5,
             slots=self.rnd.choice([1, 3, 16]),
         )
+        self.tables = FakeTables(self.manager, is_slow=True)
 
     def step(self) -> None:
         rnd, manager = self.rnd, self.manager
         runs, backfills = [run.run_id for run in manager.runs("d")], [row.backfill_id for row in self.backfills()]
         day = f"2023-12-{rnd.randrange(20, 31)}T00:00:00Z"
         steps: list[tuple[float, Any]] = [
-            (0.35, self.end_some), (0.07, self.backfill), (0.03, self.new_version), (0.03, manager.crash),
+            (0.35, self.end_some), (0.05, lambda: self.tables.end_all()),
+            (0.07, self.backfill), (0.03, self.new_version), (0.03, manager.crash),
             (0.07, lambda: self.ask("tasks.clear", ask={"dag": "d", **rnd.choice(CLEARS)})),
             (0.04, lambda: self.ask("dag.trigger", dag_id="d", logical_date=day, conf={})),
             (0.04, lambda: self.ask(rnd.choice(["dag.pause", "dag.unpause"]), dag_id="d")),
@@ -95,6 +110,7 @@ class RandomRequests:
             task: dict[str, Any] = {"task_id": rnd.choice("abc"), "state": rnd.choice(["success", "failed", "skipped"])}
             steps += [
                 (0.06, lambda: self.ask("run.mark", **run, state=rnd.choice(["success", "failed"]))),
+                (0.06, self.revert),
                 (0.05, lambda: self.ask("task.mark", **run, **task)), (0.04, lambda: self.ask("run.cancel", **run)),
                 (0.03, lambda: self.ask("runs.mark", **every, state=rnd.choice(["success", "failed"]))),
             ]  # fmt: skip
@@ -106,6 +122,7 @@ class RandomRequests:
                 (0.05, lambda: self.ask("backfill.retry", **backfill, latest_version=rnd.random() < 0.3)),
                 (0.02, lambda: self.ask("backfill.retry", **backfill, items=[rnd.choice(["1", "2-3", "1-9"])])),
                 (0.01, lambda: self.ask("backfill.hide", **backfill)),
+                (0.02, lambda: self.ask("backfill.revert", **backfill, dry_run=False)),
                 (0.02, lambda: self.ask("tasks.clear", ask={"dag": "d", **backfill, "items": ["1-2"]})),
                 (0.02, lambda: self.ask("runs.mark", dag_id="d", state="success", **backfill, items=["2-3"])),
                 (0.05, lambda: self.below(backfill["backfill_id"])),
@@ -115,6 +132,14 @@ class RandomRequests:
         chosen()
         if rnd.random() < 0.7:
             self.tick()
+
+    def revert(self) -> None:
+        written = {
+            (row.dag_id, row.run_id) for row in self.manager.store.read(TableAccess)
+        } - self.manager.state.runs.keys()
+        if written:
+            dag_id, run_id = self.rnd.choice(sorted(written))
+            self.ask("run.revert", dag_id=dag_id, run_id=run_id, dry_run=self.rnd.random() < 0.2)
 
     def backfills(self) -> list[Backfill]:
         return self.manager.store.read(Backfill)
@@ -126,7 +151,8 @@ class RandomRequests:
         for key in list(self.manager.running):
             if self.rnd.random() < 0.6:
                 (outcome,) = self.rnd.choices([one for _, one in OUTCOMES], [weight for weight, _ in OUTCOMES])
-                self.manager.finish(key, self.with_result(key, outcome))
+                writes = isinstance(outcome, Succeeded) and self.rnd.random() < 0.7
+                self.manager.finish(key, self.with_result(key, outcome), tables=[WRITE] * writes)
 
     def with_result(self, key: LaunchKey, outcome: Outcome) -> Outcome:
         """Of a task that another is mapped over, what it is mapped over."""
@@ -174,6 +200,10 @@ class RandomRequests:
             running = [item for taken in live.running.values() for item in taken]
             assert {item.key: item for item in running} == {one.key: one for one in items if one.state == s.RUNNING}
             assert all(item in items for item in live.pending)
+        from_tables = read_written(manager.store, state.written)
+        assert {name: vars(one) for name, one in state.written.items()} == {
+            name: vars(one) for name, one in from_tables.items()
+        }
         for dag_id, recent in state.recent.items():
             standing = timeline(manager, dag_id)
             known = [
@@ -186,6 +216,8 @@ class RandomRequests:
 
     def tick(self) -> None:
         """Until nothing is left to do but to wait."""
+        if self.manager._loop._table_jobs is None:  # a new manager: the work of the former one is lost
+            self.tables = FakeTables(self.manager, is_slow=True)
         for _ in range(MAX_TICKS):
             if not self.manager.tick():
                 break
@@ -198,6 +230,8 @@ class RandomRequests:
         )
         self.check_memory()
         state = self.manager.state
+        if self.tables.is_working:
+            return
         assert not (state.is_idle and self.manager.running), f"idle with tasks: {self.describe()}"
         if not self.manager.running and due is None and not self.manager.store.unanswered():
             assert state.is_idle, f"--until-idle does not end: {self.describe()}"
@@ -209,7 +243,9 @@ class RandomRequests:
                 if row.state == s.PAUSED:
                     self.ask("backfill.unpause", backfill_id=row.backfill_id)
             self.tick()
-            if manager.running:
+            if self.tables.is_working:
+                self.tables.end_all()
+            elif manager.running:
                 for key in list(manager.running):
                     manager.finish(key, self.with_result(key, Succeeded()))
             elif manager.state.runs or manager.state.backfills or manager.store.unanswered():

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import pytest
+from support.fake_tables import PATH, FakeTables
 from support.scenarios import Killed, Mortal, accepted, clear, refused
 
 from backfill_manager.dags.definition import DagSpec
@@ -16,8 +17,6 @@ from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded
 from backfill_manager.execution.preview_parts import WriteOfTry
 from backfill_manager.execution.revert import Reverted
 from backfill_manager.manager.reverts import readers
-from backfill_manager.manager.table_jobs import TableJobResult
-from backfill_manager.manager.tick_context import RevertJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.queries.runs import timeline
@@ -29,37 +28,8 @@ from backfill_manager.testing import InMemoryManager, dag_spec, days
 SPEC = dag_spec("d", "a")
 FIRST = "backfill__2023-01-01T00:00:00Z"
 SECOND = "backfill__2023-01-02T00:00:00Z"
-PATH = "file:/w/t"
 START, END = "2023-01-01T00:00:00Z", "2023-01-02T00:00:00Z"
 READ = AccessedTable("read", "t", PATH, 9, table_id="id")
-
-
-class FakeTables:
-    """Does at once what `TableJobs` does with tables: nothing, and says so. Remembers what it was asked for."""
-
-    def __init__(self, manager: InMemoryManager, version: int = 90) -> None:
-        self.manager, self.jobs, self.refusal, self.version = manager, list[RevertJob](), "", version
-        manager._loop._table_jobs = self  # type: ignore[assignment]
-
-    def work(self, job: Any) -> None:
-        accesses = self.manager.store.read(TableAccess)
-        writes = tuple(
-            WriteOfTry(one.version or 0, one.dag_id, one.run_id, one.task_id, one.launch)
-            for one in accesses
-            if (one.dag_id, one.run_id) in job.runs and one.access == "write"
-        )
-        version = None if job.dry_run else self.version
-        done = Reverted("t", "t", PATH, "id", version, 0, (0,), (), 1, 0, writes)
-        self.jobs.append(job)
-        document = {"tables": [done.to_json_document()]}
-        result = (
-            TableJobResult(job, refusal=self.refusal)
-            if self.refusal
-            else TableJobResult(job, document, reverted=(done,))
-        )
-        self.manager.events.put(result)
-
-    def delete(self, preview_id: str) -> None: ...
 
 
 def a_ground(spec: DagSpec = SPEC) -> tuple[InMemoryManager, FakeTables]:
