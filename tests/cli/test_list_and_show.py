@@ -680,6 +680,16 @@ def test_the_help_lists_the_groups_in_the_order_of_use(bfm: Bfm) -> None:
     assert named == ["manager", "dags", "backfill", "runs", "tasks", "state"]
 
 
+@pytest.mark.parametrize("group", [[], ["dags"], ["backfill"], ["state"], ["import"]])
+def test_a_list_of_commands_has_one_sentence_of_each(
+    bfm: Bfm, group: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = bfm(*group, "--help").out.partition(" Commands ")[2].partition("╰")[0].splitlines()[1:]
+    assert listed and [row for row in listed if not re.fullmatch(r"│ [a-z-]+ +[^ ].*\. +│", row)] == []
+    assert [row for row in listed if ". " in row.rstrip(" │")] == []
+
+
 def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.dag("gone", is_active=False)

@@ -16,8 +16,8 @@ group = Group("config", "The configuration: check it, show what is in effect, cr
 
 @group.command("check")
 def check(context: CliContext) -> None:
-    """Check the configuration. Every mistake is reported with its place (exit code 2); a variable of the environment that sets
-    nothing and has nearly the name of one that does, as a warning.
+    """Check the configuration. Every mistake is reported with its place (exit code 2). An environment variable that sets
+    nothing, but has nearly the name of one that does, is a warning.
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
@@ -63,8 +63,8 @@ def token_(
         "--expires", "Valid until the end of this day (UTC), or this instant.", metavar="DATE"
     ),
 ) -> None:
-    """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into
-    the configuration, as the lines printed below it.
+    """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into the
+    configuration, as the lines printed below it.
 
     Example: [cyan]bfm config token grafana --role viewer --expires 2027-01-31[/]
     """
