@@ -44,7 +44,7 @@ SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
-@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_dags(
     reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")],
     is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
@@ -64,7 +64,7 @@ def get_dags(
 
 
 @router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
-@read_from(*TABLES, "pool", ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "pool", "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_dag(dag_id: Id, reader: Reader) -> Any:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
     return queries.show_dag(reader.store, dag_id, reader.now())
@@ -85,7 +85,7 @@ def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
-@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_next_intervals(
     dag_id: Id,
     reader: Reader,
@@ -112,7 +112,7 @@ def get_gaps(
 
 
 @router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))
-@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
 def render_run(
     dag_id: Id, reader: Reader,
     logical_date: Annotated[str | None, Query(max_length=100, description="In the DAG's zone, unless it has an offset.")] = None,
