@@ -129,7 +129,9 @@ def why_inactive(row: DagRow, problem: ImportProblem | None) -> str:
         return f"{row.deactivated_by} deactivated it at {since}; {back}"
     if problem is not None and problem.is_current:
         line = "" if problem.line is None else f"line {problem.line}: "
-        return f"{row.file} of the bundle {row.bundle!r} can't be read ({line}{problem.message}); inactive since {since}"
+        return (
+            f"{row.file} of the bundle {row.bundle!r} can't be read ({line}{problem.message}); inactive since {since}"
+        )
     return f"{row.file} of the bundle {row.bundle!r} is gone or no longer defines it, since {since}"
 
 

@@ -304,7 +304,9 @@ def test_dags_that_threads_of_a_file_make_belong_to_the_file(loader: DagLoader, 
     )
     bundle.write("teams/q.sql", "SELECT 1")
     bundle.write("teams/f.py", made_by_pool)
-    bundle.write("teams/g.py", "# a dag of backfill_manager\nfrom teams import f\n" + made_by_pool.replace("two", "other"))
+    bundle.write(
+        "teams/g.py", "# a dag of backfill_manager\nfrom teams import f\n" + made_by_pool.replace("two", "other")
+    )
     first, second = load(loader, bundle)
     assert isinstance(first, ParsedFile), first
     assert isinstance(second, ParsedFile), second

@@ -85,7 +85,7 @@ def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
 
 
 @router.get("/{dag_id}/next", operation_id="next_intervals", **reads(list[r.Interval]))
-@read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def get_next_intervals(
     dag_id: Id,
     reader: Reader,
@@ -112,7 +112,7 @@ def get_gaps(
 
 
 @router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))
-@read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def render_run(
     dag_id: Id, reader: Reader,
     logical_date: Annotated[str | None, Query(max_length=100, description="In the DAG's zone, unless it has an offset.")] = None,
