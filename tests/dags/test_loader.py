@@ -324,6 +324,15 @@ def test_what_ends_a_thread_of_a_file_before_its_dags_are_made_is_an_import_erro
     assert (failed.line, failed.message) == (9, "ValueError: invalid literal for int() with base 10: 'x'")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])  # the first is what a shell of Windows writes with `>`
+def test_a_file_in_another_encoding_is_an_import_error_and_not_overlooked(
+    encoding: str, loader: DagLoader, bundle: BundleFolder
+) -> None:
+    (bundle.root / "f.py").write_bytes((GOOD + "\nname = 'café'\n").encode(encoding))
+    message = only_failure(loader, bundle).message
+    assert message.startswith("SyntaxError: ") and message.endswith("; save the file as UTF-8")
+
+
 def test_limits_of_the_settings_hold_for_dags_that_set_none(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD + "\n@dag(max_active_runs=3)\ndef own():\n    sql('s', 'SELECT 1')\n")
     (parsed,) = loader.load(bundle.root, ["f.py"], limits={"max_active_runs": 5, "max_active_tasks": 6})
