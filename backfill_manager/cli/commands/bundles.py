@@ -32,7 +32,7 @@ def list_(context: CliContext) -> None:
         "name", "path", Column("is_configured", "configured"), "parser", Column("dags", right=True), Column("errors", right=True),
         COMMIT, Column("refreshed_at", "changed"), Column("parsed_at", "parsed"),
     )  # fmt: skip
-    empty = "No bundle is configured: name one in conf/manager.yaml under `bundles`."
+    empty = "No bundle is configured: name one in the configuration file (default: conf/manager.yaml) under `bundles`."
     context.out.print_rows(context.backend.bundles(), columns, empty=empty)
 
 

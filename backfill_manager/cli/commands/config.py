@@ -24,11 +24,19 @@ def check(context: CliContext) -> None:
     context.refuse_server("the configuration of this machine")
     from backfill_manager.dags.bundles.environment import check_environments
     from backfill_manager.dags.parsers.registry import check_parsers
+    from backfill_manager.manager.notification_settings import targets_of
     from backfill_manager.settings import DEFAULT_CONF
 
     settings, places = context.settings_and_places
     check_parsers(settings, places)
     check_environments(settings, places)
+    if in_file := [
+        one for one in settings.notifications if one.url is not None
+    ]:  # others: `bfm doctor`, where the manager runs
+        from backfill_manager.manager.notification_sender import AppriseChannel
+
+        for target in targets_of(in_file):
+            AppriseChannel(target)
     named = context.conf or context.environ.get("BFM_CONF")
     file = named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
     found = (place.partition("environment, ")[2] for place in places.places.values())
