@@ -163,10 +163,9 @@ class StatementRunner:
         """Logs what the statement did to this table; returns the rows."""
         now = _read(table)
         if now is None:
-            text = (
-                "statement %d: %s is no Delta table (`USING delta` makes one): its rows are written again with each try"
-            )
-            self._try.log.warning(text, number, table.name)
+            if table.exists():  # else it was dropped
+                text = "statement %d: %s is not a Delta table (`USING delta` makes one): each try inserts its rows again"
+                self._try.log.warning(text, number, table.name)
             return None
         since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
         commit = now.find(metadata, since=since)

@@ -315,7 +315,7 @@ def test_a_statement_that_had_landed_is_told_and_counts_no_rows(runner: TaskRunn
 def test_an_insert_into_a_table_of_another_format_warns_that_it_is_repeated(runner: TaskRunner, table: str) -> None:
     launch = a_sql_launch(f"CREATE TABLE IF NOT EXISTS {table} (id INT) USING parquet; INSERT INTO {table} SELECT 2")
     assert runner.run(launch) == Succeeded(None)
-    assert f"statement 2: {table} is no Delta table (`USING delta` makes one)" in runner.log_of(launch)
+    assert f"statement 2: {table} is not a Delta table (`USING delta` makes one)" in runner.log_of(launch)
     assert runner.run(again(launch)) == Succeeded(None)
     assert rows_of(runner.spark, table) == [(2,), (2,)]
 
