@@ -164,7 +164,9 @@ class StatementRunner:
         now = _read(table)
         if now is None:
             if table.exists():  # else it was dropped
-                text = "statement %d: %s is not a Delta table (`USING delta` makes one): each try inserts its rows again"
+                text = (
+                    "statement %d: %s is not a Delta table (`USING delta` makes one): each try inserts its rows again"
+                )
                 self._try.log.warning(text, number, table.name)
             return None
         since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
