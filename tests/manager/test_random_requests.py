@@ -26,6 +26,7 @@ from backfill_manager.execution.messages import (
     Skipped,
     Succeeded,
 )
+from backfill_manager.manager.prefetch import refill
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, TableAccess
 from backfill_manager.planning.timeline import timeline_key
@@ -99,7 +100,7 @@ class RandomRequests:
         runs, backfills = [run.run_id for run in manager.runs("d")], [row.backfill_id for row in self.backfills()]
         day = f"2023-12-{rnd.randrange(20, 31)}T00:00:00Z"
         steps: list[tuple[float, Any]] = [
-            (0.35, self.end_some), (0.05, lambda: self.tables.end_all()),
+            (0.35, self.end_some), (0.05, lambda: self.tables.end_all()), (0.03, self.preview),
             (0.07, self.backfill), (0.03, self.new_version), (0.03, manager.crash),
             (0.07, lambda: self.ask("tasks.clear", ask={"dag": "d", **rnd.choice(CLEARS)})),
             (0.04, lambda: self.ask("dag.trigger", dag_id="d", logical_date=day, conf={})),
@@ -128,6 +129,7 @@ class RandomRequests:
                 (0.02, lambda: self.ask("backfill.retry", **backfill, items=[rnd.choice(["1", "2-3", "1-9"])])),
                 (0.01, lambda: self.ask("backfill.hide", **backfill)),
                 (0.02, lambda: self.ask("backfill.revert", **backfill, dry_run=False)),
+                (0.05, self.end_preview),
                 (0.02, lambda: self.ask("tasks.clear", ask={"dag": "d", **backfill, "items": ["1-2"]})),
                 (0.02, lambda: self.ask("runs.mark", dag_id="d", state="success", **backfill, items=["2-3"])),
                 (0.05, lambda: self.below(backfill["backfill_id"])),
@@ -178,6 +180,19 @@ class RandomRequests:
             stop_on_failure=rnd.choice([None, None, 1, 2]), is_polite=rnd.random() < 0.2,
             ignore_first_depends_on_past=rnd.random() < 0.5, **({} if reprocess == "failed_tasks" else of_new_runs),
         )  # fmt: skip
+
+    def preview(self) -> None:
+        first = f"2023-12-{self.rnd.randrange(20, 29)}"
+        preview_id = self.manager.backfill("d", days(first, self.rnd.randrange(1, 5)), reprocess="completed")
+        live = self.manager.state.backfills[preview_id]
+        self.manager.state.put(live.row.evolve(preview_id=preview_id))
+        self.manager.commit()
+        refill(live, self.manager.store)
+
+    def end_preview(self) -> None:
+        if ids := [row.backfill_id for row in self.backfills() if row.preview_id]:
+            kind, more = self.rnd.choice([("promote", {"partial": True}), ("diff", {}), ("discard", {})])
+            self.ask(f"backfill.{kind}", backfill_id=self.rnd.choice(ids), **more)
 
     def below(self, parent: str) -> None:
         """A backfill downstream, of the same days."""

@@ -85,7 +85,8 @@ def clear(dag: str, **how: Any) -> dict[str, Any]:
 
 def timeline(manager: InMemoryManager, dag_id: str) -> list[DagRun]:
     """The runs that stand, by date; that each points to the one before it is a rule that holds always."""
-    runs = [run for run in manager.runs(dag_id) if run.state != s.OVERRIDDEN and run.run_type != s.EXTERNAL_RUN]
+    apart = (s.EXTERNAL_RUN, s.PREVIEW_RUN)
+    runs = [run for run in manager.runs(dag_id) if run.state != s.OVERRIDDEN and run.run_type not in apart]
     dated = [run for run in runs if run.logical_date is not None]
     assert [run.previous_run_id for run in dated] == [None, *(run.run_id for run in dated[:-1])][: len(dated)]
     return runs
