@@ -148,7 +148,7 @@ def to_result_json(task_id: str, value: Any) -> str | None:
         text = _to_json(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"task {task_id!r} returned a {type(value).__name__} that is no JSON value ({error}). A result is small: "
+            f"task {task_id!r} returned {type(value).__name__}, which is not a JSON value ({error}). A result is small: "
             "text, numbers, booleans, None, lists and dicts of them; data goes into a table (ctx.write)."
         ) from None
     if len(text) > MAX_RESULT_CHARS:

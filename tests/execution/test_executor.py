@@ -356,7 +356,7 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(runner: TaskRunner) -> None
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ({1, 2}, "returned a set that is no JSON value"),
+        ({1, 2}, "returned set, which is not a JSON value"),
         (float("nan"), "no JSON value"),
         ("x" * 1_000_001, "a result may have"),
         (functools.reduce(lambda within, _: [within], range(101), []), "nested more than 100 levels deep"),
