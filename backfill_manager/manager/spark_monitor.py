@@ -19,9 +19,9 @@ class SparkMonitor(Service):
     """Notices that Spark is gone while no task runs that would fail of it. A check asks the JVM's process, where PySpark started
     it, and whether the SparkContext was stopped: some milliseconds.
 
-    `folders` are those of Spark's temporary files (`execution.spark_health.temporary_folders`). Without one of them Spark answers,
-    but plans and tasks fail, for ever: so it counts as gone. What Spark made long ago and uses seldom is kept as young as it is
-    to cleaners that go by age (systemd-tmpfiles, after ten days)."""
+    `folders` are those of Spark's temporary files (`execution.spark_health.temporary_folders`). Without one of them Spark
+    answers, but plans and tasks fail, for ever: so it counts as gone. Cleaners of /tmp go by age (systemd-tmpfiles: ten days),
+    and what Spark made at its start and uses seldom is as old as it: so it is touched."""
 
     JOINED: ClassVar = False  # a check of a JVM that hangs would hang too
 
