@@ -69,7 +69,7 @@ class DagCatalog:
     def __init__(self) -> None:
         self.dags: dict[str, DagRow] = {}
         self.versions: dict[tuple[str, int], DagVersion] = {}
-        self.problems: dict[tuple[str, str], ImportProblem] = {}
+        self.problems: dict[tuple[str, str], ImportProblem] = {}  # current ones
         self.bundles: dict[str, BundleRow] = {}
 
     def put(self, row: Record) -> None:
@@ -77,8 +77,10 @@ class DagCatalog:
             self.dags[row.dag_id] = row
         elif isinstance(row, DagVersion):
             self.versions[row.dag_id, row.version] = row
-        elif isinstance(row, ImportProblem):
+        elif isinstance(row, ImportProblem) and row.is_current:
             self.problems[row.bundle, row.file] = row
+        elif isinstance(row, ImportProblem):
+            self.problems.pop((row.bundle, row.file), None)
         elif isinstance(row, BundleRow):
             self.bundles[row.name] = row
 
@@ -99,12 +101,12 @@ class DagCatalog:
     def files_of(self, bundle: str) -> frozenset[str]:
         """The files that the bundle's active DAGs come from, and those with an error: they are read whatever they hold."""
         made = (row.file for row in list(self.dags.values()) if row.bundle == bundle and row.is_active)
-        failed = (p.file for p in list(self.problems.values()) if p.bundle == bundle and p.is_current)
+        failed = (p.file for p in list(self.problems.values()) if p.bundle == bundle)
         return frozenset((*made, *failed))
 
     def has_released_ids(self, bundle: str, parsed: Iterable[ParsedFile]) -> bool:
         """One of these files has an error because an id of it belonged to another file, which has released it since."""
-        failed = {p.file for p in list(self.problems.values()) if p.bundle == bundle and p.is_current}
+        failed = {p.file for p in list(self.problems.values()) if p.bundle == bundle}
 
         def is_free(dag_id: str, file: str) -> bool:
             row = self.dags.get(dag_id)
@@ -144,7 +146,7 @@ class DagCatalog:
     def keep_bundles(self, names: Collection[str], at: datetime) -> tuple[str, ...]:
         """Deactivates DAGs, and clears errors, of bundles that are not configured any more; returns the ids of the DAGs."""
         gone = [row for row in self.dags.values() if row.is_active and row.bundle not in names]
-        problems = [p for p in self.problems.values() if p.is_current and p.bundle not in names]
+        problems = [p for p in self.problems.values() if p.bundle not in names]
         for row in gone:
             self.put(row.evolve(is_active=False, updated_at=at))
         for problem in problems:

@@ -7,6 +7,7 @@ import errno
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.execution.error_format import one_line
@@ -53,6 +54,17 @@ def spark_gone_reason(spark: SparkSession) -> str | None:
             named = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             return f"its JVM (pid {jvm.pid}) has ended with {f'exit code {code}' if code >= 0 else named}"
     return f"its JVM does not answer ({one_line(failed)})" if failed else None
+
+
+def temporary_folders(spark: SparkSession) -> tuple[Path, ...]:
+    """Where the driver has its blocks and PySpark its files: without them Spark answers, and nothing works. Those of other
+    machines, or that can't be seen from here, are left out."""
+    context = spark.sparkContext
+    of_blocks = context._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
+    folders = [Path(str(folder)) for folder in of_blocks]
+    if context._temp_dir is not None:
+        folders += (Path(context._temp_dir).parent, Path(context._temp_dir))
+    return tuple(folder for folder in folders if folder.is_dir())
 
 
 def _is_out_of_descriptors(error: BaseException | None) -> bool:

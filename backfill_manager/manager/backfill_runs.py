@@ -155,7 +155,7 @@ def _fail_items_behind(tick: Tick, live: ActiveBackfill, item: BackfillItem) -> 
         f"{notification_rules.DEADLOCK}its tasks depend on the past, and item {item.ordinal} failed: {failed.reason}"
     )
     if live.counts[s.PENDING]:
-        close_pending(tick, live, s.FAILED, reason)
+        close_pending(tick, live, s.FAILED, reason, ((item.ordinal + 1, live.row.planned),))
         tick.put(live.row.evolve(reason=reason))
 
 

@@ -48,9 +48,10 @@ def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[Backfil
         state.put_item(live, item, c.item_ended(item, run.state, run.reason))
 
 
-def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str) -> None:
-    """Ends every pending item in this state, in one statement."""
-    _move_all(tick, live, s.PENDING, end_state, reason)
+def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None) -> None:
+    """Ends every pending item in this state, in one statement. `ranges`: where they all are, if the tables may have others as
+    pending, which have begun in this tick."""
+    _move_all(tick, live, s.PENDING, end_state, reason, ranges)
     changes = tick.state.changes
     for item in changes.rows(BackfillItem.TABLE):  # pending since this tick only: the statement comes before them
         if isinstance(item, BackfillItem) and (item.backfill_id, item.state) == (live.row.backfill_id, s.PENDING):
@@ -68,8 +69,8 @@ def reopen_failed(tick: Tick, live: ActiveBackfill, chosen: Sequence[int] | None
     return _moved(tick, live, s.FAILED, s.PENDING, len(chosen))
 
 
-def _move_all(tick: Tick, live: ActiveBackfill, was: str, now: str, reason: str) -> int:
-    tick.moves.append(MoveItems(live.row.backfill_id, was, now, reason))
+def _move_all(tick: Tick, live: ActiveBackfill, was: str, now: str, reason: str, ranges: Ranges | None = None) -> int:
+    tick.moves.append(MoveItems(live.row.backfill_id, was, now, reason, ranges))
     return _moved(tick, live, was, now, live.counts[was])
 
 

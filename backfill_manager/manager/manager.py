@@ -25,6 +25,7 @@ from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
+from backfill_manager.execution.spark_health import temporary_folders
 from backfill_manager.execution.spark_status import SparkStatus
 from backfill_manager.file_descriptors import raise_limit
 from backfill_manager.logging import get_logger
@@ -216,7 +217,9 @@ class Manager:
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
         )
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
-        monitor = SparkMonitor(term.session.gone_reason, on_spark_gone=executor.report_spark_gone)
+        monitor = SparkMonitor(
+            term.session.gone_reason, executor.report_spark_gone, folders=temporary_folders(spark), clock=clock
+        )
         self._services: list[Service] = [planner, table_jobs, *wait_checkers.services, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:

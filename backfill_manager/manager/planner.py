@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
@@ -64,6 +64,8 @@ class PlanResult:
 
 
 class Planner(Service):
+    JOINED: ClassVar = False  # Spark analyses and compiles a plan for seconds in which no job is there to be cancelled
+
     def __init__(
         self, spark: SparkSession, store: Store, clock: Clock, *, batch_target_s: float, on_planned: Callable[[PlanResult], None],
         on_spark_gone: Callable[[str], None],

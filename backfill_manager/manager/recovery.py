@@ -10,6 +10,7 @@ counted.
     a new run and its item                                adopting the run (`backfill_runs._adopt`)
     a finished run and its items                          ending the items as the run ended
     a cleared task or run and what it belongs to          reopening run, item and backfill (`_reopen_cleared`)
+    items behind a deadlock and their backfill            giving it the reason that they have (`_note_deadlock`)
     failed tasks of a run that a backfill runs again,
     and the run that becomes the backfill's               taking the run over (`_taken_over`)
     items and their backfill                              `backfill_runs`
@@ -27,6 +28,7 @@ from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
 from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.item_outcomes import end_items
+from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -58,6 +60,7 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     _load_versions(state, store, runs, backfills)
     for row in backfills:
         live = state.backfills[row.backfill_id] = load_backfill(state, store, row)
+        _note_deadlock(state, store, live)
         refill(live, store)
     _load_runs(state, store, runs, now)
     for live in state.backfills.values():
@@ -114,6 +117,13 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datet
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
     for run in runs:
         state.runs[run.key] = existing_run(state, run, state.owner_of(run), tasks[run.key])
+
+
+def _note_deadlock(state: ManagerState, store: Store, live: ActiveBackfill) -> None:
+    if live.row.reason is None and live.counts[s.FAILED]:
+        last = store.first(BackfillItem, matching(backfill_id=live.row.backfill_id, state=s.FAILED), ["-ordinal"])
+        if last is not None and (last.reason or "").startswith(DEADLOCK):
+            state.put(live.row.evolve(reason=last.reason))
 
 
 def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> None:

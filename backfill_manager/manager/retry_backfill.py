@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.humanise import plural
 from backfill_manager.manager.item_outcomes import reopen_failed
+from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.reopen import load_backfill, refuse_ended_preview, version_spec
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call
@@ -21,6 +22,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
+from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_columns import AUTO, option_of
@@ -53,6 +55,8 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     if command.latest_version:  # all are checked before the first is changed
         for live in retried:
             _move_to_current_version(state, store, live)
+    if chosen and retried[0].depends_on_past:
+        _refuse_gap(store, retried[0].row, chosen)
     texts = [_retry(state, retried[0], call, chosen, ranges), *(_retry(state, live, call) for live in retried[1:])]
     if below and not command.downstream:
         names = ", ".join(f"{live.row.backfill_id} of {live.row.dag_id}" for live in below)
@@ -82,6 +86,21 @@ def _chosen_failures(store: Store, row: Backfill, command: RetryBackfill) -> tup
             failed=plural(len(there), "failed item"),
         )  # fmt: skip
     return chosen, widened(wanted, there)
+
+
+def _refuse_gap(store: Store, row: Backfill, chosen: Sequence[int]) -> None:
+    """`Refused` where the item right before a chosen one failed without a run and is not chosen: tasks that depend on the past
+    would follow the run before the gap."""
+    again = set(chosen)
+    without_run = [*matching(backfill_id=row.backfill_id, state=s.FAILED), Condition("run_id", "is_null")]
+    left = store.read_arrow(BackfillItem.TABLE, ["ordinal", "logical_date"], without_run)
+    dates = dict(zip(*(left[name].to_pylist() for name in ("ordinal", "logical_date")), strict=True))
+    gaps = {at: dates[at] for at in sorted(dates.keys() - again) if at + 1 in again and dates[at] is not None}
+    preview = row.backfill_id if row.is_preview else None
+    runs = TimelineWindow.of(timeline_around(row.dag_id, list(gaps.values()), [], store, preview), preview)
+    for ordinal, date in gaps.items():
+        if runs.standing_at(timeline_key(date, None)) is None:
+            raise errors.RETRY_BEHIND_GAP(backfill_id=row.backfill_id, ordinal=ordinal, next=ordinal + 1)
 
 
 def _retry(

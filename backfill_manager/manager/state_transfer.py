@@ -151,7 +151,8 @@ def import_state(
 def _take_snapshots(source: Path, target: Path) -> None:
     """Those that are not there yet: one that is is right by its name. Contents that they share are found again by themselves."""
     try:
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)  # one that is there already keeps its mode
+        for place in (target.parent, target):  # usually the state's folder; one that is there already keeps its mode
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for one in source.iterdir():
             if one.name != STORE and not (target / one.name).exists():
                 with scratch_folder(target) as scratch:

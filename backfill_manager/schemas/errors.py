@@ -194,6 +194,10 @@ ALREADY_REVERTED = _refused("{what} was reverted already{when}.")
 WROTE_NO_TABLE = _refused("{what} has written no Delta table that is known: there is nothing to revert.")
 NO_SUCH_ITEM = _error("[items] {item}: backfill {backfill_id} has {planned}, with the numbers from 1 on", "items")
 NO_CHOSEN_ITEM_FAILED = _refused("None of the {chosen} of backfill {backfill_id} has failed; it has {failed}.")
+RETRY_BEHIND_GAP = _refused(
+    "Item {next} of backfill {backfill_id} has tasks that depend on the past, and item {ordinal} before it failed without a run; "
+    "choose that one, too."
+)
 NOTHING_TO_RETRY = _refused("Backfill {backfill_id} has no failed item: there is nothing to retry.")
 # -- overrides: DAG and task settings of one backfill -----------------------------------------------------------------
 INVALID_OVERRIDE = _error("[overrides] {problem}")

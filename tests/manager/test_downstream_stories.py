@@ -380,6 +380,25 @@ def test_an_item_that_depends_on_its_past_does_not_run_behind_one_that_could_not
     assert [f"{run.logical_date:%d}" for run in of_reader] == ["01", "02", "03", "04"]
 
 
+@pytest.mark.parametrize("tables", range(16))
+def test_a_crash_where_an_item_ends_what_is_behind_it_changes_neither_what_is_before_it_nor_the_reason(
+    tables: int,
+) -> None:
+    manager = InMemoryManager(
+        dag_spec("raw", "a"),
+        dag_spec("clean", "a", each=PAST),
+        script=only("", fails="01-02"),  # type: ignore[arg-type]
+    )
+    parent = manager.backfill("raw", days("2024-01-01", 4))
+    reader = child(manager, "clean", days("2024-01-01", 4), parent)
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    cause = f"it reads item 2 of backfill {parent}, which is failed"
+    behind = f"deadlock: its tasks depend on the past, and item 2 failed: {cause}"
+    assert [item.reason for item in manager.items(reader)] == [None, cause, behind, behind]
+    assert (manager.row(reader).state, manager.row(reader).reason) == (s.FAILED, behind)
+
+
 @pytest.mark.parametrize("outcome", [Succeeded(), Failed("boom")])
 def test_what_reads_a_date_that_a_run_of_others_writes_just_now_waits_for_that_run(outcome: Outcome) -> None:
     manager = ground_of("raw", "clean", script=only("raw"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -84,3 +85,30 @@ def test_a_plan_is_tried_again_while_the_state_can_not_be_read(spark: SparkSessi
     assert len(planned) == 1
     assert (planned[0].plan is not None) == (times < ATTEMPTS)
     assert times < ATTEMPTS or "can't be read" in str(planned[0].refusal)
+
+
+class _Busy(MemoryStore):
+    """A read of runs goes on until the planner was stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reading, self.was_stopped, self.outlasted_stop = threading.Event(), threading.Event(), False
+
+    def read_arrow(self, table: str, *args: Any, **how: Any) -> pa.Table:
+        self.is_reading.set()
+        self.outlasted_stop = self.was_stopped.wait(60)
+        return super().read_arrow(table, *args, **how)
+
+
+def test_the_end_of_a_manager_does_not_wait_for_a_plan(spark: SparkSession) -> None:
+    store = _Busy()
+    store.init()
+    planner = Planner(
+        spark, store, SystemClock(), batch_target_s=600.0, on_planned=lambda _: None, on_spark_gone=lambda reason: None
+    )  # fmt: skip
+    planner.start()
+    store.is_reading.wait()
+    planner.stop()
+    store.was_stopped.set()
+    planner._thread.join()
+    assert store.outlasted_stop

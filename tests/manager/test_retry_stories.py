@@ -223,3 +223,40 @@ def test_a_kill_in_the_middle_of_a_retry_of_chosen_items_retries_no_others(table
     nothing_hangs(manager)
     assert failed_items(manager, backfill) == [2, 9]
     assert manager.row(backfill).state == s.FAILED
+
+
+def test_a_chosen_item_that_depends_on_its_past_does_not_run_over_a_gap() -> None:
+    manager, reader = reader_of_days_that_depend_on_the_past()
+    assert refused(manager, "backfill.retry", backfill_id=reader, items=["3"]) == (
+        f"Item 3 of backfill {reader} has tasks that depend on the past, and item 2 before it failed without a run; choose that "
+        "one, too."
+    )
+    assert failed_items(manager, reader) == [2, 3, 4]
+    accepted(manager, "backfill.retry", backfill_id=manager.row(reader).parents_json[2:-2])
+    accepted(manager, "backfill.retry", backfill_id=reader, items=["2-3"])
+    nothing_hangs(manager)
+    assert failed_items(manager, reader) == [4]
+    assert [f"{run.logical_date:%d}" for run in manager.runs("clean")] == ["01", "02", "03"]
+
+
+def test_a_date_that_another_backfill_has_run_since_is_no_gap() -> None:
+    manager, reader = reader_of_days_that_depend_on_the_past()
+    manager.backfill("clean", days("2024-01-02", 1))
+    nothing_hangs(manager)
+    accepted(manager, "backfill.retry", backfill_id=reader, items=["3"])
+    nothing_hangs(manager)
+    assert failed_items(manager, reader) == [2, 4]
+
+
+def reader_of_days_that_depend_on_the_past() -> tuple[InMemoryManager, str]:
+    """Of four days; its second item failed without a run, as the parent's did, and so did those behind it. The next try of the
+    parent succeeds."""
+    specs = dag_spec("raw", "a"), dag_spec("clean", "a", each={"a": {"depends_on_past": True}})
+    manager = InMemoryManager(
+        *specs, script=lambda launch: Failed("boom") if "01-02" in launch.run.run_id else Succeeded()
+    )
+    parent = manager.backfill("raw", days("2024-01-01", 4))
+    reader = manager.backfill("clean", days("2024-01-01", 4), parents_json=json.dumps([parent]))
+    nothing_hangs(manager)
+    manager.script = lambda _: Succeeded()
+    return manager, reader

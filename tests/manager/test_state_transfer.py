@@ -85,7 +85,7 @@ def test_what_was_exported_is_imported_and_a_manager_goes_on(root: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["back-up", "back-up.tar"])
-def test_an_export_is_readable_for_its_owner_only_and_so_are_the_snapshots_that_are_made_of_it(
+def test_an_export_is_readable_for_its_owner_only_and_so_is_what_is_made_of_it(
     root: Path, tmp_path: Path, name: str
 ) -> None:
     (root / "snapshots").chmod(0o755)  # as where another user's executors read them
@@ -93,12 +93,14 @@ def test_an_export_is_readable_for_its_owner_only_and_so_are_the_snapshots_that_
     try:
         export_state(DeltaRsStore(str(root)), tmp_path / name, root / "snapshots", NOW, quiet)
         import_state(DeltaRsStore(str(tmp_path / "new")), tmp_path / name, tmp_path / "code", quiet)
+        import_state(DeltaRsStore(str(tmp_path / "usual")), tmp_path / name, tmp_path / "usual" / "snapshots", quiet)
         (tmp_path / "shared").mkdir(mode=0o750)
         import_state(DeltaRsStore(str(tmp_path / "other")), tmp_path / name, tmp_path / "shared", quiet)
     finally:
         os.umask(before)
     assert (tmp_path / name).stat().st_mode & 0o077 == 0
-    assert (tmp_path / "code").stat().st_mode & 0o777 == 0o700
+    for made in ("code", "new", "usual", "usual/snapshots"):
+        assert (tmp_path / made).stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o750  # one that was there keeps its mode
     assert (tmp_path / "shared" / "abc" / "dag.py").read_text() == "# the code"
 

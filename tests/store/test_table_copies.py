@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -148,6 +149,21 @@ def test_a_compacted_table_is_read_from_its_checkpoint_and_what_it_has_no_more_i
     names = sorted(file.name for file in (folder / "_delta_log").iterdir())
     assert "checkpoint" in names[0] or "checkpoint" in names[1], names
     assert len({name[:20] for name in names}) < 4, "and none of the entries before it"
+
+
+def test_copies_that_a_cleaner_of_tmp_deleted_are_made_again_for_this_user_only(
+    command: DeltaRsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runs(command) == ["run1", "run2", "run3"]
+    monkeypatch.setattr(delta_tables, "MAX_AGE_S", -1.0)
+    monkeypatch.setattr(delta_tables, "NO_COPIES_FOR_S", 0.0)
+    kept = command.tables._copies
+    assert kept is not None
+    shutil.rmtree(kept.folder)
+    assert command.count(TaskInstance.TABLE, []) == {(): 3}, "of the table itself"
+    assert runs(command) == ["run1", "run2", "run3"]
+    assert {place.stat().st_mode & 0o777 for place in (kept.folder, *kept.folder.iterdir())} == {0o700}
+    assert list(kept.folder.glob("*/dag_run")), "copied again"
 
 
 @pytest.mark.parametrize("compacted", [False, True])

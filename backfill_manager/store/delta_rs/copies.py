@@ -71,7 +71,6 @@ class TableCopies:
         # also at the end of the process
         self.close = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._copies: dict[str, _Copy] = {}
-        self._made = 0
         try:
             self._objects: Any = obstore.store.from_url(base, retry_config=RETRIES)
         except (BaseError, ValueError) as error:
@@ -145,8 +144,8 @@ class TableCopies:
         if not log:
             return None
         if copy is None:
-            self._made += 1
-            folder = self.folder / f"{self._made}" / table
+            self.folder.mkdir(mode=0o700, exist_ok=True)  # a cleaner of /tmp may have deleted it
+            folder = Path(tempfile.mkdtemp(dir=self.folder)) / table
             (folder / "_delta_log").mkdir(parents=True)
             copy = self._copies[table] = _Copy(folder)
         return copy
