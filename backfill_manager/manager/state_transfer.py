@@ -151,8 +151,9 @@ def import_state(
 def _take_snapshots(source: Path, target: Path) -> None:
     """Those that are not there yet: one that is is right by its name. Contents that they share are found again by themselves."""
     try:
-        for place in (target.parent, target):  # usually the state's folder; one that is there already keeps its mode
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not target.parent.exists():  # usually the state's folder
+            target.parent.mkdir(mode=0o700, parents=True)
+        target.mkdir(mode=0o700, exist_ok=True)  # one that is there already keeps its mode
         for one in source.iterdir():
             if one.name != STORE and not (target / one.name).exists():
                 with scratch_folder(target) as scratch:
