@@ -90,7 +90,7 @@ class NewBackfill(backfill_options.BackfillInput, Body):
     ] = ()
     partitions: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=field_types.MAX_PARTITION_KEY_LENGTH)], ...],
-        Field(max_length=MAX_LISTED, strict=False, description="Keys that are no dates: a region, a customer."),
+        Field(max_length=MAX_LISTED, strict=False, description="Keys that are not dates: a region, a customer."),
     ] = ()
 
 

@@ -34,7 +34,7 @@ def check_host(settings: Settings, host: str) -> None:
     if not settings.api.tokens and not is_loopback(host):
         raise InvalidConfig(
             f"--host {host} is reachable from other machines, and no token is configured, so this server listens on "
-            "127.0.0.1 only. Make a token with `bfm config token NAME`, and put what it prints into conf/manager.yaml "
+            "127.0.0.1 only. Make a token with `bfm config token NAME`, and put what it prints into the configuration file "
             "under api.tokens."
         )
 

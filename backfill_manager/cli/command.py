@@ -10,6 +10,7 @@ Only the command that the line calls is handed to Typer (its options are built t
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,7 +96,8 @@ class Command:
             return self.function(context, **values)
 
         run.__doc__ = self.function.__doc__
-        app.command(self.name, hidden=self.hidden)(with_signature(run, parameters))
+        in_lists = first_sentence(self.function.__doc__ or "")
+        app.command(self.name, short_help=in_lists, hidden=self.hidden)(with_signature(run, parameters))
 
 
 class Group:
@@ -125,6 +127,11 @@ class Group:
         for command in chosen:
             command.add_to(app)
         return app
+
+
+def first_sentence(text: str) -> str:
+    """In one line, as a list of commands has it."""
+    return re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
 
 
 def with_signature(function: Function, parameters: Sequence[inspect.Parameter]) -> Function:

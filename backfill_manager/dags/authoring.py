@@ -176,7 +176,7 @@ class _DagBuilder:
         return (*waiting, *self.callbacks)
 
 
-@dataclass
+@dataclass(eq=False)
 class Collection:
     """The DAGs that the top level of a bundle's file makes, itself or through functions of other files."""
 
@@ -188,6 +188,7 @@ class Collection:
 
 _building: ContextVar[_DagBuilder | None] = ContextVar("building", default=None)
 _collecting: ContextVar[Collection | None] = ContextVar("collecting", default=None)
+_open: list[Collection] = []  # in the order in which they were begun
 
 
 @contextmanager
@@ -195,10 +196,18 @@ def collecting(root: Path, file: Path, *, is_for_task: bool = False) -> Iterator
     """Collects every DAG that is made inside, while `file` runs. A file imported meanwhile has a collection of its own."""
     collection = Collection(root, file, is_for_task)
     token = _collecting.set(collection)
+    _open.append(collection)
     try:
         yield collection
     finally:
+        _open.remove(collection)
         _collecting.reset(token)
+
+
+def _collection() -> Collection | None:
+    """That of the file which is running. A thread that a file has started has none of its own: it makes DAGs for the file that
+    was begun last, as that is the one which waits for it."""
+    return _collecting.get() or next(reversed(_open), None)
 
 
 class Task:
@@ -304,8 +313,7 @@ class _TaskDecorator:
             raise InvalidDag(f"@task decorates a function, not {function!r}; {keywords}")
         name = settings.get("task_id", function.__name__)
         who = _who(name)
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise InvalidDag(f"{who} is an async function or a generator; its body would never run. Write a plain one")
+        _refuse_unrun_body(function, who)
         try:
             inspect.signature(function).bind(object())
         except TypeError:
@@ -352,7 +360,7 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
 
 def _check_macros(statement: str, file: str | None, building: _DagBuilder, who: str) -> None:
     """`InvalidDag` names the line in the file, or in the text."""
-    collection = _collecting.get()
+    collection = _collection()
     if collection is not None and collection.is_for_task:
         return
     from backfill_manager.dags.sql_macros import MacroError, check_macros
@@ -405,6 +413,12 @@ def _text(text: Any, building: _DagBuilder, who: str, suffix: str, what: str) ->
     return statement
 
 
+def _refuse_unrun_body(function: Function, who: str) -> None:
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_one(function) for is_one in kinds):
+        raise InvalidDag(f"{who} is an async function or a generator; its body would never run. Write a plain one")
+
+
 def _who(task_id: str) -> str:
     building = _building.get()
     return f"task {task_id!r}" if building is None else f"DAG {building.dag_id!r}, task {task_id!r}"
@@ -431,6 +445,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         raise InvalidDag(f"@dag decorates a function, not {function!r}; {keywords}")
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
+    _refuse_unrun_body(function, who)
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
     of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
     default_args = of_every_task | checked.pop("default_args", {})
@@ -452,7 +467,7 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
     checked |= split_params(checked.pop("params", {}))
     callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
-    collection = _collecting.get()
+    collection = _collection()
     is_for_task = collection is not None and collection.is_for_task
     if not is_for_task:
         parse_times(checked, who)
@@ -511,7 +526,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
         raise InvalidDag(f"{who}: {error}") from None
     start, end = settings.get("start_date"), settings.get("end_date")
     if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
-        raise InvalidDag(f"{who}: start_date {start:%Y-%m-%d %H:%M}Z is after end_date {end:%Y-%m-%d %H:%M}Z")
+        raise InvalidDag(f"{who}: start_date {times['start_date']} is after end_date {times['end_date']}")
 
 
 def _every(settings: Mapping[str, Any]) -> Any:
@@ -527,7 +542,7 @@ def _every(settings: Mapping[str, Any]) -> Any:
             raise InvalidInput(f"schedule: every must be a schedule that repeats, such as '@daily', not {every!r}")
         return every
     tables = {wait for wait in data.waits if isinstance(wait, str)}
-    collection = _collecting.get()
+    collection = _collection()
     grids, written = [], set[str]()
     for spec in [made.spec for made in collection.dags] if collection else []:
         if found := tables & {*spec.writes, *(task.into for task in spec.tasks if task.into)}:

@@ -121,19 +121,25 @@ def changes_for(
     return rows + _problem_rows(submission, failed, current_problems, at)
 
 
-def why_inactive(row: DagRow) -> str:
+def why_inactive(row: DagRow, problem: ImportProblem | None) -> str:
+    """`problem`: the import error of its file, if there is one."""
     since = format_instant(row.updated_at.replace(microsecond=0))  # nothing changes a row while it is inactive
     if row.deactivated_by is not None:
         back = f"parsing the bundle {row.bundle!r} on request brings it back, as long as {row.file} defines it"
         return f"{row.deactivated_by} deactivated it at {since}; {back}"
+    if problem is not None and problem.is_current:
+        line = "" if problem.line is None else f"line {problem.line}: "
+        return (
+            f"{row.file} of the bundle {row.bundle!r} can't be read ({line}{problem.message}); inactive since {since}"
+        )
     return f"{row.file} of the bundle {row.bundle!r} is gone or no longer defines it, since {since}"
 
 
-def refuse_inactive(row: DagRow) -> None:
+def refuse_inactive(row: DagRow, problem: ImportProblem | None) -> None:
     """`Refused` for a DAG that is not active: its runs can be shown and cleared, no new ones requested."""
     if not row.is_active:
         hint = "parse_bundle" if row.deactivated_by is not None else None
-        raise errors.DAG_INACTIVE(dag_id=row.dag_id, why=why_inactive(row), bundle=row.bundle, hint=hint)
+        raise errors.DAG_INACTIVE(dag_id=row.dag_id, why=why_inactive(row, problem), bundle=row.bundle, hint=hint)
 
 
 def _is_gone(submission: Submission, row: DagRow, failed: Mapping[str, FailedFile]) -> bool:

@@ -118,7 +118,7 @@ def build_session(
         except (Py4JError, PySparkException) as error:
             reason = one_line(error).rstrip(".")
             raise InvalidConfig(
-                f"Spark does not start: {reason}. Correct `spark` in conf/manager.yaml, or the options of spark-submit."
+                f"Spark does not start: {reason}. Correct `spark` in the configuration file, or the options of spark-submit."
             ) from error
     spark.sparkContext.setLogLevel("ERROR")
     if not is_submitted:  # else Spark was given a file, as conf/log4j2.properties

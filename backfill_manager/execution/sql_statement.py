@@ -14,6 +14,8 @@
   nothing, or a TRUNCATE, has left no transaction, and would take away the rows of the INSERT, which then is left out. The
   query of a task with `into` is the last of them. CREATE TABLE IF NOT EXISTS and CREATE OR REPLACE VIEW are done all the
   same: what comes after reads what they make, and a new manager without a metastore may have lost it.
+- A table of another format (CREATE TABLE without USING delta makes Parquet) has no transactions: an INSERT into it is run again
+  with the task, and its log warns of that.
 - Delta takes a transaction once for each table, so a statement that wrote the rows of one table twice (a script, a
   multi-table INSERT) would silently lose the second write. It is refused.
 """
@@ -161,6 +163,11 @@ class StatementRunner:
         """Logs what the statement did to this table; returns the rows."""
         now = _read(table)
         if now is None:
+            if table.exists():  # else it was dropped
+                text = (
+                    "statement %d: %s is not a Delta table (`USING delta` makes one): each try inserts its rows again"
+                )
+                self._try.log.warning(text, number, table.name)
             return None
         since = max(-1, now.version - RECENT_COMMITS) if before is None else before.version
         commit = now.find(metadata, since=since)
@@ -188,7 +195,7 @@ def _turn(turns: Turns, tables: list[OutputTable], *, shared: bool) -> Iterator[
 
 
 def _read(table: OutputTable) -> TableState | None:
-    """The table as it is now; None if it does not exist, or is no Delta table: running the statement reports that."""
+    """The table as it is now; None if it does not exist, or is no Delta table."""
     try:
         return table.read() if table.exists() else None
     except (PySparkException, InvalidInput):

@@ -256,11 +256,10 @@ def _adopt(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], run: Dag
 
 def _rerun(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], existing: DagRun) -> int:
     """Clears an existing run's failed tasks, with what depends on them, and makes it this backfill's; returns how many items it
-    took: none if the run has to be read first."""
+    took: none if the run has to be read first, as it has changed in this tick, or if its tables are reverted at the moment."""
     seen, tasks = live.failed_runs.get(existing.key, (None, {}))
-    if seen != existing or any(
-        tick.state.changes.latest(ti) != ti for ti in tasks.values()
-    ):  # marked in this tick, say
+    has_changed = seen != existing or any(tick.state.changes.latest(ti) != ti for ti in tasks.values())
+    if has_changed or tick.state.is_held(existing.key):
         return 0
     spec = tick.state.spec_of_run(existing, live.row, tasks)
     again = failed_and_after(spec, tasks.values())

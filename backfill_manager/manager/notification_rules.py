@@ -10,7 +10,7 @@ when the next one begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Final, Literal, cast
 
@@ -145,14 +145,18 @@ def new_notifications(changes: Changes) -> list[Notification]:
     return [row for row in rows if row.state == "waiting" and not row.failures]
 
 
+def warn_of_unknown(state: ManagerState, dag_id: str, targets: Collection[str]) -> None:
+    """In the manager's log: of these targets those that the configuration does not have."""
+    if unknown := sorted(set(targets) - {target.name for target in state.targets}):
+        log.warning("no such notification target", dag=dag_id, targets=", ".join(unknown))
+
+
 def _put(
     tick: Tick, event: Happened, spec: DagSpec, what: str, title: str, text: str, *, run_id: str | None = None,
     backfill_id: str | None = None, always: str | None = None,
 ) -> None:  # fmt: skip
     """One row for each target that wants it. `always`: a target that does, whatever it wants else."""
-    known = {target.name for target in tick.state.targets}
-    if unknown := sorted({*spec.notify, *filter(None, [always])} - known):
-        log.warning("no such notification target", dag=spec.dag_id, targets=", ".join(unknown))
+    warn_of_unknown(tick.state, spec.dag_id, {*spec.notify, *filter(None, [always])})
     for target in tick.state.targets:
         if target.name != always and not target.wants(event, spec.dag_id, spec.notify):
             continue

@@ -302,8 +302,8 @@ class RequestHandler:
         name, pool = command.name, self._state.pools.get(command.name)
         if pool is None:
             raise Refused(
-                f"There is no pool {name!r}{nearest(name, self._state.pools) or '.'} A new pool is made in conf/manager.yaml: "
-                "Spark reads its pools when it starts."
+                f"There is no pool {name!r}{nearest(name, self._state.pools) or '.'} "
+                "A new pool is made in the configuration file: Spark reads its pools when it starts."
             )
         given: dict[str, Any] = {
             field: getattr(command, field) for field in ("memory_mb", "nice") if field in command.model_fields_set

@@ -316,7 +316,7 @@ class ManagerState:
         dag = self.catalog.dags.get(dag_id)
         if dag is None:
             raise NotFound("DAG", dag_id, [row.dag_id for row in self.catalog.dags.values() if row.is_active])
-        refuse_inactive(dag)
+        refuse_inactive(dag, self.catalog.problems.get((dag.bundle, dag.file)))
         return dag
 
     def current_spec(self, dag_id: str) -> DagSpec:

@@ -27,7 +27,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
 from backfill_manager.humanise import name_list, parse_outcome, plural, unknown_pools
 from backfill_manager.logging import get_logger
-from backfill_manager.manager import previews, reverts
+from backfill_manager.manager import notification_rules, previews, reverts
 from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.commit_preconditions import why_no_commit
 from backfill_manager.manager.create_backfill import create_backfills
@@ -298,6 +298,8 @@ class TickLoop:
         result = (self._dags.dry_run if dry_run else self._dags.submit)(event.submission, now, self.state.pools)
         for one in () if dry_run else result.unknown_pools:
             log.warning("unknown pool", dag=one.dag_id, pool=one.pool, tasks=name_list(one.tasks))
+        for change in () if dry_run else (one for one in result.changes if one.change != "deactivated"):
+            notification_rules.warn_of_unknown(self.state, change.dag_id, self.state.current_spec(change.dag_id).notify)
         if request is not None:
             document = result.to_json_document()
             message = parse_outcome(document, dry_run=dry_run)

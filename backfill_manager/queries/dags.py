@@ -47,7 +47,12 @@ def list_dags(store: Store, now: datetime, *, active: bool | None = True) -> lis
     rows = store.read(DagRow, where, order_by=("dag_id",))
     specs = _current_specs(store, rows)
     reached = schedules_reached(store, [row for row in rows if row.dag_id in specs], now)
-    return [_view(row, specs[row.dag_id], reached[row.dag_id], now) for row in rows if row.dag_id in specs]
+    problems = _import_problems(store) if any(not row.is_active for row in rows) else {}
+    return [
+        _view(row, specs[row.dag_id], reached[row.dag_id], now, problems.get((row.bundle, row.file)))
+        for row in rows
+        if row.dag_id in specs
+    ]
 
 
 def schedules_reached(store: Store, dags: Sequence[DagRow], now: datetime) -> dict[str, TimelineWindow]:
@@ -61,7 +66,7 @@ def current_dag(store: Store, dag_id: str) -> tuple[DagRow, DagSpec]:
     """For commands on a DAG: its row and the definition of its current version. `NotFound` with the nearest
     names; `Refused` for one that is not active."""
     row, spec = known_dag(store, dag_id)
-    refuse_inactive(row)
+    refuse_inactive(row, _import_problem(store, row))
     return row, spec
 
 
@@ -88,7 +93,7 @@ def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:
     counts = store.count("dag_run", ("state",), matching(dag_id=dag_id))
     pools = {pool.name for pool in store.read(Pool)}
     return {
-        **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now),
+        **_view(row, spec, schedules_reached(store, [row], now)[dag_id], now, _import_problem(store, row)),
         **document(
             _DETAILS,
             spec,
@@ -165,8 +170,18 @@ def waits_of(spec: DagSpec, start: datetime, end: datetime) -> list[str]:
 
 
 def list_import_errors(store: Store) -> list[dict[str, Any]]:
+    return [document(resources.ImportProblem.model_fields, row) for row in _import_problems(store).values()]
+
+
+def _import_problems(store: Store) -> dict[tuple[str, str], ImportProblem]:
+    """Those of now, by bundle and file."""
     rows = store.read(ImportProblem, [Condition("is_current", "=", True)], order_by=("bundle", "file"))
-    return [document(resources.ImportProblem.model_fields, row) for row in rows]
+    return {(row.bundle, row.file): row for row in rows}
+
+
+def _import_problem(store: Store, row: DagRow) -> ImportProblem | None:
+    """Why the file of a DAG that is not active can't be read, if that is so."""
+    return None if row.is_active else store.first(ImportProblem, matching(bundle=row.bundle, file=row.file))
 
 
 def count_import_errors(store: Store) -> int:
@@ -243,7 +258,9 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
     )  # fmt: skip
 
 
-def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) -> dict[str, Any]:
+def _view(
+    row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime, problem: ImportProblem | None
+) -> dict[str, Any]:
     from backfill_manager.dags.schedule.timetable import timetable_of
 
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
@@ -256,5 +273,5 @@ def _view(row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime) ->
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
         next_due_at=upcoming[0]["due_at"] if upcoming else None,
         inactive_since=None if row.is_active else row.updated_at,
-        inactive_reason=None if row.is_active else why_inactive(row),
+        inactive_reason=None if row.is_active else why_inactive(row, problem),
     )  # fmt: skip

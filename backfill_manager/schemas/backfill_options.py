@@ -47,18 +47,18 @@ class UpdatableOptions(BaseModel):
     max_active_runs: Count | None = option(None, "Runs at once.", metavar="N", none="the DAG's own")
     batch: Batch | None = option(
         None,
-        "Combine up to N consecutive intervals per run, for DAGs that are batchable. auto: as many as what runs have cost so far "
-        "suggests, more or fewer while the backfill runs.",
+        "Combine up to N consecutive intervals per run, for DAGs that are batchable. auto: as many as the cost of past runs "
+        "suggests, adjusted while the backfill runs.",
         metavar="N|auto", none="auto for a DAG that is batchable, else 1", as_text=True,
     )  # fmt: skip
     batch_target: Duration | None = option(
-        None, "Of batches that size themselves: how long one run should take at most. Seconds, or text such as `10 min`.",
+        None, "Of automatic batches: how long one run should take at most. Seconds, or text such as `10 min`.",
         metavar="TIME", none="the configuration's limits.batch_target, 10 minutes", as_text=True,
     )  # fmt: skip
     tasks: Regex | None = option(
         None,
-        "A regular expression. Run only tasks whose id matches, and what is upstream of them; the others are skipped. "
-        "Such runs are partial: to a backfill of all tasks their dates are missing.",
+        "A regular expression. Run only the tasks whose id matches, and those upstream of them; the others are skipped. "
+        "Such runs are partial: for a backfill of all tasks, their dates are missing.",
         "--tasks", "-t", metavar="REGEX", none="all of them",
     )  # fmt: skip
     with_upstream: bool = option(
@@ -76,8 +76,8 @@ class UpdatableOptions(BaseModel):
         none="any hour", examples=["20:00-06:00"],
     )  # fmt: skip
     notify: Name | None = option(
-        None, "A target of the configuration's notifications that hears how it ends, beside those of its DAG.", metavar="TARGET",
-        none="those of its DAG",
+        None, "A target of the configuration's notifications that gets a message when it ends, in addition to those of its DAG.",
+        metavar="TARGET", none="those of its DAG",
     )  # fmt: skip
     is_polite: bool = option(
         False, "Yield to scheduled work: start nothing while a scheduled task waits for a slot.", "--polite",
@@ -118,14 +118,14 @@ class PlanOptions(Command, Generic[Date]):
     dag_id: Name = Field(title="DAG", description="The DAG's id.")
     kind: Kind | None = option(
         None,
-        "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: as listed; "
-        "missing: intervals without a successful run; stale: those whose success is of another definition or code than the DAG "
-        "has now; outdated: those whose inputs have changed since they were read.",
-        none="schedule, or as dates or partitions say",
+        "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: those "
+        "listed; missing: intervals without a successful run; stale: those whose successful run had another definition or code "
+        "than the DAG has now; outdated: those whose inputs have changed since they were read.",
+        none="schedule, or what the listed dates or partitions imply",
     )
     by: By = option(
         "runs",
-        "What says that an interval is missing. runs: it has no successful run; data: a table that the DAG writes has no row in "
+        "How an interval counts as missing. runs: it has no successful run; data: a table that the DAG writes has no row in "
         "it, whatever runs there were.",
     )
     start_date: Date | None = option(
@@ -138,7 +138,7 @@ class PlanOptions(Command, Generic[Date]):
     )  # fmt: skip
     dates: tuple[Date, ...] = option((), "Logical dates.", "--date", metavar="T", strict=False)
     partitions: tuple[str, ...] = option(
-        (), "Keys that are no dates: a region, a customer.", "--partition", metavar="KEY", strict=False
+        (), "Keys that are not dates: a region, a customer.", "--partition", metavar="KEY", strict=False
     )
     run_backwards: bool = option(False, "The last interval runs first.", "--run-backwards", "-B", label="Newest first")
     reprocess: Reprocess = option(
@@ -157,8 +157,8 @@ class PlanOptions(Command, Generic[Date]):
     )
     preview: bool = option(
         False,
-        "Write into clones of the tables, which only this backfill and those downstream of it see: to be compared (`backfill "
-        "diff`), then promoted or discarded. Dates that have a run are done, too.",
+        "Write into clones of the tables, which only this backfill and those downstream of it see. Compare them (`backfill "
+        "diff`), then promote or discard them. Dates that have a run already are included.",
     )
     ignore_first_depends_on_past: bool = option(
         True, "The first item does not wait for the run before it; the others wait for theirs.",
@@ -186,11 +186,11 @@ class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
     """A backfill as a person or a REST client writes it: dates are text, and `kind` may be left to what is listed."""
 
     config: BackfillConfig | None = option(
-        None, "What it covers as one object, as another backfill shows it: in place of kind, dates, partitions and order.",
+        None, "What it covers, as one object like the one that a backfill shows; instead of kind, dates, partitions and order.",
         metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
     )  # fmt: skip
     copy_of: Name | None = option(
-        None, "Another backfill of the DAG: what is not given here is as it is there, the range and all settings.", "--copy-of",
+        None, "Another backfill of the DAG, whose range and settings are used for all that is not given here.", "--copy-of",
         metavar="ID",
     )  # fmt: skip
 

@@ -291,7 +291,7 @@ STATE_IS_LED = _refused(
     "The manager of term {term} (pid {pid} on {host}) leads the state at {root}. Stop it first.", hint="stop_manager"
 )  # fmt: skip
 NO_RETENTION = _refused(
-    "No age is set: everything is kept for ever. Set some below `retention` in conf/manager.yaml, such as `runs: 90 days`"
+    "No age is set: everything is kept for ever. Set some below `retention` in the configuration file, such as `runs: 90 days`"
 )
 # -- requests ---------------------------------------------------------------------------------------------------------
 BAD_REQUEST_ID = _error(

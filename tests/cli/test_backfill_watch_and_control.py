@@ -319,7 +319,7 @@ def test_of_a_pool_only_what_is_named_is_asked_for(bfm: Bfm, state: FilledState)
         '{"name": "backfill", "slots": 2, "weight": 3}',
     ]
     assert "did you mean 'backfill'" in bfm("pools", "set", "backfil", "--slots", "8").error
-    assert "conf/manager.yaml" in bfm("pools", "set", "quite_new", "--slots", "8").error
+    assert "made in the configuration file" in bfm("pools", "set", "quite_new", "--slots", "8").error
     assert bfm("pools", "set", "backfill", "--slots", "0").code == 2
     assert len(state.store.read(Request)) == 2
 

@@ -248,6 +248,18 @@ def test_config_check_names_what_is_wrong_with_parsers_of_packages_and_their_opt
     assert result.code == 2
     assert "line 6: bundles[0].options.delimitr is not a setting; did you mean 'delimiter'?" in result.err
     assert "line 7: bundles[1].parser: There is no bundle parser 'not_installed'" in result.err
+
+
+def test_config_check_refuses_an_address_of_messages_with_which_no_manager_starts(bfm: Bfm, dags: Path) -> None:
+    conf = dags.parent / "conf" / "manager.yaml"
+    conf.write_text("bundles: []\nnotifications: [{name: ops, url: 'https://example.org/x'}]\n")
+    result = bfm("config", "check")
+    assert result.code == 2
+    assert "notifications, ops: Apprise does not take this address (https://...)" in result.err
+    conf.write_text(
+        "bundles: []\nnotifications: [{name: ops, url: 'jsons://example.org/x'}, {name: mail, url_env: ELSEWHERE}]\n"
+    )
+    assert bfm("config", "check").code == 0, "what is in the environment of the manager's machine is not known here"
     assert bfm("config", "show").code == 0  # other commands go on
 
 

@@ -633,7 +633,8 @@ def test_variables_for_other_purposes_are_no_warnings(bfm: Bfm) -> None:
 def test_what_is_old_enough_is_counted_and_then_deleted(bfm: Bfm, state: FilledState, tmp_path: Path) -> None:
     for name in ("b1", "b2"):
         state.backfill(name, {"success": 2}, state="success", completed_at=state.clock.at)
-    assert "No age is set: everything is kept for ever." in bfm("state", "prune", "--dry-run").error
+    no_age = "No age is set: everything is kept for ever. Set some below `retention` in the configuration file, such as"
+    assert no_age in bfm("state", "prune", "--dry-run").error
     (tmp_path / "m.yaml").write_text("retention: {runs: 1 hour, tries: 1 hour, logs: 1 hour}\n")
     state.goes()
     state.clock.at += 400 * DAY
@@ -678,6 +679,16 @@ def test_the_help_lists_the_groups_in_the_order_of_use(bfm: Bfm) -> None:
     groups = [line.split()[1] for line in result.out.partition(" Commands ")[2].splitlines() if line.startswith("│ ")]
     named = [one for one in groups if one in {"manager", "dags", "backfill", "runs", "tasks", "state"}]
     assert named == ["manager", "dags", "backfill", "runs", "tasks", "state"]
+
+
+@pytest.mark.parametrize("group", [[], ["dags"], ["backfill"], ["state"], ["import"]])
+def test_a_list_of_commands_has_one_sentence_of_each(
+    bfm: Bfm, group: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = bfm(*group, "--help").out.partition(" Commands ")[2].partition("╰")[0].splitlines()[1:]
+    assert listed and [row for row in listed if not re.fullmatch(r"│ [a-z-]+ +[^ ].*\. +│", row)] == []
+    assert [row for row in listed if ". " in row.rstrip(" │")] == []
 
 
 def test_dags_that_are_gone_are_listed_with_all_and_shown_with_why(bfm: Bfm, state: FilledState) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
 from functools import partial
@@ -335,7 +336,7 @@ def _with_task(**settings: Any) -> Dag:
         ({"timezone": "Mars/Olympus"}, "Mars/Olympus"),
         ({"start_date": "soon"}, "start_date"),
         ({"start_date": 5}, "start_date must be a date as text, date or datetime, not 5"),
-        ({"start_date": "2013-02-01", "end_date": "2013-01-01"}, "start_date 2013-02-01 00:00Z is after end_date"),
+        ({"start_date": "2013-02-01", "end_date": "2013-01-01"}, "start_date 2013-02-01 is after end_date 2013-01-01"),
         ({"schedule": 5}, "schedule"),
         ({"schedule": "61 * * * *"}, "61"),
         ({"schedule": "@dayly"}, "'@daily'"),
@@ -469,6 +470,14 @@ def _not_a_task() -> None:
     sql("s", "SELECT 1") >> [None]
 
 
+async def _async_dag() -> None:
+    sql("a", "SELECT 1")
+
+
+def _generator_dag() -> Iterator[Any]:
+    yield sql("a", "SELECT 1")
+
+
 def _async_task() -> None:
     @task
     async def late(ctx: Any) -> None: ...
@@ -502,6 +511,8 @@ def _needs_arguments(region: str) -> None: ...
         (_merge_of_an_interval, "merge_on updates rows by their key, wherever they are, so it takes no time_column"),
         (_not_a_task, "can be put in order with tasks and lists of tasks, not with None"),
         (_async_task, "task 'late' is an async function or a generator"),
+        (_async_dag, "DAG 'd' is an async function or a generator; its body would never run"),
+        (_generator_dag, "DAG 'd' is an async function or a generator; its body would never run"),
         (_task_without_ctx, "task 'clean' must take one argument, as in `def clean(ctx)`"),
         (_needs_arguments, "its function must take no arguments"),
         (5, "@dag decorates a function, not 5"),

@@ -404,7 +404,7 @@ def test_a_bundle_does_not_choose_its_packages_itself(bundle: BundleFolder, key:
     bundle.write("manifest.yaml", f"version: v1beta\n{key}\n")
     (failed,) = bundle.scan().failed
     name = key.partition(":")[0]
-    assert failed.message == f"manifest.yaml, line 2: {name} is set in conf/manager.yaml, not by the bundle itself"
+    assert failed.message == f"manifest.yaml, line 2: {name} is set in the configuration file, not by the bundle itself"
 
 
 def test_a_file_that_imports_what_is_not_installed_is_an_error_of_the_file(bundle: BundleFolder) -> None:

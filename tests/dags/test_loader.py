@@ -295,6 +295,46 @@ def test_a_dag_that_a_factory_of_a_helper_makes_belongs_to_the_file_that_called_
     assert parsed.read == ("lib/_factory.py", "teams/q.sql")
 
 
+def test_dags_that_threads_of_a_file_make_belong_to_the_file(loader: DagLoader, bundle: BundleFolder) -> None:
+    made_by_pool = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from backfill_manager import dag, sql\n"
+        "def make(name):\n    @dag(name)\n    def d():\n        sql('s', 'q.sql')\n"
+        "with ThreadPoolExecutor(4) as pool:\n    list(pool.map(make, ['one', 'two', 'three']))\n"
+    )
+    bundle.write("teams/q.sql", "SELECT 1")
+    bundle.write("teams/f.py", made_by_pool)
+    bundle.write(
+        "teams/g.py", "# a dag of backfill_manager\nfrom teams import f\n" + made_by_pool.replace("two", "other")
+    )
+    first, second = load(loader, bundle)
+    assert isinstance(first, ParsedFile), first
+    assert isinstance(second, ParsedFile), second
+    assert sorted(first.dag_ids) == ["one", "three", "two"]
+    assert sorted(second.dag_ids) == ["one", "other", "three"]
+
+
+def test_what_ends_a_thread_of_a_file_before_its_dags_are_made_is_an_import_error(
+    loader: DagLoader, bundle: BundleFolder
+) -> None:
+    thread = "import threading\nfrom backfill_manager import dag, sql\n\n@dag\ndef one():\n    sql('s', 'SELECT 1')\n\n"
+    thread += "def make():\n    int('x')\n\nmaking = threading.Thread(target=make)\nmaking.start()\nmaking.join()\n"
+    bundle.write("f.py", thread)
+    failed = only_failure(loader, bundle)
+    assert (failed.line, failed.message) == (9, "ValueError: invalid literal for int() with base 10: 'x'")
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-16-le", "latin-1"]
+)  # the first is what a shell of Windows writes with `>`
+def test_a_file_in_another_encoding_is_an_import_error_and_not_overlooked(
+    encoding: str, loader: DagLoader, bundle: BundleFolder
+) -> None:
+    (bundle.root / "f.py").write_bytes((GOOD + "\nname = 'café'\n").encode(encoding))
+    message = only_failure(loader, bundle).message
+    assert message.startswith("SyntaxError: ") and message.endswith("; save the file as UTF-8")
+
+
 def test_limits_of_the_settings_hold_for_dags_that_set_none(loader: DagLoader, bundle: BundleFolder) -> None:
     bundle.write("f.py", GOOD + "\n@dag(max_active_runs=3)\ndef own():\n    sql('s', 'SELECT 1')\n")
     (parsed,) = loader.load(bundle.root, ["f.py"], limits={"max_active_runs": 5, "max_active_tasks": 6})

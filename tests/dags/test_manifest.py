@@ -81,7 +81,7 @@ def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None
     text = "path: elsewhere\nparser: evnt\nfetch_intervall: 3\ndirectories:\n- path: ../a\n- path: b\n  scan_interval: soon\n"
     assert wrong(tmp_path, text) == [
         "manifest.yaml, line 1: version is missing; `version: v1beta` is supported",
-        "manifest.yaml, line 1: path is set in conf/manager.yaml, not by the bundle itself",
+        "manifest.yaml, line 1: path is set in the configuration file, not by the bundle itself",
         "manifest.yaml, line 2: parser must be 'standard', 'single_pass' or 'event', not 'evnt'; did you mean 'event'?",
         "manifest.yaml, line 5: directories[0].path must be a folder inside the bundle such as `reports/daily`, not '../a'",
         "manifest.yaml, line 7: directories[1].scan_interval must be seconds, or a time such as `90s`, `5 minutes`, `2h` "

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.bundle_folder import BundleFolder
@@ -622,16 +622,28 @@ def helpers_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+class Dumper(yaml.SafeDumper):
+    """With quotes round texts that PyYAML takes for no numbers, and YAML 1.2 does (`08`, `1e3`): a DAG file needs them."""
+
+
+def _text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+    style = "'" if text.startswith(tuple("+-.0123456789")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+Dumper.add_representer(str, _text)
+
+
 @settings(max_examples=150, deadline=None)
 @given(document_values=documents(), as_json=st.booleans())
+@example(document_values={"dag_id": "d", "tags": ["08", "1e3"], "tasks": {"a": {"sql": "SELECT 1"}}}, as_json=False)
 def test_any_settings_give_in_yaml_the_dag_that_they_give_in_python(
     helpers_bundle: Path, document_values: dict[str, Any], as_json: bool
 ) -> None:
     def work(ctx: Any) -> None: ...
 
-    text = (
-        json.dumps(document_values) if as_json else yaml.safe_dump(document_values, sort_keys=False, allow_unicode=True)
-    )
+    in_yaml = yaml.dump(document_values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    text = json.dumps(document_values) if as_json else in_yaml
     path = helpers_bundle / "f.dag.yaml"
     path.write_text(text, encoding="utf-8")
     bundle = enter_bundle(helpers_bundle)

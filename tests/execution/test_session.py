@@ -137,7 +137,8 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     last = done.stderr.rstrip().rpartition("\n")[2]
     assert done.returncode == 2, done.stderr
-    assert last.startswith("Spark does not start: ") and reason in last and last.endswith("options of spark-submit.")
+    assert last.startswith("Spark does not start: ") and reason in last
+    assert last.endswith("Correct `spark` in the configuration file, or the options of spark-submit.")
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
 
 

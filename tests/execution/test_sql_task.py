@@ -312,6 +312,14 @@ def test_a_statement_that_had_landed_is_told_and_counts_no_rows(runner: TaskRunn
     assert rows_of(runner.spark, table) == [(0, 1, None), (3, 1, None)]
 
 
+def test_an_insert_into_a_table_of_another_format_warns_that_it_is_repeated(runner: TaskRunner, table: str) -> None:
+    launch = a_sql_launch(f"CREATE TABLE IF NOT EXISTS {table} (id INT) USING parquet; INSERT INTO {table} SELECT 2")
+    assert runner.run(launch) == Succeeded(None)
+    assert f"statement 2: {table} is not a Delta table (`USING delta` makes one)" in runner.log_of(launch)
+    assert runner.run(again(launch)) == Succeeded(None)
+    assert rows_of(runner.spark, table) == [(2,), (2,)]
+
+
 def test_a_table_that_was_made_with_its_rows_before_a_crash_is_not_made_again(runner: TaskRunner, table: str) -> None:
     launch = a_sql_launch(f"CREATE TABLE {table} USING delta AS SELECT 1 AS id; INSERT INTO {table} SELECT 2")
     assert runner.run(launch) == Succeeded(None)

@@ -89,7 +89,12 @@ class RandomRequests:
         )
         self.tables = FakeTables(self.manager, is_slow=True)
 
+    def attach_tables(self) -> None:
+        if self.manager._loop._table_jobs is None:  # a new manager: the work of the former one is lost
+            self.tables = FakeTables(self.manager, is_slow=True)
+
     def step(self) -> None:
+        self.attach_tables()
         rnd, manager = self.rnd, self.manager
         runs, backfills = [run.run_id for run in manager.runs("d")], [row.backfill_id for row in self.backfills()]
         day = f"2023-12-{rnd.randrange(20, 31)}T00:00:00Z"
@@ -216,8 +221,7 @@ class RandomRequests:
 
     def tick(self) -> None:
         """Until nothing is left to do but to wait."""
-        if self.manager._loop._table_jobs is None:  # a new manager: the work of the former one is lost
-            self.tables = FakeTables(self.manager, is_slow=True)
+        self.attach_tables()
         for _ in range(MAX_TICKS):
             if not self.manager.tick():
                 break

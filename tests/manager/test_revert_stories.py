@@ -405,3 +405,25 @@ def test_a_run_that_is_being_reverted_is_not_run_or_marked_meanwhile(how: str) -
     manager.drain()
     assert run_of(manager, FIRST).is_undone and len(manager.launched) == launched
     assert not manager.store.unanswered() and not manager.state.held
+
+
+def test_failed_tasks_of_a_run_do_not_run_again_while_it_is_reverted() -> None:
+    manager, _ = a_ground(dag_spec("d", "a", "b", upstream={"b": ["a"]}))
+    write_of, broken = manager.script, {"b"}
+
+    def script(launch: TaskLaunch) -> Failed | None:
+        return Failed("boom") if launch.ti.task_id in broken else write_of(launch)  # type: ignore[return-value]
+
+    manager.script = script
+    done(manager)
+    broken.clear()
+    tables = FakeTables(manager, is_slow=True)
+    manager.ask(request_kinds.RUN_REVERT, dag_id="d", run_id=FIRST, dry_run=False)
+    manager.drain()
+    again = done(manager, reprocess="failed_tasks")
+    assert manager.states(again) == {"pending": 1} and run_of(manager, FIRST).state == "failed"
+    tables.end_all()
+    manager.drain()
+    assert run_of(manager, FIRST).state == "overridden" and run_of(manager, FIRST).reverted_at is not None
+    assert run_of(manager, f"{FIRST}__2").state == "success", "a new run, as the date counts as missing"
+    assert manager.states(again) == {"success": 1}

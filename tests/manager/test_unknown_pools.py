@@ -51,6 +51,17 @@ def test_a_dag_that_names_no_pool_that_exists_is_logged_when_it_changes(capfd: p
     assert "unknown pool" not in capfd.readouterr().err, "it is parsed all the time"
 
 
+def test_so_is_one_that_notifies_a_target_that_is_not_configured(capfd: pytest.CaptureFixture[str]) -> None:
+    manager = InMemoryManager()
+    definition = dag_spec("d", "a", notify=("oncall",)).to_json()
+    found = replace(FOUND, parsed=(ParsedFile("d.py", ("d",), (definition,)),))
+    for is_known in (False, True):
+        manager.events.put(ParseResult(found))
+        manager.drain()
+        warning = 'event="no such notification target" dag=d targets=oncall'
+        assert (warning in capfd.readouterr().err) is not is_known, "it is said when the DAG changes"
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_who_has_a_bundle_parsed_is_told_of_pools_that_do_not_exist(there: bool) -> None:
     manager = InMemoryManager()

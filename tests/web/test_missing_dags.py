@@ -10,7 +10,7 @@ from support.busy_state import put
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
-from backfill_manager.model.records import Pool, Response
+from backfill_manager.model.records import ImportProblem, Pool, Response
 from backfill_manager.store.base import Condition
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -142,6 +142,25 @@ def test_a_manager_that_reads_such_a_request_refuses_it_with_the_same_line(gone:
         gone.drain()
         shown = gone.store.read(Response, [Condition("kind", "=", kind)])[-1]
         assert (shown.outcome, "'etl' is not active" in shown.message) == ("refused", True)
+
+
+def test_of_a_file_that_can_no_longer_be_read_the_import_error_is_the_reason(gone: InMemoryManager) -> None:
+    """As with `keep_last_good: false`, which lets its DAGs end."""
+    now, bundle = gone.clock.now(), gone.state.catalog.dags["etl"].bundle
+    problem = ImportProblem(bundle, "etl.py", 3, "NameError: name 'x' is not defined", "", True, now, now)
+    gone.state.put(problem)
+    gone.tick()
+    why = f"etl.py of the bundle {bundle!r} can't be read (line 3: {problem.message}); inactive since {now:%Y}"
+    here = browser(gone)
+    listed = here.get("/api/v1/dags?active=false").json()["items"][0]["inactive_reason"]
+    assert [why in one for one in (listed, here.get("/api/v1/dags/etl").json()["inactive_reason"])] == [True, True]
+    assert why in here.post("/api/v1/dags/etl/runs", json={}).json()["detail"]
+    gone.ask("dag.pause", dag_id="etl")
+    gone.drain()
+    assert why in gone.store.read(Response, [Condition("kind", "=", "dag.pause")])[-1].message
+    gone.state.put(problem.evolve(is_current=False))
+    gone.tick()
+    assert NOTE in here.get("/api/v1/dags/etl").json()["inactive_reason"], "it was mended, and makes other DAGs now"
 
 
 def test_the_api_tells_of_it_and_lists_it_when_asked(gone: InMemoryManager) -> None:

@@ -44,7 +44,7 @@ SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 
 
 @router.get("", operation_id="list_dags", **reads(r.Page[r.Dag]))
-@read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_dags(
     reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")],
     is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
@@ -64,7 +64,7 @@ def get_dags(
 
 
 @router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
-@read_from(*TABLES, "pool", ttl_s=SCHEDULE_TTL_S)
+@read_from(*TABLES, "pool", "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_dag(dag_id: Id, reader: Reader) -> Any:
     """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
     return queries.show_dag(reader.store, dag_id, reader.now())

@@ -43,9 +43,10 @@ def create(
 ) -> int:
     """Create a backfill. The manager plans and runs it; it keeps running when you close the terminal.
 
-    Dates are in the DAG's own time zone, unless they carry an offset. A date alone is its whole day: --from begins with
-    it, --to includes all of it (of an hourly DAG 24 intervals). With a time it is that instant. Without --from it begins
-    with the DAG's start_date, without --to it ends with the last complete interval, which is said first.
+    Dates are in the DAG's own time zone unless they carry an offset. A date without a time is the whole day: --from starts
+    at its beginning, --to includes all of it (24 intervals of an hourly DAG). A date with a time is that instant. Without
+    --from, the range starts at the DAG's start_date; without --to, it ends with the last complete interval, which is
+    printed first.
 
     Examples:
 
@@ -110,8 +111,7 @@ def list_(
     state: list[str] | None = o.BACKFILL_STATE,
     limit: int | None = o.LIMIT,
 ) -> None:
-    """List backfills, newest first, with their number of items by state. One that still waits for the manager is
-    `queued`.
+    """List backfills, newest first, with their number of items by state. One that still waits for the manager is `queued`.
 
     Example: [cyan]bfm backfill list --dag flights --state running --state paused[/]
     """
@@ -174,8 +174,8 @@ def items(
 
 @group.command("watch")
 def watch(context: CliContext, id: o.Backfill) -> int:
-    """Watch a backfill until it has ended: items by state, rate, time left, running tasks, failures as they happen.
-    Exit code 1 when it fails. Ctrl-C ends the watching, not the backfill.
+    """Watch a backfill until it ends: items by state, rate, time left, running tasks, failures as they happen. Exit code 1
+    if it fails. Ctrl-C stops the watching, not the backfill.
 
     Example: [cyan]bfm backfill watch latest[/]
     """
@@ -200,9 +200,9 @@ _add("unpause", request_kinds.BACKFILL_UNPAUSE, "Unpause a backfill: its pending
 
 @group.command("retry", schema="commands.RetryBackfill", without=("backfill_id",))
 def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
-    """Run the failed items of a backfill that has ended once more, as part of the same backfill. They run the version of the
-    DAG that the backfill has, whatever has changed since; with --latest-version the current one. Items that were cancelled stay
-    cancelled; where there are any, it is said how many, and which command runs their dates.
+    """Run the failed items of an ended backfill again, as part of the same backfill. They run the backfill's version of the
+    DAG, whatever has changed since, or the current version with --latest-version. Cancelled items stay cancelled; the
+    command prints how many there are, and which command runs their dates.
 
     Examples:
 
@@ -243,8 +243,9 @@ def cancel(context: CliContext, values: Document, id: o.Backfill) -> None:
 
 @group.command("diff", schema="commands.DiffBackfill", without=("backfill_id",))
 def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
-    """Show how the tables would change if a preview was promoted now: rows added, removed and changed, by table and interval, and
-    in how many rows each column differs. Without --key, the one of ctx.merge is used, or whole rows are compared.
+    """Show how the tables would change if a preview were promoted now. Counts the rows added, removed and changed by table
+    and interval, and the rows in which each column differs. Rows are matched by --key, else by the key of ctx.merge;
+    without either, whole rows are compared.
 
     Examples:
 
@@ -260,8 +261,9 @@ def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
 
 @group.command("promote", schema="commands.PromoteBackfill", without=("backfill_id",))
 def promote(context: CliContext, values: Document, id: o.Backfill) -> None:
-    """Swap what a preview has written into the tables: the intervals of all its successful runs, one commit for each table. Its
-    runs then count as if they had run on the tables. Refused where others have written these intervals since.
+    """Replace the intervals of the tables with what a preview has written. One commit for each table replaces the intervals
+    of all its successful runs; the runs then count as if they had run on the tables. Refused if others have written these
+    intervals since.
 
     Examples:
 
@@ -279,9 +281,9 @@ _add("discard", request_kinds.BACKFILL_DISCARD, "Delete what a preview has writt
 def revert(
     context: CliContext, values: Document, id: o.Backfill, yes: bool = o.flag("--yes -y", "Don't ask for confirmation.")
 ) -> int:
-    """Put what the runs of a backfill have written back to what it was before, interval by interval, from Delta's history. Prints
-    what, and asks. Refused where others have written these intervals since, or the history is gone. The runs stay in the
-    timeline, and count no more.
+    """Undo what the runs of a backfill have written, from Delta's history. Prints what will be restored, interval by
+    interval, and asks. Refused if others have written these intervals since, or if the history is gone. The runs stay in
+    the timeline, but no longer count.
 
     Examples:
 
@@ -300,7 +302,7 @@ def revert(
 
 @group.command("note")
 def note(context: CliContext, id: o.Backfill, text: o.NoteText) -> None:
-    """Write a note on a backfill in any state, in place of the one that it has.
+    """Write a note on a backfill, in any state. It replaces the note that is there.
 
     Example: [cyan]bfm backfill note latest "New tariff: approved by Ann"[/]
     """

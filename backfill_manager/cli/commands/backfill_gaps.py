@@ -32,12 +32,12 @@ def gaps(
     count: bool = o.flag("--count", "Count rows with Spark where there are too many to read."),
     limit: int | None = o.LIMIT,
 ) -> None:
-    """Compare the runs of DAGs with what lies in the tables that they write, interval by interval, from the tables' logs, and
-    their time column where intervals share a file. Without a DAG: of all that are active and have a schedule. Findings:
+    """Compare the runs of DAGs with the rows in the tables that they write, interval by interval. It reads the tables' logs, and
+    the time column where intervals share a file. Without a DAG, it compares all that are active and have a schedule. Findings:
 
-    empty: a run has succeeded, and no row lies there. no_run: rows that no run has written. rewritten: somebody else has changed
-    them since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual around it. unknown:
-    it is not known, and why.
+    empty: a run has succeeded, but there are no rows. no_run: rows that no run has written. rewritten: somebody else has changed
+    the rows since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual around it.
+    unknown: it can't be known, and why.
 
     Examples:
 

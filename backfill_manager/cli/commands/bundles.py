@@ -17,7 +17,9 @@ from backfill_manager.schemas.request_kinds import BUNDLE_DEACTIVATE, BUNDLE_PAR
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
 _CHANGES: Final = ("dag_id", "change", Column("version", right=True), "file")
 
-group = Group("bundles", "Bundles, which DAGs come from: folders, git repositories, archives. List and parse them.")
+group = Group(
+    "bundles", "Bundles: the folders, git repositories and archives that DAGs come from; list and parse them."
+)
 
 
 @group.command("list")
@@ -30,7 +32,7 @@ def list_(context: CliContext) -> None:
         "name", "path", Column("is_configured", "configured"), "parser", Column("dags", right=True), Column("errors", right=True),
         COMMIT, Column("refreshed_at", "changed"), Column("parsed_at", "parsed"),
     )  # fmt: skip
-    empty = "No bundle is configured: name one in conf/manager.yaml under `bundles`."
+    empty = "No bundle is configured: name one in the configuration file (default: conf/manager.yaml) under `bundles`."
     context.out.print_rows(context.backend.bundles(), columns, empty=empty)
 
 
@@ -67,8 +69,8 @@ def parse(
     bundle: Bundle,
     subpath: str = argument("[SUBPATH]", "A file or folder of it.", default="", show_default="the whole bundle"),
 ) -> int:
-    """Have the manager parse the files of a bundle now, changed or not, and wait for the result: the last step of a
-    rollout. Exit code 1 when a file can't be read. Over the tables, a dry run needs no manager.
+    """Have the manager parse the files of a bundle now, changed or not, and wait for the result. This is the last step of a
+    rollout. Exit code 1 if a file can't be read. Without --server, a dry run needs no manager.
 
     Example: [cyan]bfm bundles parse examples flights.py --dry-run[/]
     """

@@ -16,19 +16,27 @@ group = Group("config", "The configuration: check it, show what is in effect, cr
 
 @group.command("check")
 def check(context: CliContext) -> None:
-    """Check the configuration. Every mistake is reported with its place (exit code 2); a variable of the environment that sets
-    nothing and has nearly the name of one that does, as a warning.
+    """Check the configuration. Every mistake is reported with its place (exit code 2). An environment variable that sets
+    nothing, but has nearly the name of one that does, is a warning.
 
     Example: [cyan]bfm --conf conf/manager.yaml config check[/]
     """
     context.refuse_server("the configuration of this machine")
     from backfill_manager.dags.bundles.environment import check_environments
     from backfill_manager.dags.parsers.registry import check_parsers
+    from backfill_manager.manager.notification_settings import targets_of
     from backfill_manager.settings import DEFAULT_CONF
 
     settings, places = context.settings_and_places
     check_parsers(settings, places)
     check_environments(settings, places)
+    if in_file := [
+        one for one in settings.notifications if one.url is not None
+    ]:  # others: `bfm doctor`, where the manager runs
+        from backfill_manager.manager.notification_sender import AppriseChannel
+
+        for target in targets_of(in_file):
+            AppriseChannel(target)
     named = context.conf or context.environ.get("BFM_CONF")
     file = named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
     found = (place.partition("environment, ")[2] for place in places.places.values())
@@ -63,8 +71,8 @@ def token_(
         "--expires", "Valid until the end of this day (UTC), or this instant.", metavar="DATE"
     ),
 ) -> None:
-    """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into
-    the configuration, as the lines printed below it.
+    """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into the
+    configuration, as the lines printed below it.
 
     Example: [cyan]bfm config token grafana --role viewer --expires 2027-01-31[/]
     """

@@ -104,10 +104,10 @@ def show(context: CliContext, dag: Dag) -> None:
 def next_(
     context: CliContext, dag: Dag, n: int = option("-n", "How many.", min=1, max=10_000, metavar="N", default=1)
 ) -> None:
-    """Show the next intervals that the scheduler will create runs of, and when each is due: at its end. It continues from
-    the latest scheduled or backfill run of the timeline; manual runs and runs of the future don't move it. Instants are
-    UTC, or as --timezone says; `start in` is the start in the DAG's zone. What its tasks will wait for before they start
-    is named, too.
+    """Show the next scheduled intervals of a DAG, and when each is due. An interval is due at its end. The schedule
+    continues from the latest scheduled or backfill run of the timeline; manual runs and runs in the future don't move it.
+    Times are UTC, or as --timezone says; `start in` is the start in the DAG's zone. What its tasks will wait for before
+    they start is listed, too.
 
     Example: [cyan]bfm dags next flights -n 5[/]
     """
@@ -144,7 +144,7 @@ def trigger(
 ) -> int:  # fmt: skip
     """Trigger one run of a DAG: for the interval that starts at T, or for the one that the manager chooses.
 
-    It does not move the schedule. When the schedule comes to the date, it skips it if the run was triggered after its
+    It does not move the schedule. When the schedule reaches the date, it skips it if the run was triggered after its
     interval had ended, and runs it again if it was triggered before.
 
     Example: [cyan]bfm dags trigger flights --logical-date 2013-01-05 --conf '{"full": true}' --wait[/]
@@ -202,8 +202,8 @@ def mark(
     dry_run: bool = flag("--dry-run -n", "Print what would be marked, and change nothing."),
     yes: bool = flag("--yes -y", "Don't ask for confirmation."),
 ) -> int:
-    """Set several runs of a DAG to success or failed: of dates, by id, or those of items of a backfill. Prints which, and asks.
-    Those that have the state already stay as they are; running tasks are stopped first.
+    """Set several runs of a DAG to success or failed. Choose them by date, by id, or as the items of a backfill; it prints
+    which, and asks. Runs that have the state already stay as they are; running tasks are stopped first.
 
     Examples:
 
@@ -229,9 +229,9 @@ def test(
     ),
     conf: str | None = CONF,
 ) -> int:
-    """Run a DAG once, here, with a Spark session of this process, and without a manager; nothing of the run is kept in
-    the state. Its output tables are the real ones, and each test writes them anew. A task that fails is tried again at once,
-    whatever its `retry_delay`. Exit code 1 when it failed.
+    """Run a DAG once in this process, with a Spark session of its own and without a manager. Nothing of the run is kept in
+    the state. Its output tables are the real ones, and each test writes them again. A task that fails is retried at once,
+    whatever its `retry_delay`. Exit code 1 if the run fails.
 
     Example: [cyan]bfm dags test flights --logical-date 2013-01-05 --conf '{"full": true}'[/]
     """
@@ -264,8 +264,8 @@ def render(
     partition: str | None = option("--partition", "A key in place of DATE; TASK then comes after DAG.", metavar="KEY"),
     conf: str | None = CONF,
 ) -> None:
-    """Show what the tasks of a run would see: SQL with its parameters, params, interval. Nothing runs. Without DATE: of the
-    latest complete interval.
+    """Show what the tasks of a run would see: SQL with its parameters, params, interval. Nothing runs. Without DATE, it is
+    the latest complete interval.
 
     Example: [cyan]bfm dags render flights 2013-01-05[/]
     """
@@ -298,7 +298,7 @@ def schema(context: CliContext) -> None:
 
 @group.command("import-errors")
 def import_errors(context: CliContext) -> None:
-    """List the files that could not be read: where, and what is wrong. The last good version of their DAGs stays.
+    """List the files that could not be read: where, and what is wrong. The last good version of their DAGs stays active.
 
     Example: [cyan]bfm dags import-errors --output json[/] (with tracebacks)
     """
@@ -315,8 +315,8 @@ def versions(
         "--diff", "What differs between two: settings, tasks and code.", metavar="OLD NEW"
     ),
 ) -> None:
-    """List the versions of a DAG, newest first. One is created when the definition changes, or the code that it may run;
-    a run keeps the version it was created with.
+    """List the versions of a DAG, newest first. A new one is created when the definition changes, or the code that it may
+    run; a run keeps the version that it was created with.
 
     Example: [cyan]bfm dags versions flights --diff 1 2[/]
     """

@@ -23,8 +23,8 @@ def doctor(
         default=False,
     ),
 ) -> int:
-    """Check what a manager needs: Python, Java, Spark, Delta, memory, files, clocks, port, configuration, storage, versions.
-    Each line that is not ok says what to do. Exit code 1 when something is an error.
+    """Check what a manager needs: Python, Java, Spark, Delta, memory, files, clocks, port, configuration, storage,
+    versions. Each line that is not ok says what to do. Exit code 1 if there is an error.
 
     Example: [cyan]bfm doctor --thorough[/]
     """

@@ -26,8 +26,8 @@ FORCE = flag("--force", "Write over files that are there.")
 
 @group.command("airflow")
 def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
-    """Make drafts of Airflow's DAG files, with a remark (a comment `TODO`, and a line of the table) for each thing that has no
-    equal here. Nothing of a file is executed, and Airflow need not be installed. Exit code 1 if a file is no right Python.
+    """Make drafts of DAG files from Airflow's. Each thing that has no equivalent here gets a remark: a comment `TODO`, and
+    a line of the table. No file is executed, and Airflow need not be installed. Exit code 1 if a file is not valid Python.
 
     Example: [cyan]bfm import airflow ~/airflow/dags --to dags[/]
     """
@@ -46,8 +46,9 @@ def dbt(
     force: bool = FORCE,
     by_tag: bool = flag("--by-tag", "A DAG for each first tag of a model, in place of one for the project."),
 ) -> int:
-    """Make a draft of a dbt project: each model a SQL task, tests as checks, what it reads and writes. It takes
-    target/manifest.json where `dbt parse` has written it, else the project's files. dbt need not be installed.
+    """Make a draft of a DAG file from a dbt project. Each model becomes a SQL task with what it reads and writes, and its
+    tests become checks. It reads target/manifest.json if `dbt parse` has written it, else the project's files. dbt need not
+    be installed.
 
     Example: [cyan]bfm import dbt ~/shop --to dags[/]
     """
@@ -65,8 +66,8 @@ def dbt(
 
 @group.command("dagster")
 def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
-    """Make drafts of Dagster's files: assets and jobs with their schedules and partitions, with a remark for each thing that
-    has no equal here. Nothing of a file is executed, and Dagster need not be installed.
+    """Make drafts of DAG files from Dagster's: assets and jobs with their schedules and partitions. Each thing that has no
+    equivalent here gets a remark. No file is executed, and Dagster need not be installed.
 
     Example: [cyan]bfm import dagster ~/shop/assets.py --to dags[/]
     """

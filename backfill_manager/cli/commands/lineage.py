@@ -12,8 +12,8 @@ def lineage(
     context: CliContext,
     name: str = argument("DAG|TABLE", "A DAG, or a table's name or path, see `bfm tables list`."),
 ) -> None:
-    """Show what a DAG or a table is made of (upstream), and what is made of it (downstream), over all DAGs: tables, and the tasks
-    that read and write them, as their tries have recorded it.
+    """Show what a DAG or a table is made from (upstream), and what is made from it (downstream). Over all DAGs: the tables,
+    and the tasks that read and write them, as their tries have recorded it.
 
     Example: [cyan]bfm lineage silver.flights[/]
     """

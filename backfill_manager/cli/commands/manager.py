@@ -27,9 +27,9 @@ def start(
 ) -> int:
     """Start a manager in the foreground, until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
 
-    It creates the state if there is none, loads the DAGs of its bundles, and runs what is requested. A second one on the
-    same state is a standby, which takes over when the first one ends. One whose Spark has died gives its lease back and
-    ends with exit code 1: have a supervisor start it again.
+    It creates the state if there is none, loads the DAGs of its bundles, and runs what is requested. A second manager on
+    the same state is a standby, which takes over when the first one ends. A manager whose Spark has died gives its lease
+    back and ends with exit code 1: have a supervisor start it again.
 
     Example: [cyan]bfm --state ./state manager start[/]
     """
@@ -49,7 +49,7 @@ def start(
 
 @group.command("status")
 def status(context: CliContext) -> int:
-    """Show the active manager: term, host, process, and the age of its heartbeat. Exit code 1 when there is none.
+    """Show the active manager: term, host, process, and the age of its heartbeat. Exit code 1 if there is none.
 
     Example: [cyan]bfm manager status --output json[/]
     """
@@ -76,8 +76,8 @@ def stop(
     values: Document,
     timeout: float = option("--timeout", "Seconds to wait until it has stopped.", min=0, default=60, metavar="S"),
 ) -> int:
-    """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless
-    --drain gives them the time to finish.
+    """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless --drain
+    lets them finish first.
 
     Example: [cyan]bfm manager stop --drain --timeout 600[/]
     """

@@ -24,7 +24,7 @@ def list_(
     backfill: str | None = option("--backfill", "Only of this backfill.", metavar="ID"),
     limit: int | None = o.LIMIT,
 ) -> None:
-    """List notifications, newest first: what was sent, waits, or was given up after a day (failed), and why.
+    """List notifications, newest first: what was sent, what waits, what was given up after a day (failed), and why.
 
     Example: [cyan]bfm notify list --state waiting --target ops[/]
     """
@@ -55,7 +55,7 @@ def test(
         "TARGET", "A name of the configuration's notifications.", default=None, show_default="all"
     ),
 ) -> int:
-    """Send a message to each target of the configuration, from this machine. Exit code 1 when one could not be sent.
+    """Send a message to each target of the configuration, from this machine. Exit code 1 if one can't be sent.
 
     Example: [cyan]bfm notify test ops[/]
     """

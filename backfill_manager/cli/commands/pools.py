@@ -20,8 +20,8 @@ group = Group("pools", "Pools: how many tasks may run at once, and how Spark sha
 
 @group.command("list")
 def list_(context: CliContext) -> None:
-    """List the pools: slots (tasks at once) and how many are taken, weight and minimum share of the Spark pool, memory (MB) and
-    nice of the processes of tasks.
+    """List the pools, with their slots and how many are taken. Slots are tasks at once. Also shown: weight and minimum
+    share of the Spark pool, memory (MB) and nice of task processes.
 
     Example: [cyan]bfm pools list[/]
     """
@@ -35,8 +35,8 @@ def list_(context: CliContext) -> None:
 def set_(
     context: CliContext, values: Document, name: str = argument("NAME", "The pool, see `bfm pools list`.")
 ) -> None:
-    """Change a pool. Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share
-    when the manager starts again. A new pool is configured in conf/manager.yaml.
+    """Change a pool. Slots change at once; memory and nice apply to the next task that starts; Spark takes a new weight or
+    share when the manager starts again. A new pool is added in conf/manager.yaml.
 
     Example: [cyan]bfm pools set backfill --slots 32 --memory "2 GB"[/]
     """

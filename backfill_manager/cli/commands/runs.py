@@ -117,8 +117,8 @@ def timeline(
     dag: o.Dag,
     n: int | None = o.option("-n", f"The newest N. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N"),
 ) -> None:
-    """Draw a DAG's timeline: its runs in the order of logical dates, each with an arrow to the run before it, and
-    beneath it those that it overrode. Times are UTC, or as --timezone says.
+    """Draw a DAG's timeline: its runs by logical date, each with an arrow to the run before it and, beneath it, the runs
+    that it overrode. Times are UTC, or as --timezone says.
 
     Example: [cyan]bfm runs timeline flights -n 10[/]
     """
@@ -159,7 +159,7 @@ def mark(
 
 @group.command("note")
 def note(context: CliContext, run: o.Run, text: o.NoteText, dag: str | None = o.DAG_OF_RUN) -> None:
-    """Write a note on a run in any state, in place of the one that it has.
+    """Write a note on a run, in any state. It replaces the note that is there.
 
     Example: [cyan]bfm runs note 2013-01-05 "Late data, see ticket 12" --dag flights[/]
     """
@@ -175,8 +175,8 @@ def revert(
     dag: str | None = o.DAG_OF_RUN,
     yes: bool = o.flag("--yes -y", "Don't ask for confirmation."),
 ) -> int:
-    """Put what a run has written back to what it was before, from Delta's history. Prints what, and asks. Refused where others
-    have written the same interval since, or the history is gone. The run stays in the timeline, and counts no more.
+    """Undo what a run has written, from Delta's history. Prints what will be restored, and asks. Refused if others have
+    written the same interval since, or if the history is gone. The run stays in the timeline, but no longer counts.
 
     Examples:
 

@@ -27,9 +27,9 @@ group = Group("state", "The state tables (Delta): create, check, compact, prune,
 
 @group.command("init")
 def init(context: CliContext) -> None:
-    """Create the state tables that are missing, and upgrade those of an older release. Harmless when repeated;
-    `bfm manager start` does it too. Refused where two writers could make the same commit: on a storage without
-    conditional put, no former leader could be kept from writing.
+    """Create the state tables that are missing, and upgrade those of an older release. Safe to repeat; `bfm manager start`
+    does it too. Refused on storage without conditional put, where two writers could make the same commit: a former leader
+    could not be kept from writing.
 
     Example: [cyan]bfm --state ./state state init[/]
     """
@@ -54,10 +54,11 @@ def check(
         "--repair", "Repair what can be derived from the log or from other tables. No manager may lead."
     ),
 ) -> int:
-    """Check every file of every state table: there, whole, readable, of the right version and engine; name what is damaged and
-    what to do. Exit code 1 when a table is not in order (with [cyan]--repair[/]: is not after it).
+    """Check every file of every state table, and say what is damaged and what to do. Each file must be there, whole,
+    readable, and of the right version and engine. Exit code 1 if a table is not in order (with [cyan]--repair[/]: if it is
+    not in order after it).
 
-    Nothing is thrown away by a repair: a damaged file gets the ending `.damaged`. What it does: docs/reliability.md.
+    A repair throws nothing away: a damaged file gets the ending `.damaged`. What it does: docs/reliability.md.
 
     Example: [cyan]bfm state check --repair[/]
     """
@@ -80,9 +81,9 @@ def check(
 
 @group.command("compact")
 def compact(context: CliContext) -> None:
-    """Rewrite small files into few large ones and delete what nothing refers to any more, in every state table. The active
-    manager does it (its ticks wait meanwhile), or this command when there is none. Managers compact by themselves: this
-    is for a state that is to be handed on, or was written by many short-lived managers.
+    """Rewrite small files of the state tables into few large ones, and delete what nothing refers to any more. The active
+    manager does it (its ticks wait meanwhile), or this command if there is none. Managers compact by themselves: use this
+    for a state that you hand on, or that many short-lived managers have written.
 
     Example: [cyan]bfm state compact[/]
     """
@@ -102,9 +103,9 @@ def prune(
     context: CliContext,
     dry_run: bool = flag("--dry-run", "Only count what would be deleted, by this configuration."),
 ) -> None:
-    """Delete what has ended and is older than its age in `retention` of the configuration. The active manager does it, by its
-    own configuration, or this command when there is none. Managers do it by themselves, once an hour: this is for not
-    waiting. What is active or needed stays: docs/semantics.md, "Retention".
+    """Delete what has ended and is older than its age in `retention` of the configuration. The active manager does it, by
+    its own configuration, or this command if there is none. Managers do it by themselves once an hour: use this to do it
+    now. What is active or needed stays: docs/semantics.md, "Retention".
 
     Example: [cyan]bfm state prune --dry-run[/]
     """
@@ -143,7 +144,7 @@ def _by_manager(backend: LocalBackend, kind: str) -> dict[str, Any] | None:
 
 @group.command("locations")
 def locations(context: CliContext) -> None:
-    """Print where each table is, for reading it with Spark, DuckDB, Databricks SQL or Power BI.
+    """Print where each state table is, to read it with Spark, DuckDB, Databricks SQL or Power BI.
 
     Example: [cyan]bfm state locations --output json[/]
     """
@@ -163,11 +164,11 @@ def adopt(
         "--as-original", "This state was moved here. One that is left at the old place gets a new id."
     ),
 ) -> None:
-    """Decide which of two states is the original, after one was copied. A manager refuses to start on a state whose last
-    place still holds the same one: every state has an id, which is part of each output's transaction, and two that share
+    """Decide which of two states is the original, after one was copied. A manager refuses to start on a copy while the
+    original is still in its place: every state has an id, which is part of each output's transaction, and two that share
     one would take each other's output for their own.
 
-    [cyan]--as-copy[/] is also right for a state that was restored from a backup, or copied to the same path of another
+    [cyan]--as-copy[/] is also right for a state that was restored from a backup, or copied to the same path on another
     machine: what the backup does not know of is then written again. No manager may be running on it.
 
     Example: [cyan]bfm --state ./state-for-tests state adopt --as-copy[/]
@@ -196,8 +197,8 @@ def adopt(
 
 @group.command("export")
 def export(context: CliContext, target: str = argument("FOLDER|FILE.tar", "A new folder, or a new file.")) -> None:
-    """Write the whole state into a folder, or a `.tar` file: a Parquet file for each table, the files of DAG versions, and a
-    manifest with checksums. All tables are of one moment; a manager may go on meanwhile.
+    """Write the whole state into a folder or a `.tar` file. It holds a Parquet file for each table, the files of DAG
+    versions, and a manifest with checksums. All tables are of one moment; a manager may keep running.
 
     Example: [cyan]bfm state export ./back-up-of-monday.tar[/]
     """
@@ -219,8 +220,8 @@ def import_(
         "--as-original", "The state was moved: it keeps its id. Nothing may have run since the export was made."
     ),
 ) -> None:
-    """Make a new state of an export; its engine may be another one. Every checksum is checked first. The state gets a new id,
-    as by `bfm state adopt --as-copy`: what the export does not know of is then written again.
+    """Create a new state from an export. Its engine may be another one. Every checksum is checked first. The state gets a
+    new id, as with `bfm state adopt --as-copy`: what the export does not know of is then written again.
 
     Example: [cyan]bfm --state ./restored state import ./back-up-of-monday.tar[/]
     """
@@ -240,7 +241,7 @@ def import_(
 
 @group.command("sql")
 def sql(context: CliContext, query: str = argument('"SELECT …"', "One statement that only reads.")) -> None:
-    """Query the state tables in SQL. It can only read. Secrets are masked.
+    """Query the state tables with SQL. It can only read; secrets are masked.
 
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]
     """

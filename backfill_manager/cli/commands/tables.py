@@ -12,7 +12,7 @@ group = Group("tables", "Tables that tasks read and write: by which tasks, and w
 
 @group.command("list")
 def list_(context: CliContext) -> None:
-    """List the tables that tasks have read or written: by which tasks, in the newest version of their DAGs that has run.
+    """List the tables that tasks have read or written. Shows which tasks, in the newest version of their DAGs that has run.
 
     Example: [cyan]bfm tables list[/]
     """
@@ -31,8 +31,8 @@ def show(
     table: str = argument("TABLE", "Its name or path, see `bfm tables list`."),
     limit: int | None = option("--limit", "The newest N.", metavar="N", min=1),
 ) -> None:
-    """Show who has written which interval or partition of a table last: run, version of its DAG, Delta's version of the table,
-    rows. The newest write comes first.
+    """Show which run last wrote each interval or partition of a table. With the version of its DAG, Delta's version of the
+    table, and rows; the newest write comes first.
 
     Example: [cyan]bfm tables show silver.flights --limit 10[/]
     """

@@ -89,7 +89,7 @@ def checks(
         "[TASK]", "The task's id; without one, of all tasks.", default=None, show_default=False
     ),
 ) -> None:
-    """Show what the checks of a run's tasks have found in the rows that these were about to publish, in each try.
+    """Show what the checks of a run's tasks found in the rows that were about to be published, in each try.
 
     Example: [cyan]bfm tasks checks flights latest clean[/]
     """
@@ -112,8 +112,8 @@ def stages(
     task: Task,
     try_number: int | None = option("--try", "Only this try.", min=1, metavar="N"),
 ) -> None:
-    """Show what the Spark stages of a task did, in each try that has ended: all of them added up, then the longest ones. `skew`
-    is the longest of a stage's tasks divided by the median.
+    """Show what the Spark stages of a task did, in each try that has ended. First all of them added up, then the longest
+    ones. `skew` is a stage's longest task divided by its median.
 
     Example: [cyan]bfm tasks stages flights latest clean[/]
     """
@@ -173,8 +173,8 @@ def clear(
     dry_run: bool = flag("--dry-run -n", "Print what would be cleared, and change nothing."),
     yes: bool = flag("--yes -y", "Don't ask for confirmation."),
 ) -> int:
-    """Clear tasks that ran, so that they run again in place, in runs of any type. Prints which, and asks. Dates are in
-    each DAG's own time zone, unless they carry an offset.
+    """Clear tasks that have run, so that they run again in place, in runs of any type. Prints which, and asks. Dates are in
+    each DAG's own time zone unless they carry an offset.
 
     Examples:
 
@@ -198,8 +198,8 @@ def run(
     logical_date: str = argument("T", "In the DAG's zone, unless it has an offset."),
     conf: str | None = CONF,
 ) -> int:
-    """Run one task by hand for the interval that starts at T, outside any run of the schedule, and show its log. Exit
-    code 1 when it fails. With no manager running, one is started here until there is nothing left to do.
+    """Run one task by hand for the interval that starts at T, outside the schedule, and show its log. Exit code 1 if it
+    fails. With no manager running, one is started here until there is nothing left to do.
 
     Example: [cyan]bfm tasks run flights clean 2013-01-05[/]
     """

@@ -24,7 +24,7 @@ HINTS: Final = {
     "upgrade_state": "`bfm state init` does it, too",
     "adopt_state": "`bfm --state {root} state adopt --as-copy` if it is the one at {other}, `bfm --state {root} state adopt "
     "--as-original` if it is this one",
-    "new_pool": "a new one is made in conf/manager.yaml, for the manager's next start",
+    "new_pool": "a new one is made in the configuration file, for the manager's next start",
     "create_backfill": "create a backfill with `bfm backfill create {dag_id} --from {start} --to {end}`",
     "create_first_backfill": "create one with `bfm backfill create DAG --from T --to T`",
     "watch_backfill": "`bfm backfill watch {backfill_id}` waits for its end",

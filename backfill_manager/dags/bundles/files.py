@@ -54,7 +54,10 @@ def may_make_dags(file: str, content: bytes) -> bool:
     name = file.rpartition("/")[2]
     if name.startswith("_"):
         return False
-    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in content for word in _IMPORT_WORDS))
+    text = content.replace(
+        b"\0", b""
+    )  # of UTF-16, which Python refuses: an import error, as of any other file it can't read
+    return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in text for word in _IMPORT_WORDS))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from backfill_manager.dags.bundles.files import MAX_DATA_FILE_SIZE, read
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.settings import DEFAULT_CONF, PARSERS, BundleRules, BundleSettings, RawSettings, unknown_parser
+from backfill_manager.settings import PARSERS, BundleRules, BundleSettings, RawSettings, unknown_parser
 from backfill_manager.yaml_reader import Loc
 
 MANIFEST: Final = "manifest.yaml"
@@ -77,7 +77,7 @@ def _refuse_origin_keys(raw: RawSettings) -> None:
         raw.errors.append(f"{raw.place(())}: version is missing; `version: {VERSION}` is supported")
         raw.values["version"] = VERSION
     for key in [key for key in raw.values if key in _ORIGIN]:
-        raw.errors.append(f"{raw.place((key,))}: {key} is set in {DEFAULT_CONF}, not by the bundle itself")
+        raw.errors.append(f"{raw.place((key,))}: {key} is set in the configuration file, not by the bundle itself")
         del raw.values[key]
 
 

@@ -79,7 +79,8 @@ def _sentence(error: BaseException, root: Path) -> str:
     if isinstance(error, SystemExit):
         return f"the file ended the process (SystemExit: {message_of or 0}) instead of making its DAGs"
     if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error.msg}"
+        is_encoding = "codec can't decode" in error.msg or "null bytes" in error.msg
+        return f"{type(error).__name__}: {error.msg}{'; save the file as UTF-8' if is_encoding else ''}"
     if isinstance(error, ModuleNotFoundError) and _is_missing_below(root, error.name or ""):
         return f"{type(error).__name__}: No module named {error.name!r} in the bundle"
     return f"{type(error).__name__}: {message_of}" if message_of else type(error).__name__

@@ -15,6 +15,8 @@ import gc
 import json
 import os
 import sys
+import threading
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -94,8 +96,11 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
     all of the file or nothing."""
     root, file = bundle.root, job.file
     tracker = _FileAccessTracker(root)
+    in_threads = _errors_of_threads(root)
     try:
         made = load_dags(job.reader, bundle, file, job.options)
+        if in_threads:  # nobody else learns of it, and its DAGs are missing
+            raise in_threads[0]
         read, listed = tracker.accesses()
         twice = next((dag_id for dag_id, n in Counter(dag.dag_id for dag in made).items() if n > 1), None)
         if twice:
@@ -118,6 +123,19 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
         "read": [name for name in read if name != file],
         "listed": listed,
     }
+
+
+def _errors_of_threads(root: Path) -> list[BaseException]:
+    """What ends a thread that runs code of the bundle is put here, from now on."""
+    errors: list[BaseException] = []
+
+    def keep(ended: threading.ExceptHookArgs) -> None:
+        frames = traceback.extract_tb(ended.exc_traceback)
+        if ended.exc_value is not None and any(Path(frame.filename).is_relative_to(root) for frame in frames):
+            errors.append(ended.exc_value)
+
+    threading.excepthook = keep  # for good: the process ends with the file
+    return errors
 
 
 def _discard_output() -> None:

@@ -61,7 +61,8 @@ VersionNumber = Annotated[int | None, Query(ge=1, le=2**31)]
 
 def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, **values: Any) -> Response:
     """Renders a tab, under the head that all of them share."""
-    versions = (*context.app.versions(("dag", "dag_version", "dag_run", "pool")), int(context.now.timestamp()) // 60)
+    tables = ("dag", "dag_version", "dag_run", "pool", "import_error")
+    versions = (*context.app.versions(tables), int(context.now.timestamp()) // 60)
     dag = context.app.at_versions(
         versions, f"ui:dag:{dag_id}", lambda: queries.show_dag(context.store, dag_id, context.now)
     )

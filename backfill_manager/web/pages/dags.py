@@ -22,7 +22,7 @@ from backfill_manager.web.links import PageNumber, PathId, paginate, to
 from backfill_manager.web.page import OperatorContext, PageContext, ViewerContext, page_router
 
 router: Final = page_router()
-TABLES: Final = ("dag", "dag_version", "dag_run")
+TABLES: Final = ("dag", "dag_version", "dag_run", "import_error")
 DAGS_PER_PAGE: Final = 50
 ERRORS_PER_PAGE: Final = 50
 MAX_TAGS: Final = 30
