@@ -135,15 +135,22 @@ def cli_page() -> str:
             sections.append(table(("argument", ""), rows))
         if options:
             sections.append(table(("option", ""), options))
-    intro = (
-        "Every command prints tables by default and one JSON document with `--output json`. "
-        "Exit codes: 0 done; 1 carried out and failed; 2 wrong input; 3 not found; 4 refused by the manager."
+    intro = "Every command prints tables by default. With `--output json` it prints one JSON document.\n\n" + table(
+        ("exit code", "meaning"),
+        [
+            (0, "done"),
+            (1, "carried out, and failed"),
+            (2, "wrong input"),
+            (3, "not found"),
+            (4, "refused by the manager"),
+        ],
     )
     contents = "\n".join(f"- [bfm {path}](#bfm-{path.replace(' ', '-')})" for path, _ in commands)
     return page(
         "Command line",
         intro,
-        "## Global options\n\nBefore or after the command.\n\n" + table(("option", ""), list(global_options.values())),
+        "## Global options\n\nThey can be given before or after the command.\n\n"
+        + table(("option", ""), list(global_options.values())),
         "## Commands\n\n" + contents,
         *sections,
     )
@@ -232,7 +239,7 @@ def rest_page() -> str:
     about = {tag["name"]: tag.get("description", "") for tag in document.get("tags", [])}
     for tag in sorted(by_tag, key=lambda name: list(about).index(name) if name in about else len(about)):
         sections += [f"## {tag}\n\n{about.get(tag, '')}", *by_tag[tag]]
-    models = ["## Models\n\nInstants are ISO-8601 in UTC, with `Z`."]
+    models = ["## Models\n\nInstants are in UTC, in ISO 8601 format with a `Z`."]
     for name, schema in sorted(document["components"]["schemas"].items()):
         models.append(f"### {name}\n\n{first_paragraph(schema.get('description'))}")
         required = set(schema.get("required", ()))
@@ -242,8 +249,8 @@ def rest_page() -> str:
         ]:
             models.append(table(("field", "type", ""), rows))
     intro = (
-        "Base address: `/api/v1`. How to use it (authentication, asynchronous writes, paging, ETags) is in "
-        "[rest-api.md](../rest-api.md); the same as OpenAPI is at `/openapi.json` of a server."
+        "The base address is `/api/v1`. [rest-api.md](../rest-api.md) explains how to use the API: authentication, asynchronous "
+        "writes, paging, ETags. A server has the same reference as an OpenAPI document at `/openapi.json`."
     )
     return page("REST API", intro, *sections, *models)
 
@@ -350,10 +357,12 @@ def settings_page() -> str:
         title = f"## {key}" if key else "## Top level"
         sections.append(f"{title}\n\n{about}\n\n" + table(("key", "type", "default", ""), rows))
     intro = (
-        "In `conf/manager.yaml` (or the file named by `--conf` or `BFM_CONF`). The environment overrides the file "
-        "(`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`), options of the command line override both. Times are seconds "
-        "or have a unit: `90s`, `5 minutes`, `2h`, `1 day`. `bfm config check` names every wrong key and value with its line, "
-        "`bfm config show` prints what is in effect."
+        "These settings are in `conf/manager.yaml`, or in the file named by `--conf` or `BFM_CONF`.\n\n"
+        "- Environment variables override the file (`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`). Options of the "
+        "command line override both.\n"
+        "- Durations are seconds, or have a unit: `90s`, `5 minutes`, `2h`, `1 day`.\n"
+        "- `bfm config check` reports every wrong key and value, with its line. `bfm config show` prints the settings that are in "
+        "effect."
     )
     return page("Settings", intro, *sections)
 
@@ -396,8 +405,8 @@ def dag_settings_page() -> str:
             rows.append((code(name), shown, text or DAG_SETTING_TEXTS.get(name, "")))
         sections.append(f"## {title}\n\n" + table(("setting", "default", ""), rows))
     intro = (
-        "Keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)`, `sql(...)` and `bash_task(...)`, and keys of "
-        "[YAML](../yaml-dags.md). "
+        "These are the keywords of `@dag(...)`, `@task(...)`, `@task.executor(...)`, `sql(...)` and `bash_task(...)`. In "
+        "[YAML](../yaml-dags.md), the keys are the same. "
         "Durations are seconds or a `timedelta`. [How to write DAGs](../authoring.md) has examples."
     )
     return page("Settings of DAGs and tasks", intro, *sections)
@@ -424,9 +433,11 @@ def tables_page() -> str:
             + table(("column", "type", "null", ""), rows)
         )
     intro = (
-        "Delta tables under the state root. Instants are UTC with microseconds; columns that end in `_json` hold a JSON "
-        "document. Clients append to `request` and write nothing else. `bfm state locations` prints where each table is; "
-        "`bfm state sql` reads them, and so does anything that reads Delta."
+        "The state consists of Delta tables under the state root.\n\n"
+        "- Instants are in UTC, with microseconds. Columns whose names end in `_json` contain a JSON document.\n"
+        "- Clients append rows to `request`. They write nothing else.\n"
+        "- `bfm state locations` prints where each table is. You can read the tables with `bfm state sql`, or with anything that "
+        "reads Delta."
     )
     return page("State tables", intro, *sections)
 
@@ -446,10 +457,10 @@ STATE_TITLES: Final = {
 }
 # What a state means for another entity than a task instance, where it differs.
 STATE_TEXTS: Final = {
-    ("dag_run", "queued"): "made; none of its tasks has begun",
-    ("dag_run", "failed"): "one of its last tasks failed, or it is a deadlock",
+    ("dag_run", "queued"): "created; none of its tasks has begun",
+    ("dag_run", "failed"): "one of its leaf tasks failed, or it is deadlocked",
     ("backfill", "queued"): "planned; nothing of it has begun",
-    ("backfill", "failed"): "an item failed, or it is a deadlock",
+    ("backfill", "failed"): "an item failed, or it is deadlocked",
     ("backfill_item", "failed"): "its run failed, or it can no longer run",
 }
 INITIAL: Final = {"task_instance": "none", "dag_run": "queued", "backfill": "queued", "backfill_item": "pending"}
@@ -488,7 +499,8 @@ def states_page() -> str:
         )
     drawing = inspect.cleandoc(states.__doc__ or "").partition("\n\n")[2]
     intro = (
-        "Made from `LEGAL` in `backfill_manager/model/states.py`; any other transition raises an error. In short:\n\n"
+        "This page shows the legal transitions between states (`LEGAL` in `backfill_manager/model/states.py`). Any other "
+        "transition raises an error. Overview:\n\n"
         f"```\n{drawing}\n```\n"
     )
     return page("States", intro, *sections)
@@ -513,7 +525,7 @@ def errors_page() -> str:
         (code(one.__name__), one.exit_code, first_paragraph(one.__dict__.get("__doc__")))  # type: ignore[attr-defined]
         for one in dict.fromkeys(subclasses(errors.BackfillManagerError))
     ]
-    classes = "## Classes\n\nOf `backfill_manager.errors`, with the exit code of `bfm`.\n\n" + table(
+    classes = "## Classes\n\nThe classes of `backfill_manager.errors`, with the exit code of `bfm`.\n\n" + table(
         ("class", "exit code", ""), rows
     )
     return page("Errors", *error_codes(), classes)
@@ -525,8 +537,10 @@ def error_codes() -> list[str]:
     from backfill_manager.schemas import errors
 
     sections = [
-        "Errors of commands have a `code`, often a `field`, and `params`. `[start_date]` in a text is a field: the command "
-        "line words it as `--from`, a page as its label, REST as the name itself. `{names}` are params."
+        "The errors of commands have a `code`, often a `field`, and `params`.\n\n"
+        "- `[start_date]` in a text is a field. The command line shows it as an option (`--from`), a page as the label of the "
+        "field, and REST as the name itself.\n"
+        "- `{names}` in a text are params."
     ]
     title, rows = "", []
     for line in inspect.getsource(errors).splitlines():
