@@ -361,8 +361,7 @@ def settings_page() -> str:
         "- Environment variables override the file (`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`). Options of the "
         "command line override both.\n"
         "- Durations are seconds, or have a unit: `90s`, `5 minutes`, `2h`, `1 day`.\n"
-        "- `bfm config check` reports every wrong key and value, with its line. `bfm config show` prints the settings that are in "
-        "effect."
+        "- `bfm config check` reports every wrong key and value, with its line. `bfm config show` prints the settings in effect."
     )
     return page("Settings", intro, *sections)
 
