@@ -15,7 +15,11 @@ from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.settings.model import OpenLineageSettings
 
-_REFUSED: Final = (400, 413, 422)  # for what is in it; any other status may be one of the server or of the configuration
+_REFUSED: Final = (
+    400,
+    413,
+    422,
+)  # for what is in it; any other status may be one of the server or of the configuration
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent

@@ -407,7 +407,12 @@ class _Commits:
         return found.where(~np.isin(version, undone))
 
     def _clipped(
-        self, metadata: Mapping[int, Mapping[str, Any]], version: Numbers, first: Numbers, past: Numbers, is_placed: Flags
+        self,
+        metadata: Mapping[int, Mapping[str, Any]],
+        version: Numbers,
+        first: Numbers,
+        past: Numbers,
+        is_placed: Flags,
     ) -> tuple[Numbers, Numbers, Flags]:
         """A commit of ours that says that it has replaced intervals has changed rows nowhere else, though its files, written
         anew because of some of their rows, reach further."""
@@ -422,7 +427,10 @@ class _Commits:
         )
         at = np.minimum(np.searchsorted(versions, version), len(versions) - 1)
         is_one = (versions[at] == version) & (has_low & has_high)[at]
-        first, past = np.where(is_one, np.maximum(first, low[at]), first), np.where(is_one, np.minimum(past, high[at]), past)
+        first, past = (
+            np.where(is_one, np.maximum(first, low[at]), first),
+            np.where(is_one, np.minimum(past, high[at]), past),
+        )
         return first, past, is_placed | is_one
 
     def _span(self, about: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -152,7 +152,10 @@ def test_what_would_reach_the_table_itself_is_refused(
         (stream, "DataStreamWriter.toTable writes"),
         (batches, "DataStreamWriter.start writes"),
         (lambda ctx: ctx.spark.catalog.dropTable(events), "Catalog.dropTable writes"),
-        (lambda ctx: ctx.spark.sql(f"INSERT OVERWRITE DIRECTORY '{tmp_path}/made' USING parquet TABLE {events}"), "spark.sql("),
+        (
+            lambda ctx: ctx.spark.sql(f"INSERT OVERWRITE DIRECTORY '{tmp_path}/made' USING parquet TABLE {events}"),
+            "spark.sql(",
+        ),
     ]
     for function, text in refused:
         outcome = runner.run(in_preview(clones), function)

@@ -205,9 +205,7 @@ def test_a_server_that_is_away_gets_all_events_in_their_order_once_it_is_back(si
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_an_event_that_the_server_refuses_holds_up_no_other(
-    sink: Sink, status: int
-) -> None:
+def test_an_event_that_the_server_refuses_holds_up_no_other(sink: Sink, status: int) -> None:
     sink.status, sink.is_wrong = status, lambda event: event["job"]["name"] == "flights.clean"
     sender = a_sender(make_client(settings(sink.url, retry={"total": 0})))
     manager = Manager(sender)

@@ -174,7 +174,10 @@ def replacing(*hours: tuple[int, int] | None, column: str = "at", kind: str = "t
     def write(ends: tuple[int, int] | None) -> dict[str, Any]:
         if ends is None:
             return {"state": state}
-        return {"state": state, "replaced": {"column": column, "kind": kind, "lower": end(ends[0]), "upper": end(ends[1])}}
+        return {
+            "state": state,
+            "replaced": {"column": column, "kind": kind, "lower": end(ends[0]), "upper": end(ends[1])},
+        }
 
     return {"userMetadata": json.dumps({"writes": [write(one) for one in hours]})}
 
