@@ -146,8 +146,8 @@ class Promotion:
             return
         if gone := sorted(names.keys() - set(table.rows().columns)):
             yield (
-                f"{table.name}: the preview has renamed or dropped {', '.join(gone)}, which promoting can't do: change its columns "
-                "in the table, and create another preview"
+                f"{table.name}: the preview has renamed or dropped {', '.join(gone)}, which promoting can't do: change the "
+                "table's columns, and create another preview"
             )
             return
         try:
