@@ -32,7 +32,7 @@ from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output_table import OutputTable, TableState
 from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in, tables_of_explained
 from backfill_manager.execution.table_turns import Turns
-from backfill_manager.execution.written_tables import Name, relations_in, statement_kind, written_by
+from backfill_manager.execution.written_tables import Name, Written, relations_in, written_by
 from backfill_manager.masking import mask_text
 from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import table_key
@@ -228,7 +228,7 @@ class Preview:
         with self.itself():
             parsed = re.sub(r"\{(\w+)\}", r"_\1_", text)  # as long as `spark.sql(..., name=df)` has it, and a name
             written = written_by(self.spark, parsed, lambda _: "")
-            if written is not None and written.names:
+            if written is not None and (written.names or _has_no_name(written)):
                 raise InvalidInput(f"spark.sql({text[:60]!r}...) writes a table: {_ONLY_BY_CTX}")
             return text if written is None else self._replaced(text, parsed=parsed)
 
@@ -237,14 +237,18 @@ class Preview:
         written = written_by(self.spark, text, evaluate)
         if written is None:
             return text
-        kind = statement_kind(self.spark, text)
-        if (written.names and not _REPLACEABLE.fullmatch(kind)) or written.is_script or "ExecuteImmediate" in kind:
-            begins = f"a statement that begins with {text.strip()[:40]!r}"
-            raise InvalidInput(f"{begins} can't be directed to the clones of a preview; nothing was run")
-        tables = {name: OutputTable.named(self.spark, name) for name in written.names}
+        is_replaceable = not written.names or _REPLACEABLE.fullmatch(written.kind)
+        if not is_replaceable or written.is_script or _has_no_name(written):
+            raise _not_redirected(text)
         if not writes:
             return self._replaced(text)
-        return self._replaced(text, {name: self.clones.make(one, self._turns).name for name, one in tables.items()})
+        tables = {name: OutputTable.named(self.spark, name) for name in written.names}
+        clones = {name: self.clones.make(one, self._turns).name for name, one in tables.items()}
+        replaced = self._replaced(text, clones)
+        now = written_by(self.spark, replaced, evaluate)
+        if now is None or {OutputTable.named(self.spark, name).name for name in now.names} != set(clones.values()):
+            raise _not_redirected(text)  # such as by IDENTIFIER(...)
+        return replaced
 
     def note_reads(self, df: DataFrame) -> None:
         """Adds what a query reads to `reads`; `InvalidInput` if it reads a table of which there is a clone: by a view, a version,
@@ -275,20 +279,16 @@ class Preview:
     def _replaced(self, text: str, clones: Mapping[Name, str] | None = None, parsed: str | None = None) -> str:
         """`clones`: the paths of those that the text must name in place of these tables; others are looked for. `parsed`: what
         Spark's parser gets in place of the text, with the same names at the same places."""
-        places, left = dict[tuple[int, int], str](), set(clones or ())
+        places = dict[tuple[int, int], str]()
         for name, place in relations_in(self.spark, parsed or text):
             path = (clones or {}).get(name) or self._path_of(name)
             if path is None:
                 continue
             if place is None:
-                left.add(name)
-            else:
-                places[place] = _at(path)
-                left.discard(name)
-        if left:
-            raise InvalidInput(
-                f"{'.'.join(min(left))} in {text.strip()[:40]!r} can't be replaced by its clone in a preview"
-            )
+                raise InvalidInput(
+                    f"{'.'.join(name)} in {text.strip()[:40]!r} can't be replaced by its clone in a preview"
+                )
+            places[place] = _at(path)
         for (start, end), replacement in sorted(places.items(), reverse=True):
             text = text[:start] + replacement + text[end:]
         return text
@@ -314,15 +314,29 @@ _WRITES: Final = {
         "save", "saveAsTable", "insertInto", "parquet", "orc", "csv", "json", "text", "jdbc", "xml",
     ),
     "DataFrameWriterV2": ("create", "replace", "createOrReplace", "append", "overwrite", "overwritePartitions"),
-    "DeltaTable": ("delete", "update", "vacuum", "optimize", "restoreToVersion", "restoreToTimestamp"),
+    "DataStreamWriter": ("start", "toTable"),  # of a sink of its own or not: its checkpoint would move on, too
+    "MergeIntoWriter": ("merge",),
+    "Catalog": (
+        "createTable", "createExternalTable", "createDatabase", "dropTable", "dropView", "dropDatabase", "truncateTable",
+        "recoverPartitions",
+    ),
+    "DeltaTable": (
+        "delete", "update", "vacuum", "optimize", "restoreToVersion", "restoreToTimestamp", "generate", "clone",
+        "cloneAtVersion", "cloneAtTimestamp", "convertToDelta", "upgradeTableProtocol", "addFeatureSupport",
+        "dropFeatureSupport",
+    ),
     "DeltaMergeBuilder": ("execute",),
+    "DeltaTableBuilder": ("execute",),
 }  # fmt: skip
 
 
 def redirect(preview: Preview) -> None:
     """From here on this process reads clones, and writes by `ctx` alone. Only in a task process: it changes PySpark's classes."""
-    from delta.tables import DeltaMergeBuilder, DeltaTable
+    from delta.tables import DeltaMergeBuilder, DeltaTable, DeltaTableBuilder
     from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2, SparkSession
+    from pyspark.sql.catalog import Catalog
+    from pyspark.sql.merge import MergeIntoWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     for owner, names, change in (
         (SparkSession, ("table",), preview.name), (DataFrameReader, ("table",), preview.name),
@@ -334,7 +348,8 @@ def redirect(preview: Preview) -> None:
     DeltaTable.toDF = _read(DeltaTable.toDF, None, preview)
     DeltaTable.forName = classmethod(_delta(DeltaTable.forName.__func__, DeltaTable.forPath.__func__, preview))
     DeltaTable.forPath = classmethod(_delta(DeltaTable.forPath.__func__, DeltaTable.forPath.__func__, preview))
-    for owner in (DataFrameWriter, DataFrameWriterV2, DeltaTable, DeltaMergeBuilder):
+    writers = (DataFrameWriter, DataFrameWriterV2, DataStreamWriter, MergeIntoWriter, Catalog)
+    for owner in (*writers, DeltaTable, DeltaMergeBuilder, DeltaTableBuilder):
         for name in _WRITES[owner.__name__]:
             if hasattr(owner, name):
                 setattr(owner, name, _refused(getattr(owner, name), f"{owner.__name__}.{name}", preview))
@@ -379,6 +394,16 @@ def _refused(method: Callable[..., Any], call: str, preview: Preview) -> Callabl
         return method(*args, **options)
 
     return write
+
+
+def _has_no_name(written: Written) -> bool:
+    """Whether it writes what has no name in it that could be replaced: a folder, or whatever another text says."""
+    return written.kind == "InsertIntoDir" or "ExecuteImmediate" in written.kind
+
+
+def _not_redirected(text: str) -> InvalidInput:
+    begins = f"a statement that begins with {text.strip()[:40]!r}"
+    return InvalidInput(f"{begins} can't be directed to the clones of a preview; nothing was run")
 
 
 def _table(spark: SparkSession, name: str) -> OutputTable:

@@ -144,6 +144,12 @@ class Promotion:
         if renamed := now.renamed_columns(names, [names]):
             yield f"{table.name}: {', '.join(renamed)} was renamed or dropped since the preview began: create another preview"
             return
+        if gone := sorted(names.keys() - set(table.rows().columns)):
+            yield (
+                f"{table.name}: the preview has renamed or dropped {', '.join(gone)}, which promoting can't do: change the "
+                "table's columns, and create another preview"
+            )
+            return
         try:
             now.refuse_misfits(table.name, table.rows(), adds_columns=True)
         except InvalidInput as error:

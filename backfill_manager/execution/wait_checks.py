@@ -20,7 +20,7 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.interval_rows import axis_along, rows_by_values, rows_counter
 from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.planning.data_gaps import rows_in
+from backfill_manager.planning.data_gaps import Axis, rows_in
 from backfill_manager.planning.plan_waits import CheckWaits
 from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
@@ -124,9 +124,12 @@ class _Counter:
     may_count: bool
 
     def of(self, looks: Sequence[WaitCheck]) -> Found:
-        """Of intervals in order, none of which overlaps another."""
+        """Of intervals in order, none of which overlaps another. One in which the column has no value (an hour that a clock
+        repeats, of a column of dates any but that of midnight) has no row to wait for."""
         wanted = np.array([look.wait.at_least for look in looks if isinstance(look.wait, RowsWait)], np.int64)
-        rows = rows_in(self._axis(looks), self.log.files)
+        axis = self._axis(looks)
+        wanted[axis.starts >= axis.ends] = 0
+        rows = rows_in(axis, self.log.files)
         is_known = rows.is_exact & (self.log.why_unknown is None)
         n = np.where(self.log.why_unknown is None, rows.n, 0)
         found: Found = dict(zip(looks, (n >= wanted).tolist(), strict=True))
@@ -145,7 +148,7 @@ class _Counter:
             found[look] = unknown if counted is None else bool(counted[number] >= look.wait.at_least)
         return found
 
-    def _axis(self, looks: Sequence[WaitCheck]) -> Any:
+    def _axis(self, looks: Sequence[WaitCheck]) -> Axis:
         sides = np.array(
             [(micros(look.start), micros(look.end)) for look in looks if look.start and look.end], np.int64
         )

@@ -50,6 +50,7 @@ _COMMAND: Final = "org.apache.spark.sql.catalyst.plans.logical.Command"
 class Written:
     """What one statement writes."""
 
+    kind: str = ""  # the name of the plan that Spark's parser makes of it; of one after `WITH`, of what follows
     rows: Counter[Name] = field(
         default_factory=Counter
     )  # changes of rows: table -> how often; in a loop, twice as often
@@ -86,9 +87,12 @@ class _Reading:
         kind = _kind(plan)
         self._is_script = kind == "CompoundBody"
         rows = self._rows(plan)
+        while kind == "UnresolvedWith":
+            plan = plan.child()
+            kind = _kind(plan)
         appends = bool(rows) and not self._other and self._appends_only
         harmless, makes = _is_harmless_again(kind, plan), kind.startswith(_MAKING)
-        return Written(rows, frozenset(self._other), self._is_script, makes, appends, harmless)
+        return Written(kind, rows, frozenset(self._other), self._is_script, makes, appends, harmless)
 
     def _rows(self, plan: Any) -> Counter[Name]:
         kind = _kind(plan)
@@ -145,11 +149,6 @@ def _is_harmless_again(kind: str, plan: Any) -> bool:
     if kind == "CreateView":
         return bool(plan.replace() or plan.allowExisting())
     return kind == "CreateTable" and bool(plan.ignoreIfExists())
-
-
-def statement_kind(spark: SparkSession, text: str) -> str:
-    """The name of the plan that Spark's parser makes of it."""
-    return _kind(spark._jsparkSession.sessionState().sqlParser().parsePlan(text))
 
 
 def relations_in(spark: SparkSession, text: str) -> Iterator[tuple[Name, tuple[int, int] | None]]:

@@ -185,10 +185,12 @@ class Manager:
         with ExitStack() as started:
             started.callback(bundles.stop)
             bundles.start(shutdown.service_failed)  # they are parsed while Spark starts
-            self._build(term, snapshots, bundles)
+            self._build(term, snapshots, bundles, now)
+            self._send(changes)
             self._started = started.pop_all()
 
-    def _build(self, term: Term, snapshots: Path, bundles: BundleWatcher) -> None:
+    def _build(self, term: Term, snapshots: Path, bundles: BundleWatcher, now: datetime) -> None:
+        """`now`: when this manager began to lead."""
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         state, events, shutdown = self._state, self._events, self._shutdown
         spark = term.session.get(state.pools.values())
@@ -196,7 +198,7 @@ class Manager:
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
-        self._servers, self._traces = ForkServers(), _traces_of(term, spark)
+        self._servers, self._traces = ForkServers(), _traces_of(term, spark, now)
         executor = self._executor = Executor(
             spark, servers=self._servers, on_event=events.put, clock=clock, term=leader.term, snapshots=snapshots,
             is_leader=term.heartbeat.is_leader, state=identity_of(store, leader.row),
@@ -225,8 +227,8 @@ class Manager:
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
 
-            lineage = LineageEvents(settings.openlineage.namespace, str(leader.row.state_id), str(spark.version))
-            self._lineage = OpenLineageSender(term.lineage, lineage)
+            of, state_id = settings.openlineage.namespace, str(leader.row.state_id)
+            self._lineage = OpenLineageSender(term.lineage, LineageEvents(of, state_id, str(spark.version), now))
             self._services.append(self._lineage)
         if self._traces is not None:
             self._services.append(self._traces)
@@ -252,6 +254,10 @@ class Manager:
     def _has_committed(self, changes: Changes) -> None:
         if made := new_notifications(changes):
             self._sender.put(made)
+        self._send(changes)
+
+    def _send(self, changes: Changes) -> None:
+        """What a lineage server and a collector of traces get of a commit."""
         if self._lineage is not None:
             self._lineage.put(changes, self._run_of)
         if self._traces is not None:
@@ -306,17 +312,17 @@ class Manager:
         self._loop.run_while(lambda: self._executor.close(seconds), lambda: self._shutdown.is_lease_lost)
 
 
-def _traces_of(term: Term, spark: SparkSession) -> TraceSender | None:
+def _traces_of(term: Term, spark: SparkSession, since: datetime) -> TraceSender | None:
     if term.exporter is None or term.settings.opentelemetry is None:
         return None
     store, status = term.store, SparkStatus(spark.sparkContext)
-    state_id, now = str(term.leader.row.state_id), term.clock.now()
+    state_id = str(term.leader.row.state_id)
 
     def find_request(request_id: str) -> Request | None:
         return next(iter(store.read(Request, [Condition("request_id", "=", request_id)], limit=1)), None)
 
     ids = TraceIds(state_id)
-    spans = TraceSpans(ids, now, with_spark_jobs=term.settings.opentelemetry.spark_jobs)
+    spans = TraceSpans(ids, since, with_spark_jobs=term.settings.opentelemetry.spark_jobs)
     return TraceSender(term.exporter, ids, spans, state_id=state_id, find_request=find_request, find_job=status.job)
 
 

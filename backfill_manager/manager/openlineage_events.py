@@ -35,6 +35,7 @@ from openlineage.client.facet_v2 import (
 from openlineage.client.uuid import generate_static_uuid
 
 from backfill_manager import __version__
+from backfill_manager.manager.sent_once import SentOnce
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, R, RunKey, TableAccess, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
@@ -66,12 +67,13 @@ class Dataset(NamedTuple):
 
 
 class LineageEvents:
-    """Makes the events of one manager. `namespace` is that of its jobs, `state_id` the identity of its state."""
+    """Makes the events of one manager. `namespace` is that of its jobs, `state_id` the identity of its state; `since`: see
+    `SentOnce`."""
 
-    def __init__(self, namespace: str, state_id: str, spark_version: str) -> None:
+    def __init__(self, namespace: str, state_id: str, spark_version: str, since: datetime) -> None:
         set_producer(PRODUCER)  # of facets
         self._namespace, self._state_id = namespace, state_id
-        self._have_begun = set[tuple[Any, ...]]()  # and not ended: keys of runs and tries whose start was sent
+        self._sent = SentOnce(since)
         self._engine = processing_engine_run.ProcessingEngineRunFacet(spark_version, "spark", __version__)
 
     def of(self, changes: Changes, run_of: Callable[[RunKey], DagRun | None]) -> Iterator[RunEvent]:
@@ -84,9 +86,9 @@ class LineageEvents:
         for run in runs.values():
             if run.started_at is not None and run.state in (s.RUNNING, *_ENDS_OF_RUNS):
                 found += self._begun(run.key, run.started_at, 0, (self._run(run), self._job(run)))
-            if run.ended_at is not None and run.state in _ENDS_OF_RUNS:
-                self._have_begun.discard(run.key)
-                found.append(_Found(run.ended_at, 3, self._end_of_run(run, run.ended_at)))
+            at = run.ended_at
+            if at is not None and run.state in _ENDS_OF_RUNS and self._sent.is_new((run.key, at, run.state), at):
+                found.append(_Found(at, 3, self._end_of_run(run, at)))
         both: list[TaskInstance | TaskTry] = [*_rows(changes, TaskInstance), *_rows(changes, TaskTry)]
         for row in both:
             run_row = runs.get((row.dag_id, row.run_id)) or run_of((row.dag_id, row.run_id))
@@ -96,14 +98,12 @@ class LineageEvents:
             if row.started_at is not None and (row.state == s.RUNNING or isinstance(row, TaskTry)):
                 found += self._begun(key, row.started_at, 1, self._try(run_row, row))
             if isinstance(row, TaskTry) and row.ended_at is not None:
-                self._have_begun.discard(key)
                 found.append(_Found(row.ended_at, 2, self._end_of_try(run_row, row, row.ended_at, tables[key])))
         return (one.event for one in sorted(found, key=lambda one: (one.at, one.rank)))
 
     def _begun(self, key: tuple[Any, ...], at: datetime, rank: int, run_and_job: tuple[Run, Job]) -> Iterator[_Found]:
         """Once for each; what begins and ends in one tick has a start too."""
-        if key not in self._have_begun:
-            self._have_begun.add(key)
+        if self._sent.is_new((key, at), at):
             yield _Found(at, rank, _event(RunState.START, at, *run_and_job))
 
     def _end_of_run(self, run: DagRun, at: datetime) -> RunEvent:

@@ -6,7 +6,7 @@ How they wait: `bounded_sender`. They are telemetry: what has been read and writ
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.error_format import one_line
@@ -14,6 +14,8 @@ from backfill_manager.manager.bounded_sender import MAX_WAITING, BoundedSender
 from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.settings.model import OpenLineageSettings
+
+_REFUSED: Final = (400, 413, 422)  # for what is in it; any other status may come of the server or of the configuration
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
@@ -56,5 +58,16 @@ class OpenLineageSender(BoundedSender["RunEvent"]):
         self.put_all(self._events.of(changes, run_of))
 
     def send(self, batch: list[RunEvent]) -> None:
+        """What the server will never take is left out, or all that comes after it would wait for ever."""
         for event in batch:
-            self._client.emit(event)
+            try:
+                self._client.emit(event)
+            except Exception as error:
+                if _status(error) not in _REFUSED:
+                    raise
+                self._log.warning("the server refuses an event", job=event.job.name, reason=one_line(error))
+
+
+def _status(error: Exception) -> int | None:
+    """Of HTTP, whichever library the transport uses."""
+    return getattr(getattr(error, "response", None), "status_code", None)

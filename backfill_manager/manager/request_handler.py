@@ -314,7 +314,12 @@ class RequestHandler:
         call.tick.slots[name] = changed.slots
         is_same = (changed.weight, changed.min_share) == (pool.weight, pool.min_share)
         later = "" if is_same else "; weight and minimum share take effect when the manager restarts"
-        return name, f"pool {name} has {plural(changed.slots, 'slot')}{later}"
+        limits = {
+            "memory_mb": f"{changed.memory_mb:,} MB of memory a task" if changed.memory_mb else "no limit of memory"
+        }
+        limits["nice"] = f"nice {changed.nice}" if changed.nice is not None else "the default nice"
+        has = ", ".join([plural(changed.slots, "slot"), *(limits[field] for field in given)])
+        return name, f"pool {name} has {has}{later}"
 
     def _stand_by(self, command: commands.StandBy, _: Call) -> Answer:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"

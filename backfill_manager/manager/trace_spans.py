@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,12 +20,12 @@ from typing import Any, Final, NamedTuple, cast
 
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.messages import TaskSpan
+from backfill_manager.manager.sent_once import SentOnce
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, R, Request, Response, RunKey, TaskTry
 from backfill_manager.model.transitions import Changes
 
 PREFIX: Final = "backfill_manager"  # of attributes for which OpenTelemetry's conventions have no name
-MAX_REMEMBERED: Final = 20_000  # spans that were made; a row may be committed again after its end
 _ENDS_OF_RUNS: Final = (s.SUCCESS, s.FAILED, s.CANCELLED)
 _ERRORS: Final = frozenset({s.FAILED})
 _TYPE_OF_ERROR: Final = re.compile(
@@ -122,11 +121,10 @@ class TraceIds:
 
 
 class TraceSpans:
-    """Makes the spans of one manager. `since`: what had ended before was sent by the manager of that time."""
+    """Makes the spans of one manager. `since`: see `SentOnce`."""
 
     def __init__(self, ids: TraceIds, since: datetime, *, with_spark_jobs: bool = True) -> None:
-        self._ids, self._since, self._with_spark_jobs = ids, since, with_spark_jobs
-        self._made: OrderedDict[SpanId, None] = OrderedDict()
+        self._ids, self._with_spark_jobs, self._sent = ids, with_spark_jobs, SentOnce(since)
 
     def of(
         self, changes: Changes, run_of: Callable[[RunKey], DagRun | None], backfill_of: Callable[[str], Backfill | None]
@@ -147,7 +145,7 @@ class TraceSpans:
             if (
                 run.ended_at is not None
                 and run.state in _ENDS_OF_RUNS
-                and self._is_new(self._ids.run(run), run.ended_at)
+                and self._sent.is_new(self._ids.run(run), run.ended_at)
             ):
                 made_by = run.request_id
                 if made_by is None and (backfill_id := run.backfill_id) is not None:
@@ -159,7 +157,7 @@ class TraceSpans:
             if (
                 at is not None
                 and backfill.state in s.BACKFILL_FINISHED
-                and self._is_new(self._ids.backfill(backfill), at)
+                and self._sent.is_new(self._ids.backfill(backfill), at)
             ):
                 yield self._backfill(backfill, at)
 
@@ -217,14 +215,6 @@ class TraceSpans:
             self._ids.backfill(row), f"backfill {row.dag_id}", row.created_at, max(row.created_at, ended), parent,
             about | _error(error), error=error,
         )  # fmt: skip
-
-    def _is_new(self, span: SpanId, ended: datetime) -> bool:
-        if ended < self._since or span in self._made:
-            return False
-        self._made[span] = None
-        if len(self._made) > MAX_REMEMBERED:
-            self._made.popitem(last=False)
-        return True
 
 
 def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -> Span:

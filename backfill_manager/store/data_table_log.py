@@ -159,7 +159,7 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
             return _replaced(known, changes_from=known.version + 1)
         log = _LogEntries(location)
         entries, changes_from = log.since(since, known.version)
-        commits = _Commits(name, known.kind, state_id, is_partition=is_partition)
+        commits = _Commits(known.column, name, known.kind, state_id, is_partition=is_partition)
         changes = commits.changes(entries, lambda: _files_before(log, location, name, max(since, changes_from - 1)))
     except Exception as error:
         if not is_engine_error(error) and not isinstance(error, ValueError):
@@ -358,9 +358,11 @@ def _actions(text: bytes) -> Iterator[dict[str, Any]]:
 class _Commits:
     """Turns log entries into `Changes`, all of them at once."""
 
-    def __init__(self, column: str, kind: str, state_id: str | None, *, is_partition: bool) -> None:
-        """`column`: its name in files; `is_partition`: it divides the table, so a file has its value in its place."""
-        self._column, self._kind, self._state_id, self._is_partition = column, kind, state_id, is_partition
+    def __init__(self, name: str, column: str, kind: str, state_id: str | None, *, is_partition: bool) -> None:
+        """`name`: of the column; `column`: its name in files; `is_partition`: it divides the table, so a file has its value in
+        its place."""
+        self._name, self._column, self._kind = name, column, kind
+        self._state_id, self._is_partition = state_id, is_partition
 
     def changes(
         self, entries: Iterable[tuple[int, bytes]], files_before: Callable[[], tuple[pa.Array, Files]]
@@ -400,8 +402,46 @@ class _Commits:
         firsts, pasts, placed = np.concatenate(first), np.concatenate(past), np.concatenate(is_placed)
         undone, undoes_from = _undone({one: metadata[one] for one in ours.tolist()})
         froms = np.array([undoes_from.get(one, 0) for one in version.tolist()], np.int64)
-        found = Changes(version, firsts[chosen], pasts[chosen], np.isin(version, ours), placed[chosen], froms)
+        places = self._clipped(metadata, version, firsts[chosen], pasts[chosen], placed[chosen])
+        found = Changes(version, *places[:2], np.isin(version, ours), places[2], froms)
         return found.where(~np.isin(version, undone))
+
+    def _clipped(
+        self,
+        metadata: Mapping[int, Mapping[str, Any]],
+        version: Numbers,
+        first: Numbers,
+        past: Numbers,
+        is_placed: Flags,
+    ) -> tuple[Numbers, Numbers, Flags]:
+        """A commit of ours that says that it has replaced intervals has changed rows nowhere else, though its files, written
+        anew because of some of their rows, reach further."""
+        import pyarrow as pa
+
+        spans = {one: span for one in sorted(metadata) if (span := self._span(metadata[one])) is not None}
+        if not spans:
+            return first, past, is_placed
+        versions = np.array([*spans], np.int64)
+        (low, has_low), (high, has_high) = (
+            _instants(pa.array(ends, pa.string()), self._kind) for ends in zip(*spans.values(), strict=True)
+        )
+        at = np.minimum(np.searchsorted(versions, version), len(versions) - 1)
+        is_one = (versions[at] == version) & (has_low & has_high)[at]
+        first, past = (
+            np.where(is_one, np.maximum(first, low[at]), first),
+            np.where(is_one, np.minimum(past, high[at]), past),
+        )
+        return first, past, is_placed | is_one
+
+    def _span(self, about: Mapping[str, Any]) -> tuple[str, str] | None:
+        """From the first to the last end of the intervals along the column that a commit has replaced."""
+        writes = [one for one in about.get("writes", [about]) if isinstance(one, dict)]
+        parts = [one.get("replaced") or {} for one in writes]
+        of_column = [one for one in parts if (one.get("column"), one.get("kind")) == (self._name, self._kind)]
+        ends = [(one["lower"], one["upper"]) for one in of_column if one.get("lower") and one.get("upper")]
+        if not ends or len(ends) < len(parts):
+            return None
+        return min(lower for lower, _ in ends), max(upper for _, upper in ends)
 
     @staticmethod
     def _look_up(

@@ -3,6 +3,7 @@ serves its pages and is stopped."""
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -29,11 +30,12 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def story(root: Path) -> Steady:
-    return Steady(root, api={"port": 0})
+    lineage = {"type": "file", "log_file_path": str(root / "lineage.json"), "append": True}
+    return Steady(root, api={"port": 0}, openlineage={"transport": lineage})
 
 
 def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
-    story: Steady, managers: Callable[..., subprocess.Popen[bytes]]
+    root: Path, story: Steady, managers: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     first = managers()
     story.begin(DAYS)
@@ -46,7 +48,10 @@ def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
     assert last.wait(TIMEOUT_S) == 0, story.log(2)
     story.end()
     assert {ti.try_number for ti in story.store.read(TaskInstance)} == {1}, "a crash costs no try"
-    assert "lost" in {t.state for t in story.store.read(TaskTry)}, "something was running when it was killed"
+    lost = [t for t in story.store.read(TaskTry) if t.state == "lost"]
+    assert lost, "something was running when it was killed"
+    events = [json.loads(line) for line in (root / "lineage.json").read_text().splitlines()]
+    assert len([event for event in events if event["eventType"] == "ABORT"]) == len(lost), "its successor says so"
 
 
 def test_a_standby_says_so_and_takes_over_from_a_killed_leader(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -108,7 +109,7 @@ def test_statements_name_what_they_read_too(
 
 
 def test_what_would_reach_the_table_itself_is_refused(
-    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str, tmp_path: Path
 ) -> None:
     spark.sql(f"CREATE VIEW {schema}.seen AS SELECT * FROM {events}")
 
@@ -122,20 +123,50 @@ def test_what_would_reach_the_table_itself_is_refused(
 
         DeltaTable.forName(ctx.spark, events).delete()
 
+    def make(ctx: Any) -> None:
+        from delta.tables import DeltaTable
+
+        DeltaTable.createIfNotExists(ctx.spark).tableName(f"{schema}.made").addColumn("id", "INT").execute()
+
+    def merge_into(ctx: Any) -> None:
+        from pyspark.sql.functions import expr
+
+        ctx.spark.table(events).alias("s").mergeInto(events, expr("s.id = 1")).whenMatched().delete().merge()
+
+    def stream(ctx: Any) -> None:
+        of = ctx.spark.readStream.table(events).writeStream.option("checkpointLocation", f"{tmp_path}/checkpoint")
+        of.trigger(availableNow=True).toTable(f"{schema}.made").awaitTermination()
+
+    def batches(ctx: Any) -> None:
+        of = ctx.spark.readStream.table(events).writeStream.option("checkpointLocation", f"{tmp_path}/checkpoint")
+        of.foreachBatch(lambda df, _: ctx.write(df, events, mode="append")).start().awaitTermination()
+
     refused: list[tuple[Callable[[Any], Any], str]] = [
         (lambda ctx: ctx.spark.table(f"{schema}.seen").count(), f"a query reads {events}"),
         (lambda ctx: ctx.spark.sql(f"SELECT * FROM {events} VERSION AS OF 0").count(), f"a query reads {events}"),
         (lambda ctx: ctx.spark.table(events).write.mode("append").saveAsTable(events), "DataFrameWriter.saveAsTable"),
         (lambda ctx: ctx.spark.sql(f"DELETE FROM {events}"), "spark.sql('DELETE FROM"),
         (merge, "DeltaTable.delete writes"),
+        (make, "DeltaTableBuilder.execute writes"),
+        (merge_into, "MergeIntoWriter.merge writes"),
+        (stream, "DataStreamWriter.toTable writes"),
+        (batches, "DataStreamWriter.start writes"),
+        (lambda ctx: ctx.spark.catalog.dropTable(events), "Catalog.dropTable writes"),
+        (
+            lambda ctx: ctx.spark.sql(f"INSERT OVERWRITE DIRECTORY '{tmp_path}/made' USING parquet TABLE {events}"),
+            "spark.sql(",
+        ),
     ]
     for function, text in refused:
         outcome = runner.run(in_preview(clones), function)
         assert isinstance(outcome, Failed) and text in outcome.error and not outcome.retryable, outcome
     assert values(spark, events) == [0, 0, 0, 1, 1, 1]
+    assert not spark.catalog.tableExists(f"{schema}.made") and not [*tmp_path.iterdir()]
 
 
-def test_statements_of_sql(runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str) -> None:
+def test_statements_of_sql(
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str, tmp_path: Path
+) -> None:
     sql = f"""
         CREATE TABLE IF NOT EXISTS {schema}.made (id BIGINT, v DOUBLE) USING delta;
         INSERT INTO {schema}.made SELECT id, v FROM {events} WHERE at >= :interval_start AND at < :interval_end;
@@ -152,5 +183,15 @@ def test_statements_of_sql(runner: TaskRunner, spark: SparkSession, events: str,
     )
     result_of(runner, into)
     assert values(spark, f"delta.`{clones.all()[0].path}`") == [-11, 0, 1, 1]
-    optimize = runner.run(in_preview(clones, kind="sql", sql=f"OPTIMIZE {events}"))
-    assert isinstance(optimize, Failed) and "can't be directed to the clones" in optimize.error
+    computed = f"IDENTIFIER('{schema}' || '.events')"
+    for text in (
+        f"OPTIMIZE {events}", f"INSERT INTO {computed} TABLE {events}", f"INSERT INTO {computed} SELECT now(), 1, 1",
+        f"INSERT OVERWRITE DIRECTORY '{tmp_path}/made' USING parquet TABLE {events}",
+    ):  # fmt: skip
+        outcome = runner.run(in_preview(clones, kind="sql", sql=text))
+        assert isinstance(outcome, Failed) and "can't be directed to the clones" in outcome.error, outcome
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1] and not [*tmp_path.iterdir()]
+    sql = f"WITH e AS (SELECT * FROM {events}) INSERT INTO {events} SELECT at, id, v + 1000 FROM e"
+    result_of(runner, in_preview(clones, kind="sql", sql=sql))
+    assert values(spark, f"delta.`{clones.all()[0].path}`") == [-11, 0, 1, 1, 989, 1000, 1001, 1001]
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1]

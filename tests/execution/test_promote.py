@@ -207,6 +207,29 @@ def test_a_column_that_was_renamed_since_does_not_come_back_beside_the_new_one(
     assert values(spark, table) == [10]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE {table} DROP COLUMN v; UPDATE {table} SET id = 2",
+        "ALTER TABLE {table} RENAME COLUMN v TO w; UPDATE {table} SET id = 2",
+        "CREATE OR REPLACE TABLE {table} USING delta AS SELECT at, id FROM {table}",
+    ],
+)
+def test_a_column_that_the_preview_has_renamed_or_dropped_is_not_emptied(
+    runner: TaskRunner, clones: Clones, schema: str, statement: str
+) -> None:
+    spark, table = runner.spark, f"{schema}.changed"
+    spark.sql(f"CREATE TABLE {table} (at TIMESTAMP, id BIGINT, v DOUBLE) USING delta TBLPROPERTIES ({FEATURES})")
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-02 10:00:00', 1, 9)")
+    one = Previewed.of(runner, clones, table)
+    launch = in_preview(clones, 2, kind="sql", sql=statement.format(table=table))
+    result_of(runner, launch)
+    one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    for how in ({}, {"rebase": True}):
+        assert f"{table}: the preview has renamed or dropped v, which" in one.refusal(**how)
+    assert values(spark, table) == [9]
+
+
 def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
     spark, table = previewed.spark, previewed.table
     place = Path(urlparse(OutputTable(spark, table).read().path).path)

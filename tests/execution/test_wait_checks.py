@@ -71,6 +71,22 @@ def test_columns_of_each_type_are_of_the_zone_of_the_dag(spark: SparkSession, or
         assert [found[look] for look in looks] == [True, True, False], column
 
 
+def test_an_interval_in_which_the_column_has_no_value_waits_for_no_row(spark: SparkSession, orders: str) -> None:
+    """In New York one o'clock of November 3rd comes twice; a reading of it is of the second hour, a date of the midnight."""
+    midnight = datetime(2024, 11, 3, 4, tzinfo=UTC)
+
+    def hours(column: str) -> list[bool | str]:
+        wait = rows(orders, time_column=column)
+        starts = [midnight + timedelta(hours=n) for n in range(4)]
+        looks = [WaitCheck(wait, start, start + timedelta(hours=1), None, NEW_YORK) for start in starts]
+        found = look_for_rows(spark, looks)
+        return [found[look] for look in looks]
+
+    assert hours("at") == [False, False, False, False]
+    assert hours("ntz") == [False, True, False, False]
+    assert hours("day") == [False, True, True, True]
+
+
 def test_what_the_log_leaves_open_is_counted(spark: SparkSession, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of the 2nd lies across 22:00."""
     half = DAY[0] + timedelta(hours=22)

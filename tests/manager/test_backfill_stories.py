@@ -642,6 +642,12 @@ def test_limits_of_a_process_are_those_of_the_task_else_of_its_pool_else_by_what
     manager.ask("pool.set", name="backfill", slots=8, weight=1, min_share=0, memory_mb=None, nice=None)
     manager.backfill("d", JANUARY[3:4])
     assert limits() == {"own": (2048, 1), "plain": (None, 10)}
+    answers = [row.message for row in manager.store.read(Response) if row.kind == "pool.set"]
+    assert sorted(answers) == [
+        "pool backfill has 16 slots, 1,536 MB of memory a task, nice 15",
+        "pool backfill has 8 slots",
+        "pool backfill has 8 slots, no limit of memory, the default nice",
+    ]
 
 
 def test_two_changes_of_a_pool_that_waited_are_both_made() -> None:

@@ -13,12 +13,15 @@ from uuid import UUID
 import pytest
 from openlineage.client.serde import Serde
 from support.http_sink import Sink, http_sink
+from support.scenarios import accepted, clear
 
+from backfill_manager.clock import EPOCH
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.openlineage_events import PRODUCER, LineageEvents
 from backfill_manager.manager.openlineage_sender import OpenLineageSender, make_client
 from backfill_manager.model.records import DagRun, RunKey
+from backfill_manager.schemas import request_kinds
 from backfill_manager.settings.model import OpenLineageSettings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -55,8 +58,8 @@ class Manager(InMemoryManager):
         super().__init__(spec, on_commit=lambda changes: sender.put(changes, run_of), **how)
 
 
-def a_sender(client: Any, **how: Any) -> OpenLineageSender:
-    return OpenLineageSender(client, LineageEvents("ours", "0123456789ab", "4.2.0"), **how)
+def a_sender(client: Any, since: datetime = EPOCH, **how: Any) -> OpenLineageSender:
+    return OpenLineageSender(client, LineageEvents("ours", "0123456789ab", "4.2.0", since), **how)
 
 
 @pytest.fixture
@@ -139,6 +142,48 @@ def test_what_begins_and_ends_in_one_tick_has_a_start(sink: Sink, sender: OpenLi
     assert of(events, "flights").count("START") == of(events, "flights").count("COMPLETE") == 2
 
 
+def test_a_run_that_changes_after_its_end_has_no_second_start_or_end(sink: Sink) -> None:
+    client = make_client(settings(sink.url))
+    sender = a_sender(client)
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-02", 1))
+    manager.drain()
+    manager.backfill("flights", days("2024-01-01", 1))  # the run of the day after follows it now
+    manager.drain()
+    (run,) = [row for row in manager.runs("flights") if row.logical_date == days("2024-01-02", 1)[0][0]]
+    assert run.previous_run_id is not None
+    note = {"dag_id": "flights", "run_id": run.run_id}
+    accepted(manager, request_kinds.RUN_NOTE, text="late", **note)
+    sender.run_once()
+    assert of(sink.events, "flights") == of(sink.events, "flights.clean") == ["START", "COMPLETE"] * 2
+
+    manager.clock.advance(seconds=10)
+    successor = a_sender(client, manager.clock.now())
+    manager._decisions._on_commit = lambda changes: successor.put(changes, lambda _: None)
+    accepted(manager, request_kinds.RUN_NOTE, text="very late", **note)
+    successor.run_once()
+    assert len(sink.events) == 8
+
+
+def test_a_run_that_is_marked_has_another_end_and_a_cleared_one_begins_again(sink: Sink) -> None:
+    sender = a_sender(make_client(settings(sink.url)))
+    manager = Manager(sender, script=lambda _: m.Failed("no flights"))
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    manager.clock.advance(minutes=10)
+    manager.drain()
+    (run,) = manager.runs("flights")
+    accepted(manager, request_kinds.RUN_MARK, dag_id="flights", run_id=run.run_id, state="success")
+    manager.drain()
+    sender.run_once()
+    assert of(sink.events, "flights") == ["START", "FAIL", "COMPLETE"]
+    manager.script = lambda _: m.Succeeded()
+    accepted(manager, request_kinds.TASKS_CLEAR, **clear("flights"))
+    manager.drain()
+    sender.run_once()
+    assert of(sink.events, "flights") == ["START", "FAIL", "COMPLETE", "START", "COMPLETE"]
+
+
 def test_a_server_that_is_away_gets_all_events_in_their_order_once_it_is_back(sink: Sink) -> None:
     sink.refuses = 3
     sender = a_sender(make_client(settings(sink.url, retry={"total": 0})))
@@ -157,6 +202,17 @@ def test_a_server_that_is_away_gets_all_events_in_their_order_once_it_is_back(si
     manager.backfill("flights", days("2024-01-03", 1))
     manager.drain()
     assert sender._woken.is_set()
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_an_event_that_the_server_refuses_holds_up_no_other(sink: Sink, status: int) -> None:
+    sink.status, sink.is_wrong = status, lambda event: event["job"]["name"] == "flights.clean"
+    sender = a_sender(make_client(settings(sink.url, retry={"total": 0})))
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    assert sender.run_once() is None
+    assert of(sink.events, "flights") == ["START", "COMPLETE"]
 
 
 def test_while_nothing_can_be_sent_the_oldest_are_left_out() -> None:

@@ -165,6 +165,42 @@ def test_changes_since_a_version_and_whose_they_are(tmp_path: Path) -> None:
     assert changes.is_placed.all()
 
 
+def replacing(*hours: tuple[int, int] | None, column: str = "at", kind: str = "timestamp", state: str = "mine") -> Any:
+    """The info of a commit of writes that have replaced these hours; None: any row."""
+
+    def end(hour: int) -> str:
+        return f"2013-01-01T{hour:02}:00:00.000000Z"
+
+    def write(ends: tuple[int, int] | None) -> dict[str, Any]:
+        if ends is None:
+            return {"state": state}
+        return {
+            "state": state,
+            "replaced": {"column": column, "kind": kind, "lower": end(ends[0]), "upper": end(ends[1])},
+        }
+
+    return {"userMetadata": json.dumps({"writes": [write(one) for one in hours]})}
+
+
+def test_our_commits_change_what_they_say_though_their_files_reach_further(tmp_path: Path) -> None:
+    log = Log(tmp_path / "t")
+    log.commit(added("a", at(0), at(9)))
+    log.commit(removed("a"), added("a2", at(0), at(9)), info=replacing((4, 6)))
+    log.commit(removed("a2"), added("a3", at(0), at(9)), added("b", at(4), at(7)), info=replacing((2, 3), (5, 6)))
+    log.commit(removed("a3"), added("a4"), info=replacing((7, 8)))
+    for info in (
+        replacing((1, 2), None), replacing((1, 2), column="v"), replacing((1, 2), kind="date"), replacing((1, 2), state="other"),
+        {"userMetadata": json.dumps({"state": "mine"})}, {},
+    ):  # fmt: skip
+        log.commit(added("c", at(1), at(3)), info=info)
+    changes = log.read(since=1).changes
+    hours = ((changes.first - JANUARY) // HOUR).tolist(), (-((JANUARY - changes.past) // HOUR)).tolist()
+    found = [*zip(changes.version.tolist(), *hours, strict=True)]
+    assert sorted(found[:7]) == [(2, 4, 6), (2, 4, 6), (3, 2, 6), (3, 2, 6), (3, 4, 6), (4, 7, 8), (4, 7, 8)]
+    assert {one[1:] for one in found[7:]} == {(1, 4)} and len(found) == 13
+    assert changes.is_placed.all()
+
+
 def test_what_was_removed_long_ago_and_nobody_knows_has_no_place(tmp_path: Path) -> None:
     log = Log(tmp_path / "t")
     log.commit(added("a"))

@@ -13,12 +13,13 @@ PATIENCE = 30.0
 
 
 class Sink(ThreadingHTTPServer):
-    """The next `refuses` requests get `status`."""
+    """The next `refuses` requests get `status`, as do those of which `is_wrong` says so."""
 
     def __init__(self, decode: Callable[[bytes], Any] = json.loads, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.decode, self.status = decode, 503
         self.refuses, self.events = 0, list[dict[str, Any]]()
+        self.is_wrong: Callable[[Any], bool] = lambda _: False
         self.reply = b""
         self.requests: list[tuple[str, dict[str, str]]] = []  # path and headers of those that were taken
         self.changed = threading.Condition()
@@ -44,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.server.decode(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.changed:
             self.server.refuses -= 1
-            is_taken = self.server.refuses < 0
+            is_taken = self.server.refuses < 0 and not self.server.is_wrong(body)
             if is_taken:
                 self.server.events.append(body)
                 self.server.requests.append((self.path, dict(self.headers)))
