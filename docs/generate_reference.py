@@ -361,10 +361,10 @@ def settings_page() -> str:
 # -- settings of DAGs --------------------------------------------------------------------------------------------------
 # What `default_args` and callbacks are is not in a help text of the schema, as a function is no JSON value.
 DAG_SETTING_TEXTS: Final = {
-    "default_args": "Settings of every task that doesn't set them itself.",
-    "on_success": "A function that is called with `ctx` after a success.",
-    "on_failure": "A function that is called with `ctx` after a failure.",
-    "task_id": "Its id; by default the function's name.",
+    "default_args": "Settings of all tasks that do not set them themselves.",
+    "on_success": "Function that is called with `ctx` after a success.",
+    "on_failure": "Function that is called with `ctx` after a failure.",
+    "task_id": "Id of the task. Default: the name of the function.",
 }
 
 
