@@ -794,7 +794,7 @@ class ClearedRun(Resource):
     run_type: RunType = Field(description="What created the run.")
     logical_date: Instant | None = Field(description="Logical date of the run. null for a partition.")
     partition_key: str | None = Field(description="Partition key. null for a date.")
-    dag_version: int = Field(description="Current version of the DAG in the run.")
+    dag_version: int = Field(description="DAG version of the run.")
     to_version: int | None = Field(description="Version that the run moves to. null: it keeps its version.")
 
 
@@ -807,8 +807,8 @@ class ClearPlan(Resource):
     )
     batches_left_out: tuple[str, ...] = Field(
         (),
-        description="Ids of runs of batches that contain some of the dates together with earlier ones. They are left as "
-        "they are.",
+        description="Ids of batch runs that contain some of the dates together with earlier ones. They are left as they "
+        "are.",
     )
 
 
@@ -840,8 +840,8 @@ class MarkPlan(Resource):
     summary: MarkSummary = Field(description="Number of runs.")
     batches_left_out: tuple[str, ...] = Field(
         (),
-        description="Ids of runs of batches that contain some of the dates together with earlier ones. They are left as "
-        "they are.",
+        description="Ids of batch runs that contain some of the dates together with earlier ones. They are left as they "
+        "are.",
     )
 
 

@@ -102,8 +102,12 @@ def get_next_intervals(
 @read_from(*GAP_TABLES, ttl_s=GAPS_TTL_S)
 def get_gaps(
     dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("table", "-table")],
-    start_date: Annotated[str | None, Query(max_length=100, description="The first interval starts at or after this date.")] = None,
-    end_date: Annotated[str | None, Query(max_length=100, description="The last interval starts at or before this date (inclusive).")] = None,
+    start_date: Annotated[
+        str | None, Query(max_length=100, description="The first interval starts at or after this date.")
+    ] = None,
+    end_date: Annotated[
+        str | None, Query(max_length=100, description="The last interval starts at or before this date (inclusive).")
+    ] = None,
 ) -> Any:  # fmt: skip
     """Returns gaps: intervals in which a table that the DAG writes does not contain what its runs say. They are found by the
     logs of the tables, and by the time column where intervals share a file. What cannot be determined is `unknown`. Because
@@ -116,7 +120,10 @@ def get_gaps(
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def render_run(
     dag_id: Id, reader: Reader,
-    logical_date: Annotated[str | None, Query(max_length=100, description="Logical date. In the DAG's time zone, unless it has an offset.")] = None,
+    logical_date: Annotated[
+        str | None,
+        Query(max_length=100, description="Logical date. In the DAG's time zone, unless it has an offset."),
+    ] = None,
     task_id: Annotated[str | None, Query(max_length=200, description="Only this task.")] = None,
     partition_key: Annotated[str | None, Query(max_length=1000, description="Partition key, instead of a date.")] = None,
     conf: Annotated[str | None, Query(max_length=4000, description="Parameters of the run, as a JSON object.")] = None,
@@ -161,7 +168,7 @@ def list_runs(
 def get_grid(
     dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of runs.")] = 30,
     cursor: Cursor = None,
-    order: Annotated[Literal["date", "made"], Query(description="Order of the runs: by logical date (`date`) or by creation (`made`).")] = "date",
+    order: Annotated[Literal["date", "made"], Query(description="`date`: by logical date. `made`: by creation.")] = "date",
 ) -> Any:  # fmt: skip
     """Returns the newest runs of a DAG with the state of each of their tasks. The next page has older runs."""
     paging = Paging(limit, cursor, order)

@@ -65,7 +65,7 @@ def health(request: Request, context: Context) -> Health:
 @metrics_router.get(
     "/metrics", operation_id="get_metrics", response_class=Response,
     responses={
-        200: {"description": "Metrics in the text format of Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        200: {"description": "Metrics in Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
         **{status: READS[status] for status in (401, 403, 429, 431, 503)},
     },
 )  # fmt: skip
