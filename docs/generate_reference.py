@@ -350,10 +350,10 @@ def settings_page() -> str:
         title = f"## {key}" if key else "## Top level"
         sections.append(f"{title}\n\n{about}\n\n" + table(("key", "type", "default", ""), rows))
     intro = (
-        "In `conf/manager.yaml` (or the file named by `--conf` or `BFM_CONF`). The environment overrides the file "
-        "(`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`), options of the command line override both. Times are seconds "
-        "or have a unit: `90s`, `5 minutes`, `2h`, `1 day`. `bfm config check` names every wrong key and value with its line, "
-        "`bfm config show` prints what is in effect."
+        "Settings of `conf/manager.yaml`, or of the file named by `--conf` or `BFM_CONF`. Environment variables "
+        "(`BFM_LEASE__SECONDS`, `BFM_POOLS__BACKFILL__SLOTS`) override the file; options of the command line override both. "
+        "Times are seconds, or have a unit: `90s`, `5 minutes`, `2h`, `1 day`. `bfm config check` reports every wrong key and "
+        "value with its line. `bfm config show` prints the settings in effect."
     )
     return page("Settings", intro, *sections)
 
@@ -424,9 +424,10 @@ def tables_page() -> str:
             + table(("column", "type", "null", ""), rows)
         )
     intro = (
-        "Delta tables under the state root. Instants are UTC with microseconds; columns that end in `_json` hold a JSON "
-        "document. Clients append to `request` and write nothing else. `bfm state locations` prints where each table is; "
-        "`bfm state sql` reads them, and so does anything that reads Delta."
+        "Delta tables under the state root. Instants are UTC with microseconds; columns whose names end in `_json` "
+        "contain a JSON document. `run_seq` increases with creation, over all tables that have it. Clients append to `request` "
+        "and write nothing else. `bfm state locations` prints the location of each table. Read the tables with `bfm state sql` "
+        "or any other reader of Delta."
     )
     return page("State tables", intro, *sections)
 
@@ -446,11 +447,12 @@ STATE_TITLES: Final = {
 }
 # What a state means for another entity than a task instance, where it differs.
 STATE_TEXTS: Final = {
-    ("dag_run", "queued"): "made; none of its tasks has begun",
-    ("dag_run", "failed"): "one of its last tasks failed, or it is a deadlock",
-    ("backfill", "queued"): "planned; nothing of it has begun",
-    ("backfill", "failed"): "an item failed, or it is a deadlock",
+    ("dag_run", "queued"): "created; none of its tasks has started",
+    ("dag_run", "failed"): "one of its last tasks failed, or it is deadlocked",
+    ("backfill", "queued"): "planned; none of its runs has started",
+    ("backfill", "failed"): "an item failed, or it is deadlocked",
     ("backfill_item", "failed"): "its run failed, or it can no longer run",
+    ("backfill_item", "skipped"): "left out, with a reason",
 }
 INITIAL: Final = {"task_instance": "none", "dag_run": "queued", "backfill": "queued", "backfill_item": "pending"}
 
