@@ -30,11 +30,11 @@ _PROBLEMS: Final = {
     413: "The body is larger than the server accepts.",
     415: "The content type of the body is not JSON.",
     422: "A value is invalid, or a query parameter does not exist; `errors` names it. Or the Idempotency-Key "
-"was used for another request.",
+    "was used for another request.",
     429: "Too many requests. `Retry-After` is the number of seconds to wait.",
     431: "URL and headers are too large.",
-    503: ("The state cannot be read or written now, no manager is running although one is needed, or too many "
-"connections are open."),
+    503: "The state cannot be read or written now, no manager is running although one is needed, or too many "
+    "connections are open.",
 }  # fmt: skip
 _TEXT: Final = {"schema": {"type": "string"}}
 _ETAG: Final = {"ETag": {"description": "Changes whenever the response changes.", **_TEXT}}

@@ -52,7 +52,7 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1, max_length=200,
         description="Key chosen by the client. Requests with the same key and the same body create one request, however "
-"often they are sent.",
+        "often they are sent.",
     ),
 ]  # fmt: skip
 # Of two requests with a key at the same time, the second must see the first; other keys do not wait for a slow storage.

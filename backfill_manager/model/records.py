@@ -344,7 +344,7 @@ class Notification(Record, table="notification", key=("notification_id", "target
     dag_id: str
     title: str  # First line of the message
     text: str  # Rest of the message
-    run_seq: int  # Sequence number of the run or backfill
+    run_seq: int  # Sequence number of the message
     created_at: datetime
     run_id: str | None = None
     backfill_id: str | None = None

@@ -52,14 +52,13 @@ class UpdatableOptions(BaseModel):
         metavar="N|auto", none="auto for a DAG that is batchable, else 1", as_text=True,
     )  # fmt: skip
     batch_target: Duration | None = option(
-        None, "Maximum expected duration of one run, if the batch size is `auto`. Seconds, or text such as `10 "
-"min`.",
+        None, "Maximum expected duration of one run, if the batch size is `auto`. Seconds, or text such as `10 min`.",
         metavar="TIME", none="the configuration's limits.batch_target, 10 minutes", as_text=True,
     )  # fmt: skip
     tasks: Regex | None = option(
         None,
         "Regular expression. Run only tasks whose id matches, and the tasks upstream of them; skip the "
-"others. Such runs are partial: for a backfill of all tasks, their dates are missing.",
+        "others. Such runs are partial: for a backfill of all tasks, their dates are missing.",
         "--tasks", "-t", metavar="REGEX", none="all of them",
     )  # fmt: skip
     with_upstream: bool = option(
@@ -78,7 +77,7 @@ class UpdatableOptions(BaseModel):
     )  # fmt: skip
     notify: Name | None = option(
         None, "Target in `notifications` of the configuration that gets a message when the backfill ends, in "
-"addition to the targets of its DAG.",
+        "addition to the targets of its DAG.",
         metavar="TARGET", none="those of its DAG",
     )  # fmt: skip
     is_polite: bool = option(
@@ -136,7 +135,7 @@ class PlanOptions(Command, Generic[Date]):
     )  # fmt: skip
     end_date: Date | None = option(
         None, "The last interval starts at or before this date (inclusive). A date without a time includes that "
-"whole day in the DAG's zone.",
+        "whole day in the DAG's zone.",
         "--to", "-e", label="To", metavar="T", none="the last complete interval, none after the DAG's end_date",
     )  # fmt: skip
     dates: tuple[Date, ...] = option((), "Logical dates.", "--date", metavar="T", strict=False)
@@ -191,12 +190,12 @@ class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
 
     config: BackfillConfig | None = option(
         None, "What the backfill covers, as one object as in the resource `Backfill`. Replaces kind, dates, "
-"partitions and order.",
+        "partitions and order.",
         metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
     )  # fmt: skip
     copy_of: Name | None = option(
         None, "Id of another backfill of the DAG. Its range and settings are used for everything that is not given "
-"here.", "--copy-of",
+        "here.", "--copy-of",
         metavar="ID",
     )  # fmt: skip
 

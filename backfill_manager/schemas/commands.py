@@ -250,7 +250,7 @@ class ChosenRuns(Command):
     )
     end_date: Text | None = option(
         None, "Only runs with this logical date or an earlier one (inclusive). A date without a time includes that "
-"whole day.", "--to", "-e", label="To",
+        "whole day.", "--to", "-e", label="To",
         metavar="T",
     )  # fmt: skip
     run_ids: tuple[Text, ...] = option(
@@ -258,7 +258,7 @@ class ChosenRuns(Command):
     )
     dates: Annotated[tuple[Text, ...], AfterValidator(few_ranges)] = option(
         (), "Only runs with this logical date, or in this range of dates (2013-01-05/2013-01-09, inclusive). A "
-"date without a time includes that whole day.", "--date", metavar="T|T/T", strict=False,
+        "date without a time includes that whole day.", "--date", metavar="T|T/T", strict=False,
     )  # fmt: skip
     backfill_id: Id | None = option(None, "Only runs of this backfill.", "--backfill", metavar="ID", label="Backfill")
     items: ItemRanges = option(
@@ -304,8 +304,7 @@ class ClearTasks(ChosenRuns):
     upstream: bool = option(False, "Also clear the tasks upstream of them.", "--upstream", "-u")
     downstream: bool = option(
         False,
-        "Also clear the tasks downstream of them. Without it, those that could not start stay "
-"`upstream_failed`.",
+        "Also clear the tasks downstream of them. Without it, those that could not start stay `upstream_failed`.",
         "--downstream", "-d",
     )  # fmt: skip
     only_failed: bool = option(False, "Only tasks that failed.", "--only-failed", "-f")
@@ -385,7 +384,7 @@ class SetPool(Command, kind=request_kinds.POOL_SET):
     memory_mb: Annotated[MemoryLimit, Option(("--memory",), "SIZE", "as it is", as_text=True)] = Field(
         None, title="Memory",
         description="Memory limit of each task's process, including its child processes: MB, or text such as `2 GB`. "
-"`none`: no limit.",
+        "`none`: no limit.",
     )  # fmt: skip
     nice: Annotated[Nice, Option((), "N", "as it is", as_text=True)] = Field(
         None,

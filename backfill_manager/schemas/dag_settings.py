@@ -538,8 +538,7 @@ class _OfDag(TypedDict, total=False):
     end_date: Annotated[
         Date,
         _help(
-            "The last interval starts at or before this date. A date without a time includes that whole day in "
-            "`timezone`."
+            "The last interval starts at or before this date. A date without a time includes that whole day in `timezone`."
         ),
     ]
     timezone: Annotated[

@@ -322,8 +322,7 @@ class PoolSettings(_Section):
     )
     memory: Memory | None = _field(
         None,
-        "Memory limit of each task's process, including its child processes: MB, or text such as `2 GB`. "
-        "null: no limit.",
+        "Memory limit of each task's process, including its child processes: MB, or text such as `2 GB`. null: no limit.",
     )
     nice: Nice | None = _field(
         None,
@@ -342,8 +341,7 @@ class LimitSettings(_Section):
     )
     wait_interval: ParseInterval = _field(
         30.0,
-        "Time between two checks of the rows, file or condition that a task waits for. Slow checks are made "
-        "less often.",
+        "Time between two checks of the rows, file or condition that a task waits for. Slow checks are made less often.",
     )
 
 
@@ -359,8 +357,7 @@ class RetentionSettings(_Section):
 
     runs: Age | None = _field(
         None,
-        "Overridden and external runs with their tasks, tries and logs; finished backfills with their items; "
-        "notifications.",
+        "Overridden and external runs with their tasks, tries and logs; finished backfills with their items; notifications.",
     )
     tries: Age | None = _field(None, "Tries of finished runs.")
     logs: Age | None = _field(None, "Log lines of finished runs.")

@@ -52,7 +52,7 @@ def get_dags(
     active: Annotated[
         Literal["true", "false", "all"],
         Query(description="`true`: active DAGs. `false`: DAGs that no file defines any more; their runs can still be read. "
-"`all`: both."),
+        "`all`: both."),
     ] = "true",
 ) -> Any:  # fmt: skip
     """Returns the DAGs (the active ones, unless `active` says otherwise), with date and time of the next scheduled run."""
