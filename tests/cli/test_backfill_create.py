@@ -154,7 +154,10 @@ def test_a_copy_is_of_the_same_dag(bfm: Bfm, state: FilledState) -> None:
     created = bfm("backfill", "create", *JANUARY, "--output", "json").document
     refused = bfm("backfill", "create", "rolling", "--copy-of", created["backfill_id"])
     assert refused.code == 2
-    assert refused.error == f"--copy-of {created['backfill_id']} is a backfill of flights: a copy is of the same DAG"
+    assert (
+        refused.error
+        == f"--copy-of {created['backfill_id']} is a backfill of flights; only a backfill of the same DAG can be copied"
+    )
 
 
 def test_the_config_of_one_backfill_makes_another(bfm: Bfm, filled: FilledState) -> None:
