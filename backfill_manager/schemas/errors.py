@@ -223,7 +223,7 @@ OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
 # -- runs and tasks ---------------------------------------------------------------------------------------------------
 RUN_ENDED = _refused("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.")
 RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept unchanged; the current run is {by}.")
-RUN_REVERTED = _refused("Run {run_id} was reverted and is kept as it was; run its date again in a new run.")
+RUN_REVERTED = _refused("Run {run_id} was reverted and is kept unchanged; run its date again in a new run.")
 MARK_OF_MAPPED = _refused("Task {task_id!r} has been mapped in this run; mark its mapped tasks: {mapped}.")
 MARK_OF_REMOVED = _refused(
     "Task {task_id!r} of run {run_id} was removed: the run's version, or the result over which it was "
@@ -268,7 +268,7 @@ CLEAR_OVERRIDDEN = _error(
     "run_ids",
 )
 CLEAR_REVERTED = _error(
-    "Run {run_id} was reverted and is kept as it was; run its date again in a new run",
+    "Run {run_id} was reverted and is kept unchanged; run its date again in a new run",
     "run_ids",
 )
 RUN_OUT_OF_RANGE = _error(

@@ -201,11 +201,11 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
 
 def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
     shown = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
-    assert "a date alone is its whole day in the DAG's zone" in shown
+    assert "A date without a time includes that whole day in the DAG's zone" in shown
     assert "Otherwise they are skipped: not complete yet." in shown
     assert "The first item does not wait for the run before it" in shown
     clear = " ".join(bfm("tasks", "clear", "--help").out.replace("│", " ").split())
-    assert "a date alone is its whole day" in clear
+    assert "A date without a time includes that whole day" in clear
 
 
 @pytest.mark.parametrize(

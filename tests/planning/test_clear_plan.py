@@ -108,7 +108,7 @@ def test_what_was_overridden_stays_as_it_was(scene: Scene) -> None:
     scene.run(1, ALL_WELL, run_id="new")
 
     assert list(touched(scene.clear())) == ["new"]
-    with pytest.raises(InvalidInput, match=r"Run old was overridden .* now is new: clear that one"):
+    with pytest.raises(InvalidInput, match=r"Run old was overridden .* the current run is new: clear that one"):
         scene.clear(run_ids=("old",))
 
 
