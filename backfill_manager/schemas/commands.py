@@ -61,7 +61,9 @@ class DryRunBackfillPayload(CreateBackfillPayload, kind=request_kinds.BACKFILL_D
 class _Note(Command):
     """A note that a person adds to a run or a backfill."""
 
-    text: NoteText = Field(description=f"Up to {MAX_NOTE_LENGTH} characters; an empty one removes the note.")
+    text: NoteText = Field(
+        description=f"Text of the note, up to {MAX_NOTE_LENGTH} characters. An empty text removes the note."
+    )
     was: NoteText | None = Field(
         None,
         description="Note that the user has seen, empty if there was none. The request is refused if the note is another "
