@@ -25,7 +25,8 @@ _OF_PYTHON: Final[dict[Any, str]] = {
 @dataclass(frozen=True)
 class Param:
     """A run parameter. Without a `default`, every run must set it. `type` is the name of a JSON type (`"integer"`) or a Python
-    type (`int`). If it is left out, it follows from the default or the choices. A value can be null only if the default is null."""
+    type (`int`). If it is left out, it follows from the default or the choices.
+    A value can be null only if the default is null."""
 
     default: Any = ...
     type: str | type | None = None
