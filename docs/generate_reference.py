@@ -369,10 +369,10 @@ def settings_page() -> str:
 # -- settings of DAGs --------------------------------------------------------------------------------------------------
 # What `default_args` and callbacks are is not in a help text of the schema, as a function is no JSON value.
 DAG_SETTING_TEXTS: Final = {
-    "default_args": "Settings of every task that doesn't set them itself.",
-    "on_success": "A function that is called with `ctx` after a success.",
-    "on_failure": "A function that is called with `ctx` after a failure.",
-    "task_id": "Its id; by default the function's name.",
+    "default_args": "Settings of all tasks that do not set them themselves.",
+    "on_success": "Function that is called with `ctx` after a success.",
+    "on_failure": "Function that is called with `ctx` after a failure.",
+    "task_id": "Id of the task. Default: the name of the function.",
 }
 
 
@@ -434,6 +434,7 @@ def tables_page() -> str:
     intro = (
         "The state consists of Delta tables under the state root.\n\n"
         "- Instants are in UTC, with microseconds. Columns whose names end in `_json` contain a JSON document.\n"
+        "- `run_seq` increases with creation, over all tables that have it.\n"
         "- Clients append rows to `request`. They write nothing else.\n"
         "- `bfm state locations` prints where each table is. You can read the tables with `bfm state sql`, or with anything that "
         "reads Delta."
@@ -456,11 +457,12 @@ STATE_TITLES: Final = {
 }
 # What a state means for another entity than a task instance, where it differs.
 STATE_TEXTS: Final = {
-    ("dag_run", "queued"): "created; none of its tasks has begun",
+    ("dag_run", "queued"): "created; none of its tasks has started",
     ("dag_run", "failed"): "one of its leaf tasks failed, or it is deadlocked",
-    ("backfill", "queued"): "planned; nothing of it has begun",
+    ("backfill", "queued"): "planned; none of its runs has started",
     ("backfill", "failed"): "an item failed, or it is deadlocked",
     ("backfill_item", "failed"): "its run failed, or it can no longer run",
+    ("backfill_item", "skipped"): "left out, with a reason",
 }
 INITIAL: Final = {"task_instance": "none", "dag_run": "queued", "backfill": "queued", "backfill_item": "pending"}
 

@@ -83,7 +83,7 @@ def _body_of(
 
 
 class NewBackfill(backfill_options.BackfillInput, Body):
-    """A backfill to be created, or to be planned only."""
+    """A backfill to create, or only to plan."""
 
     dates: Annotated[
         tuple[field_types.DateText, ...], Field(max_length=MAX_LISTED, strict=False, description="Logical dates.")
@@ -106,18 +106,19 @@ class ExpectedSettings(_body_of(backfill_options.BackfillSettings, nullable=True
 
 
 class BackfillChanges(ExpectedSettings):
-    """Settings of an unfinished backfill that change."""
+    """Changes to the settings of an unfinished backfill."""
 
     model_config = _example(priority=10, max_active_runs=4, was={"priority": 0})
 
     was: ExpectedSettings | None = Field(
         default=None,
-        description="The values that you saw of the settings that change: refused if one of them has another value now.",
+        description="Values of the changed settings that the user has seen. The request is refused if one of them has "
+        "another value now.",
     )
 
 
 class Cancel(_body_of(commands.CancelBackfill, without={"backfill_id"})):  # type: ignore[misc]
-    """How a backfill is cancelled."""
+    """How to cancel a backfill."""
 
 
 class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"}, choosing={"items"})):  # type: ignore[misc]
@@ -125,15 +126,15 @@ class Retry(_body_of(commands.RetryBackfill, without={"backfill_id"}, choosing={
 
 
 class Diff(_body_of(commands.DiffBackfill, without={"backfill_id"})):  # type: ignore[misc]
-    """How the sides of a preview are compared."""
+    """How to compare the tables with a preview."""
 
 
 class Promote(_body_of(commands.PromoteBackfill, without={"backfill_id"})):  # type: ignore[misc]
-    """How a preview is promoted."""
+    """How to promote a preview."""
 
 
 class Revert(_body_of(commands.RevertRun, without={"dag_id", "run_id"})):  # type: ignore[misc]
-    """How a run or a backfill is reverted."""
+    """How to revert a run or a backfill."""
 
 
 class Note(_body_of(commands.NoteRun, without={"dag_id", "run_id"})):  # type: ignore[misc]
@@ -143,15 +144,15 @@ class Note(_body_of(commands.NoteRun, without={"dag_id", "run_id"})):  # type: i
 
 
 class DagChanges(Body):
-    """Settings of a DAG that change."""
+    """Changes to a DAG."""
 
     model_config = _example(is_paused=True)
 
-    is_paused: bool = Field(description="Create no scheduled runs.")
+    is_paused: bool = Field(description="Pause the DAG (no scheduled runs are created), or unpause it.")
 
 
 class NewRun(commands.TriggerInput, Body):
-    """A run by hand."""
+    """A manual run."""
 
 
 class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"}, choosing=_CHOOSING)):  # type: ignore[misc]
@@ -161,14 +162,14 @@ class Clear(_body_of(commands.ClearTasks, without={"dag_id", "is_regex"}, choosi
 
     run_ids: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=4000)], ...],
-        Field(max_length=1000, strict=False, description="Only these runs, of any kind."),
+        Field(max_length=1000, strict=False, description="Only these runs, of any type."),
         NotEmpty(),
     ] = ()
     dry_run: bool = Field(default=False, description="Only return what would be cleared.")
 
 
 class MarkRuns(_body_of(commands.MarkRuns, without={"dag_id"}, choosing=_CHOOSING)):  # type: ignore[misc]
-    """Runs of a DAG, and the state that they get."""
+    """Runs of a DAG, and the state to set."""
 
     model_config = _example(dry_run=True, state="success", dates=["2013-01-05/2013-01-09"])
 
@@ -176,12 +177,14 @@ class MarkRuns(_body_of(commands.MarkRuns, without={"dag_id"}, choosing=_CHOOSIN
 
 
 class MarkRun(Body):
-    """The state that a run, or a task of it, is set to."""
+    """The state to set for a run, or for one of its tasks."""
 
     model_config = _example(state="success")
 
-    state: Literal["success", "failed", "skipped"] = Field(description="`skipped` is for a task only.")
-    task_id: field_types.Name | None = Field(default=None, description="Left out: the whole run.")
+    state: Literal["success", "failed", "skipped"] = Field(
+        description="State to set. `skipped` is possible for tasks only."
+    )
+    task_id: field_types.Name | None = Field(default=None, description="Id of the task. Left out: the whole run.")
 
     @model_validator(mode="after")
     def _a_run_is_not_skipped(self) -> MarkRun:
@@ -191,19 +194,19 @@ class MarkRun(Body):
 
 
 class PoolChanges(_body_of(commands.SetPool, without={"name"}, nullable=True)):  # type: ignore[misc]
-    """Settings of a pool that change."""
+    """Changes to a pool."""
 
     model_config = _example(slots=32)
 
 
 class Parse(_body_of(commands.ParseBundle, without={"bundle"})):  # type: ignore[misc]
-    """Files of a bundle to be parsed now, changed or not."""
+    """Which files of a bundle to parse now, changed or not."""
 
 
 class Deactivate(Body):
-    """Which DAGs of a bundle become inactive."""
+    """Which DAGs of a bundle to deactivate."""
 
     subpath: Annotated[
         field_types.Subpath,
-        Field(min_length=1, max_length=1000, examples=["old_reports"], description="A file or folder of the bundle."),
+        Field(min_length=1, max_length=1000, examples=["old_reports"], description="File or folder of the bundle."),
     ]

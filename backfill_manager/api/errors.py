@@ -42,9 +42,11 @@ _EXAMPLE: Final[dict[str, Any]] = {
 
 
 class FieldProblem(BaseModel):
-    """One value that does not fit."""
+    """An invalid value in a request."""
 
-    field: str = Field(description="Where it is: `body.max_active_runs`, `query.limit`.", examples=["query.limit"])
+    field: str = Field(
+        description="Location of the value: `body.max_active_runs`, `query.limit`.", examples=["query.limit"]
+    )
     message: str = Field(description="What is wrong with it.", examples=["Input should be less than or equal to 1000"])
 
 
@@ -53,16 +55,18 @@ class Problem(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    type: str = Field(description="The kind of problem, as a constant URI.")
-    title: str = Field(description="The kind as text.")
-    status: int = Field(description="The HTTP status, again.", ge=400, le=599)
-    detail: str = Field(description="What is wrong this time, and what would be right.")
-    instance: str = Field(description="The path of the request.")
-    errors: list[FieldProblem] = Field(default=[], description="Each value that does not fit.")
-    code: str | None = Field(None, description="The situation; stays the same when the wording of `detail` changes.")
-    field: str | None = Field(default=None, description="The field of the body that is wrong.")
-    params: dict[str, Any] = Field(default={}, description="The values in `detail`.")
-    hint: str | None = Field(default=None, description="What could be done next, as a code.")
+    type: str = Field(description="Type of the problem, as a constant URI.")
+    title: str = Field(description="Type of the problem, as text.")
+    status: int = Field(description="HTTP status code.", ge=400, le=599)
+    detail: str = Field(description="What is wrong in this case, and what would be right.")
+    instance: str = Field(description="Path of the request.")
+    errors: list[FieldProblem] = Field(default=[], description="Invalid values, one entry each.")
+    code: str | None = Field(
+        None, description="Code of the error. It stays the same when the wording of `detail` changes."
+    )
+    field: str | None = Field(default=None, description="Field of the body that is wrong.")
+    params: dict[str, Any] = Field(default={}, description="Values that occur in `detail`.")
+    hint: str | None = Field(default=None, description="Code of what could be done next.")
 
 
 def problem(

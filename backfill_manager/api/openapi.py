@@ -13,41 +13,42 @@ from backfill_manager.api.errors import PROBLEM_JSON, FieldProblem, Problem
 from backfill_manager.schemas.resources import RequestDetails
 
 PREFIX: Final = "/api/v1"
-DESCRIPTION: Final = """Backfills, DAGs, runs and tasks, over the state tables.
+DESCRIPTION: Final = """Backfills, DAGs, runs and tasks, read from the state tables.
 
-Reads need no manager. A change is a request to the manager: `202` with the address of the request, or with
-`?wait=seconds` the manager's answer. Errors are problem documents (RFC 9457). See docs/rest-api.md of the project.
+Reads work without a manager. A change is a request to the manager. The response is `202` with the address of the request or,
+with `?wait=seconds`, the answer of the manager. Errors are problem documents (RFC 9457). See docs/rest-api.md of the project.
 """
 Responses = dict[int | str, dict[str, Any]]
 _PROBLEMS: Final = {
     400: "The body is not JSON.",
-    401: "No token, or none of those that are configured.",
-    403: "Authenticated, but not authorized to do this.",
+    401: "The token is missing or invalid.",
+    403: "Authenticated, but not authorized for this operation.",
     404: "Not found.",
     408: "The body did not arrive in time.",
-    409: "Refused because of the current state. The reason is in `detail`.",
-    412: "`If-Match` or `If-None-Match` does not hold.",
-    413: "The body is larger than this server accepts.",
+    409: "Refused because of the current state. `detail` has the reason.",
+    412: "The condition `If-Match` or `If-None-Match` is not met.",
+    413: "The body is larger than the server accepts.",
     415: "The content type of the body is not JSON.",
-    422: "A value does not fit, or there is no such query parameter; `errors` names it. Or an Idempotency-Key that was used for "
-    "something else.",
-    429: "Too many requests; `Retry-After` is when to try again (seconds).",
-    431: "Address and headers are too large.",
-    503: "The state can't be read or written now; no manager is running, and one is needed; or too many connections.",
+    422: "A value is invalid, or a query parameter does not exist; `errors` names it. Or the Idempotency-Key "
+    "was used for another request.",
+    429: "Too many requests. `Retry-After` is the number of seconds to wait.",
+    431: "URL and headers are too large.",
+    503: "The state cannot be read or written now, no manager is running although one is needed, or too many "
+    "connections are open.",
 }  # fmt: skip
 _TEXT: Final = {"schema": {"type": "string"}}
-_ETAG: Final = {"ETag": {"description": "Changes when the response does.", **_TEXT}}
-_LOCATION: Final = {"Location": {"description": "The address of the request, or of what it created.", **_TEXT}}
+_ETAG: Final = {"ETag": {"description": "Changes whenever the response changes.", **_TEXT}}
+_LOCATION: Final = {"Location": {"description": "URL of the request, or of the object that it created.", **_TEXT}}
 SECURITY: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"session": []}]
 PUBLIC_OPERATION: Final = "get_health"
 TAGS: Final = [
     {"name": "backfills", "description": "Create, read and change backfills."},
     {"name": "dags", "description": "DAGs, their versions and bundles."},
     {"name": "runs", "description": "DAG runs of every type, their tasks and logs."},
-    {"name": "pools", "description": "Limits of the number of running tasks."},
-    {"name": "tables", "description": "Tables that tasks have read and written, and what is made of what."},
-    {"name": "requests", "description": "Every change that was submitted, by whom, and the manager's answer."},
-    {"name": "notifications", "description": "Messages about runs and backfills to targets of the configuration."},
+    {"name": "pools", "description": "Limits on the number of running tasks."},
+    {"name": "tables", "description": "Tables that tasks have read and written, and their lineage."},
+    {"name": "requests", "description": "All submitted changes, with their authors and the manager's answers."},
+    {"name": "notifications", "description": "Messages about runs and backfills for targets of the configuration."},
     {"name": "health", "description": "Health, metrics and events."},
 ]
 
@@ -58,7 +59,7 @@ def _problems(*statuses: int) -> Responses:
 
 READS: Final[Responses] = {
     200: {"headers": _ETAG},
-    304: {"description": "Not modified: `If-None-Match` has the ETag of the response."},
+    304: {"description": "Not modified: `If-None-Match` matches the ETag of the response."},
     **_problems(401, 403, 404, 412, 422, 429, 431, 503),
 }
 PLANS: Final[Responses] = _problems(400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 431, 503)
@@ -68,7 +69,7 @@ CHANGES: Final[Responses] = {
         "description": "Accepted by the manager within `wait` seconds.",
         "headers": _LOCATION,
     },
-    202: {"description": "Submitted, without an answer yet.", "headers": _LOCATION},
+    202: {"description": "Submitted. There is no answer yet.", "headers": _LOCATION},
     **PLANS,
 }
 
@@ -104,10 +105,10 @@ def document_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
         schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas[model.__name__].pop("$defs", None)
     components["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "description": "A token whose SHA-256 is in conf/manager.yaml."},
+        "bearer": {"type": "http", "scheme": "bearer", "description": "Token whose SHA-256 digest is in conf/manager.yaml."},
         "session": {
             "type": "apiKey", "in": "cookie", "name": "bfm_session",
-            "description": "The session of a browser (/login); a change needs the header `X-CSRF-Token`, too.",
+            "description": "Session of a browser (/login). Changes also need the header `X-CSRF-Token`.",
         },
     }  # fmt: skip
     return document

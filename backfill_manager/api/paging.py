@@ -25,9 +25,9 @@ MAX_CURSOR_LENGTH: Final = 20_000  # one may hold the id of a run, and that a pa
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of rows.")]
 Cursor = Annotated[
     str | None,
-    Query(max_length=MAX_CURSOR_LENGTH, description="`next_cursor` of the page before; left out: the first page."),
+    Query(max_length=MAX_CURSOR_LENGTH, description="`next_cursor` of the previous page. Left out: the first page."),
 ]
-Bound = Annotated[str | None, Query(max_length=40, description="An instant: only what begins then or later.")]
+Bound = Annotated[str | None, Query(max_length=40, description="Only intervals that start at this instant or later.")]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def paged(*orders: str, limit: int = 200) -> Any:
     def paging(limit: Limit = limit, cursor: Cursor = None, order_by: Any = orders[0]) -> Paging:
         return Paging(limit, cursor, order_by)
 
-    order = Query(description="A column; with `-` the highest value first.")
+    order = Query(description="Column to sort by. With `-`: in descending order.")
     paging.__annotations__["order_by"] = Annotated[Literal.__getitem__(orders), order]
     return Depends(paging)
 

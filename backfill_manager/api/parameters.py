@@ -35,9 +35,9 @@ else:  # filters of lists; a literal of a tuple is beyond type checkers
     ItemState = Literal[states.ITEM_STATES]
     RunState = Literal[states.RUN_STATES]
     RunType = Literal[states.RUN_TYPES]
-IN_STATES: Final = Query(max_length=10, description="Only in this state; may be given several times.")
-OfDag = Annotated[str | None, Query(max_length=200, description="Only of this DAG.")]
-OfType = Annotated[RunType | None, Query(description="Only of this type.")]
+IN_STATES: Final = Query(max_length=10, description="Only objects in this state. May be given several times.")
+OfDag = Annotated[str | None, Query(max_length=200, description="Only objects of this DAG.")]
+OfType = Annotated[RunType | None, Query(description="Only runs of this type.")]
 MAX_RUN_ID_LENGTH: Final = (
     6000  # a partition key of percent signs: each is `%25` in the id, and `%2525` as `KeepSlashes` has it
 )
@@ -58,10 +58,12 @@ class KeepSlashes(Middleware):
 
 
 _DECODED = AfterValidator(lambda text: text.replace("%2F", "/").replace("%25", "%"))
-_ID = "Its id; of a backfill or request also a beginning of it, or `latest`."
+_ID = "Id or name of the object. For a backfill or a request also a unique prefix of the id, or `latest`."
 Id = Annotated[str, Path(min_length=1, max_length=200, description=_ID), _DECODED]
-_RUN_ID = "Its id, a beginning of it, or `latest`; `422` with their names when several DAGs have such a run."
-_RUN_ID_OF_DAG = "Its id, a beginning of it, its logical date in the DAG's zone, or `latest`."
+_RUN_ID = (
+    "Id of the run, a prefix of it, or `latest`. `422`, with the names of the DAGs, if several DAGs have such a run."
+)
+_RUN_ID_OF_DAG = "Id of the run, a prefix of it, its logical date in the DAG's time zone, or `latest`."
 RunId = Annotated[str, Path(min_length=1, max_length=MAX_RUN_ID_LENGTH, description=_RUN_ID), _DECODED]
 RunIdOfDag = Annotated[str, Path(min_length=1, max_length=MAX_RUN_ID_LENGTH, description=_RUN_ID_OF_DAG), _DECODED]
 

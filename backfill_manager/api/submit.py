@@ -39,13 +39,20 @@ from backfill_manager.store.base import Condition, Store
 Payload = dict[str, Any]
 MAX_WAIT_S: Final = 60
 Wait = Annotated[
-    float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for the manager's response.")
+    float,
+    Query(
+        ge=0,
+        le=MAX_WAIT_S,
+        allow_inf_nan=False,
+        description="Maximum time to wait for the manager's response, in seconds.",
+    ),
 ]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         min_length=1, max_length=200,
-        description="Of your own choice: the same key with the same body makes one request, however often it is sent.",
+        description="Key chosen by the client. Requests with the same key and the same body create one request, however "
+        "often they are sent.",
     ),
 ]  # fmt: skip
 # Of two requests with a key at the same time, the second must see the first; other keys do not wait for a slow storage.

@@ -37,21 +37,23 @@ def flag(spellings: str, help: str) -> Any:
 
 
 # Those that several commands have.
-Backfill = Annotated[str, argument("ID", "The backfill's id, a prefix of it, or `latest`.", show_default=False)]
-Bundle = Annotated[str, argument("BUNDLE", "Its name, see `bfm bundles list`.")]
-Dag = Annotated[str, argument("DAG", "The DAG's id, see `bfm dags list`.")]
-Run = Annotated[str, argument("RUN", "Its id, a prefix of it, or `latest`; DAG/RUN names its DAG as well.")]
-RunOfDag = Annotated[str, argument("RUN", "The run's id, a prefix of it, its logical date, or `latest`.")]
-NoteText = Annotated[str, argument("TEXT", "The note; an empty text removes it.")]
-Task = Annotated[str, argument("TASK", "The task's id.")]
+Backfill = Annotated[str, argument("ID", "Id of the backfill, a prefix of it, or `latest`.", show_default=False)]
+Bundle = Annotated[str, argument("BUNDLE", "Name of the bundle, see `bfm bundles list`.")]
+Dag = Annotated[str, argument("DAG", "Id of the DAG, see `bfm dags list`.")]
+Run = Annotated[str, argument("RUN", "Id of the run, a prefix of it, or `latest`. DAG/RUN also names the DAG.")]
+RunOfDag = Annotated[str, argument("RUN", "Id of the run, a prefix of it, its logical date, or `latest`.")]
+NoteText = Annotated[str, argument("TEXT", "Text of the note. An empty text removes it.")]
+Task = Annotated[str, argument("TASK", "Id of the task.")]
 BACKFILL_STATE, ITEM_STATE, RUN_STATE = (
-    option("--state -S", f"Only in this state ({', '.join(known)}); may be repeated.", metavar="S")
+    option("--state -S", f"Only objects in this state ({', '.join(known)}); may be repeated.", metavar="S")
     for known in (states.BACKFILL_STATES, states.ITEM_STATES, states.RUN_STATES)
 )
-DAG_OF_RUN: Final = option("--dag", "Of this DAG; then RUN may be a logical date, too.", metavar="DAG")
-DAG_FILTER: Final = option("--dag", "Only of this DAG.", metavar="DAG")
+DAG_OF_RUN: Final = option("--dag", "Id of the DAG. RUN may then also be a logical date.", metavar="DAG")
+DAG_FILTER: Final = option("--dag", "Only objects of this DAG.", metavar="DAG")
 CONF: Final = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON")
-LIMIT: Final = option("--limit", f"How many. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N")
+LIMIT: Final = option(
+    "--limit", f"Maximum number of rows. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N"
+)
 
 
 def chosen_states(command: str, kind: str, typed: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:

@@ -64,78 +64,78 @@ class Record:
 
 @dataclass(frozen=True)
 class Request(Record, table="request", key=("request_id",), append_only=True):
-    request_id: str
-    kind: str  # backfill.create, backfill.pause, ..., see schemas/request_kinds.py
-    payload_json: str
-    requested_by: str
+    request_id: str  # Id of the request, chosen by the client
+    kind: str  # `backfill.create`, `backfill.pause`, ...: see schemas/request_kinds.py
+    payload_json: str  # Fields of the command
+    requested_by: str  # Name of the token, or of the user of the command line
     requested_at: datetime
-    source: str = "cli"  # cli, api, ui
-    requested_from: str | None = None  # of api and ui: the address it came from
+    source: str = "cli"  # `cli`, `api` or `ui`
+    requested_from: str | None = None  # Address of the client, for `api` and `ui`
 
 
 @dataclass(frozen=True)
 class Response(Record, table="response", key=("request_id",), append_only=True):
-    request_id: str
+    request_id: str  # Id of the request
     kind: str
-    outcome: str  # accepted, refused
-    object_id: str | None  # the new or touched thing
-    message: str
-    payload_json: str | None
+    outcome: str  # `accepted` or `refused`
+    object_id: str | None  # Id of the object that was created or changed
+    message: str  # What was done, or why it was refused
+    payload_json: str | None  # Result of the request besides the message
     answered_at: datetime
-    term: int
-    error_code: str | None = None  # of a refusal: with `error_field` and `error_params` each interface words it itself
-    error_field: str | None = None
-    error_params: str | None = None  # JSON
+    term: int  # Term of the manager that answered
+    error_code: str | None = None  # Code of a refusal; with field and params, each interface words the error itself
+    error_field: str | None = None  # Field to which the error refers
+    error_params: str | None = None  # Values in the error's text, as JSON
 
 
 @dataclass(frozen=True)
 class Backfill(Record, table="backfill", key=("backfill_id",)):
-    """A backfill. Counts by state are not columns: they are counted from `backfill_item`."""
+    """A backfill. The number of items by state is not a column: it is counted from `backfill_item`."""
 
     backfill_id: str
     dag_id: str
     state: str
-    config_json: str  # the tagged union: {"type": "schedule", "start_date": ..., "end_date": ..., "run_backwards": ...}
-    reprocess: str
-    max_active_runs: int
+    config_json: str  # `{"type": "schedule", "start_date": ..., "end_date": ..., "run_backwards": ...}`
+    reprocess: str  # `none`, `failed`, `failed_tasks` or `completed`
+    max_active_runs: int  # Maximum number of active runs
     priority: int
     pool: str
-    is_paused: bool
+    is_paused: bool  # Whether it starts no new runs
     created_at: datetime
-    run_seq: int  # higher than every item's of its plan
-    planned: int = 0  # items, of any state
-    is_cancelled: bool = False  # a person has cancelled it: nothing of it begins any more
-    is_cancelling: bool = False  # ... with what runs; survives a crash in the middle of it
+    run_seq: int  # Sequence number, higher than those of all its planned items
+    planned: int = 0  # Number of items, in any state
+    is_cancelled: bool = False  # Whether a user has cancelled it; nothing of it starts any more
+    is_cancelling: bool = False  # Whether its running tasks are being stopped, too; kept after a crash
     dag_version: int = 0
-    batch: int = (
-        1  # items that one run may take together; 0: `auto`, decided for each run by what runs have cost so far
-    )
-    conf_json: str = "{}"
-    overrides_json: str = "{}"  # {"retries": 3, "clean.timeout": 60}: settings of the DAG, of every task, of one task
-    tasks: str | None = None  # regular expression
+    batch: int = 1  # Maximum number of items per run; 0: `auto`, decided for each run by the cost of past runs
+    conf_json: str = "{}"  # Parameters of its runs
+    overrides_json: str = "{}"  # `{"retries": 3, "clean.timeout": 60}`: settings of the DAG, of all tasks, of one task
+    tasks: str | None = None  # Regular expression that selects tasks; null: all tasks
     mark_success: bool = False
-    stop_on_failure: int | None = None
-    window: str | None = None  # "20:00-06:00" in the DAG's zone: the hours in which it starts work
-    is_polite: bool = False  # starts nothing while a scheduled task waits for a slot
-    parents_json: str = "[]"  # of a downstream backfill: ids of the backfills that write what this one reads
-    failed_when_resumed: int = 0  # failed items that a person has seen: `stop_on_failure` counts from there
-    created_by: str = ""
-    request_id: str = ""
-    changed_by: str = ""  # the request that last changed it
-    started_at: datetime | None = None
-    completed_at: datetime | None = None
-    reason: str | None = None
-    hidden_at: datetime | None = None  # since then lists leave it out; by its id it is still found
-    with_upstream: bool | None = None  # of the tasks that `tasks` names, those upstream too; None: an older release
-    with_downstream: bool | None = None  # ... and those downstream
-    ignore_first_depends_on_past: bool | None = None  # its first item does not wait for the run before it
-    waits_until: datetime | None = None  # its pending items wait for its `window`, which opens then
-    batch_target: float | None = None  # seconds that a run should take at most where `batch` is 0; None: as configured
-    preview_id: str | None = None  # of a preview: the backfill at the top of its tree, whose clones all of them share
-    preview_outcome: str | None = None  # promoted, discarded, expired; None: its clones are there
-    notify: str | None = None  # a target of the configuration's `notifications` that hears of its end
-    note: str | None = None  # a person's remark, without secrets; None: there is none
-    note_by: str | None = None  # who wrote it last
+    stop_on_failure: int | None = None  # Number of failed items after which it is paused; null: never
+    window: str | None = None  # Hours in which it starts work, in the DAG's time zone: `20:00-06:00`
+    is_polite: bool = False  # Whether it starts nothing while a scheduled task waits for a slot
+    parents_json: str = "[]"  # For a downstream backfill: ids of the backfills that write what it reads
+    failed_when_resumed: int = 0  # Failed items when it was resumed; `stop_on_failure` counts from there
+    created_by: str = ""  # User who requested it
+    request_id: str = ""  # Id of the request that created it
+    changed_by: str = ""  # Id of the request that last changed it
+    started_at: datetime | None = None  # When its first run started
+    completed_at: datetime | None = None  # When its last run ended
+    reason: str | None = None  # Why it is in its state
+    hidden_at: datetime | None = None  # When it was hidden; lists leave it out since then, its id still works
+    with_upstream: bool | None = (
+        None  # Whether the tasks upstream of `tasks` run, too; null: written by an older release
+    )
+    with_downstream: bool | None = None  # Whether the tasks downstream of `tasks` run, too
+    ignore_first_depends_on_past: bool | None = None  # Whether its first item does not wait for the run before it
+    waits_until: datetime | None = None  # When its `window` opens, while pending items wait for it
+    batch_target: float | None = None  # Maximum expected seconds of a run if `batch` is 0; null: as configured
+    preview_id: str | None = None  # For a preview: id of the backfill at the root of its tree; they share its clones
+    preview_outcome: str | None = None  # `promoted`, `discarded` or `expired`; null: its clones exist
+    notify: str | None = None  # Target in `notifications` of the configuration that gets a message when it ends
+    note: str | None = None  # Note of a user, without secrets; null: there is none
+    note_by: str | None = None  # User who last changed the note
     note_at: datetime | None = None
 
     @property
@@ -147,16 +147,16 @@ class Backfill(Record, table="backfill", key=("backfill_id",)):
 @dataclass(frozen=True)
 class BackfillItem(Record, table="backfill_item", key=("backfill_id", "ordinal")):
     backfill_id: str
-    ordinal: int  # from 1, the order of making
+    ordinal: int  # Position in the order of creation, from 1
     state: str
-    run_seq: int
+    run_seq: int  # Sequence number of the item
     logical_date: datetime | None = None
     interval_start: datetime | None = None
     interval_end: datetime | None = None
     partition_key: str | None = None
-    reason: str | None = None
-    run_id: str | None = None  # the run that last took it
-    batch: int | None = None  # pending items with the same number make one run; it is the first one's ordinal
+    reason: str | None = None  # Why it is skipped, failed or cancelled
+    run_id: str | None = None  # Id of the run that last processed it
+    batch: int | None = None  # Pending items with the same number form one run; the ordinal of the first of them
 
 
 RunKey = tuple[str, str]  # dag_id, run_id
@@ -166,32 +166,36 @@ RunKey = tuple[str, str]  # dag_id, run_id
 class DagRun(Record, table="dag_run", key=("dag_id", "run_id")):
     dag_id: str
     run_id: str
-    run_type: str
+    run_type: str  # `scheduled`, `backfill`, `manual`, `external` or `preview`
     state: str
     dag_version: int
-    run_seq: int
+    run_seq: int  # Sequence number of the run
     created_at: datetime
     logical_date: datetime | None = None
     interval_start: datetime | None = None
-    interval_end: datetime | None = None
+    interval_end: datetime | None = None  # End of the data interval (exclusive)
     partition_key: str | None = None
-    previous_run_id: str | None = None
-    overridden_by: str | None = None
-    backfill_id: str | None = None
-    ordinal: int | None = None  # of the backfill item, of its first one in a batch
-    items: int = 1  # intervals that it takes together; more than 1: it stands for every date in its interval
-    conf_json: str = "{}"
-    request_id: str | None = None  # of a manual or external run: the request that created it
+    previous_run_id: str | None = None  # Id of the previous run in the timeline
+    overridden_by: str | None = None  # Id of the run that replaced it
+    backfill_id: str | None = None  # Id of the backfill that created it
+    ordinal: int | None = None  # Ordinal of its backfill item; for a batch, of the first item
+    items: int = 1  # Number of intervals; if more than 1, it counts for every date in its interval
+    conf_json: str = "{}"  # Parameters of the run
+    request_id: str | None = None  # For a manual or external run: id of the request that created it
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    reason: str | None = None
-    is_partial: bool | None = None  # tasks were left out by choice: for a whole backfill this date is still missing
+    reason: str | None = None  # Why it is in its state
+    is_partial: bool | None = (
+        None  # Whether tasks were left out on request; a backfill of all tasks treats its date as missing
+    )
 
-    reverted_at: datetime | None = None  # since then its tables hold the rows of before it
-    reverted_by: str | None = None  # the request
-    restored_run_id: str | None = None  # the run before it, whole and successful, whose rows are back
-    note: str | None = None  # a person's remark, without secrets; None: there is none
-    note_by: str | None = None  # who wrote it last
+    reverted_at: datetime | None = (
+        None  # When it was reverted; its tables contain the rows from before the run since then
+    )
+    reverted_by: str | None = None  # Id of the request that reverted it
+    restored_run_id: str | None = None  # Id of the earlier run, whole and successful, whose rows were restored
+    note: str | None = None  # Note of a user, without secrets; null: there is none
+    note_by: str | None = None  # User who last changed the note
     note_at: datetime | None = None
 
     @property
@@ -211,77 +215,79 @@ class TaskInstance(Record, table="task_instance", key=("dag_id", "run_id", "task
     run_id: str
     task_id: str
     state: str
-    run_seq: int  # the run's
-    try_number: int = 0  # 1 from the first start; a crash of the manager does not raise it
-    launch: int = 0  # raised by every start, crash or not; tells a late try from the living one
-    generation: int = 0  # raised by clear: output of an older generation is replaced
-    cleared_by: str | None = None  # the request that cleared it last
-    failures: int = 0  # tries that failed since the last clear; compared with `retries`
-    pool: str | None = None
+    run_seq: int  # Sequence number of the run
+    try_number: int = 0  # 1 from the first start; a crash of the manager does not increase it
+    launch: int = 0  # Number of the start; it also counts starts after a crash, and identifies late tries
+    generation: int = 0  # Number that a clear increases; output of an older generation is replaced
+    cleared_by: str | None = None  # Id of the request that last cleared it
+    failures: int = 0  # Failed tries since the last clear, compared with `retries`
+    pool: str | None = None  # Pool whose slots it uses
     priority: int = 0
-    queued_at: datetime | None = None
+    queued_at: datetime | None = None  # When it was handed to the executor
     started_at: datetime | None = None
     ended_at: datetime | None = None
     duration_s: float | None = None
-    retry_at: datetime | None = None
-    error: str | None = None
-    result_json: str | None = None
-    rows_written: int | None = (
-        None  # into tables, by `ctx.write` and `ctx.merge`, when it last succeeded; None: it wrote nothing
-    )
-    losses: int | None = None  # starts in a row that ended with their process or JVM, over all terms; None: 0
-    result_shown_json: str | None = None  # the result without secrets; None: it holds none
+    retry_at: datetime | None = None  # When the next try is due
+    error: str | None = None  # Error of the last failed try
+    result_json: str | None = None  # What the task returned
+    rows_written: int | None = None  # Rows that its last success wrote, by `ctx.write` and `ctx.merge`; null: none
+    losses: int | None = None  # Consecutive starts that ended with their process or JVM, over all terms; null: 0
+    result_shown_json: str | None = None  # Result without secrets; null: it contains none
 
 
 @dataclass(frozen=True)
 class TaskTry(Record, table="task_try", key=("dag_id", "run_id", "task_id", "launch"), append_only=True):
-    """One start of a task that has ended; written with, or derived again from, its task instance."""
+    """One start of a task that has ended. The row is written with its task instance, or derived from it again."""
 
     dag_id: str
     run_id: str
     task_id: str
-    launch: int
+    launch: int  # Number of the start
     try_number: int
-    state: str
-    run_seq: int
-    term: int
+    state: str  # How it ended; `lost`: with the manager, the JVM or the fork server
+    run_seq: int  # Sequence number of the run
+    term: int  # Term of the manager that ran it
     pool: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     duration_s: float | None = None
     error: str | None = None
-    spark_jobs_json: str | None = None  # "[3, 4]": ids in the Spark application of its term; None: none that is known
-    spark_stages_json: str | None = None  # `schemas.resources.SparkStages` of these jobs; None: nothing is known
+    spark_jobs_json: str | None = (
+        None  # Ids of its jobs in the Spark application of its term: `[3, 4]`; null: none known
+    )
+    spark_stages_json: str | None = (
+        None  # Figures of the Spark stages of these jobs (`SparkStages`); null: nothing is known
+    )
 
 
 @dataclass(frozen=True)
 class TableAccess(
     Record, table="table_access", key=("dag_id", "run_id", "task_id", "launch", "number"), append_only=True
 ):
-    """A table that a try has read or written; written with its end."""
+    """A table that a try has read or written. The row is written when the try ends."""
 
     dag_id: str
     run_id: str
     task_id: str
     launch: int
-    number: int  # within the try, from 1
-    access: str  # read, write; revert: what this try has written was taken back, by `version`
-    run_seq: int
-    at: datetime  # the end of the try
-    succeeded: bool  # the try; what a failed one has written may stay
+    number: int  # Number within the try, from 1
+    access: str  # `read` or `write`; `revert`: the write of this try was undone by `version`
+    run_seq: int  # Sequence number of the run
+    at: datetime  # When the try ended
+    succeeded: bool  # Whether the try succeeded; what a failed try has written may remain
     dag_version: int
-    table_path: str | None = None  # a URI
-    table_name: str | None = None  # in the catalog, without Spark's own; null: it was named by its path
-    version: int | None = None  # Delta's; null: not a Delta table, or an earlier try has written it
+    table_path: str | None = None  # Path of the table, as a URI
+    table_name: str | None = None  # Name in the catalog, without Spark's own catalog; null: it was named by its path
+    version: int | None = None  # Delta version; null: not a Delta table, or an earlier try has written it
     rows_written: int | None = None
-    bytes_written: int | None = None  # in files
-    interval_start: datetime | None = None  # of the run
+    bytes_written: int | None = None  # Bytes of the files written
+    interval_start: datetime | None = None  # Start of the data interval of the run
     interval_end: datetime | None = None
     partition_key: str | None = None
-    table_id: str | None = None  # Delta's, another one when the table was dropped and made anew
-    interval_column: str | None = None  # of a write: the column that tells the rows of the interval, or the partition
+    table_id: str | None = None  # Delta's id of the table; a table that is dropped and created again has another id
+    interval_column: str | None = None  # For a write: column that holds the time of a row, or the partition key
     columns_json: str | None = (
-        None  # [{"name", "type", "from": [[table, column]]}], of a read without `from`; null: unknown
+        None  # `[{"name", "type", "from": [[table, column]]}]`, for a read without `from`; null: unknown
     )
 
 
@@ -289,26 +295,26 @@ class TableAccess(
 class CheckResult(
     Record, table="check_result", key=("dag_id", "run_id", "task_id", "launch", "number"), append_only=True
 ):
-    """What a check found in the rows that a try was about to publish; written with its end."""
+    """The result of a check of the rows that a try was about to publish. The row is written when the try ends."""
 
     dag_id: str
     run_id: str
     task_id: str
     launch: int
-    number: int  # within the try, from 1
+    number: int  # Number within the try, from 1
     try_number: int
-    table_name: str  # in the catalog, without Spark's own; else its path
-    condition: str  # the check, as it was declared
-    outcome: str  # passed, failed, warned, error, skipped
-    run_seq: int
-    at: datetime  # the end of the try
+    table_name: str  # Name in the catalog, without Spark's own catalog; else the path
+    condition: str  # The check as it was declared
+    outcome: str  # `passed`, `failed`, `warned`, `error` or `skipped`
+    run_seq: int  # Sequence number of the run
+    at: datetime  # When the try ended
     dag_version: int
-    name: str | None = None  # of the check
-    rows: int | None = None  # of the write; null: it was not checked
-    failing_rows: int | None = None  # null: the check is not of single rows
-    value: float | None = None  # the number of rows, or percent above the mean of those before
-    message: str | None = None
-    interval_start: datetime | None = None  # of the run
+    name: str | None = None  # Name of the check
+    rows: int | None = None  # Number of rows of the write; null: they were not checked
+    failing_rows: int | None = None  # Rows that do not meet the check; null: it is not about single rows
+    value: float | None = None  # Number of rows, or the percentage above the mean of the preceding intervals
+    message: str | None = None  # The finding in words
+    interval_start: datetime | None = None  # Start of the data interval of the run
     interval_end: datetime | None = None
     partition_key: str | None = None
 
@@ -318,77 +324,77 @@ class TaskLog(Record, table="task_log", key=("dag_id", "run_id", "task_id", "lau
     dag_id: str
     run_id: str
     task_id: str
-    launch: int
+    launch: int  # Number of the start
     try_number: int
-    line: int
+    line: int  # Line number within the start, from 1
     at: datetime
     level: str
-    message: str
-    run_seq: int
+    message: str  # Text of the line, without secrets
+    run_seq: int  # Sequence number of the run
 
 
 @dataclass(frozen=True)
 class Notification(Record, table="notification", key=("notification_id", "target")):
-    """A message about a run or a backfill to one target; committed with what it tells."""
+    """A message about a run or a backfill for one target. It is committed together with what it reports."""
 
     notification_id: str
-    target: str  # a name of the configuration's `notifications`
-    event: str  # failed, late, deadlocked, done
-    state: str  # waiting, sent; failed: given up
+    target: str  # Name of a target in `notifications` of the configuration
+    event: str  # `failed`, `late`, `deadlocked` or `done`
+    state: str  # `waiting`, `sent`, or `failed`: given up
     dag_id: str
-    title: str
-    text: str
-    run_seq: int
+    title: str  # First line of the message
+    text: str  # Rest of the message
+    run_seq: int  # Sequence number of the message
     created_at: datetime
     run_id: str | None = None
     backfill_id: str | None = None
-    failures: int = 0  # attempts that have failed
-    error: str | None = None  # of the last one
-    ended_at: datetime | None = None  # sent, or given up
+    failures: int = 0  # Number of failed attempts to send it
+    error: str | None = None  # Error of the last failed attempt
+    ended_at: datetime | None = None  # When it was sent or given up
 
 
 @dataclass(frozen=True)
 class DagRow(Record, table="dag", key=("dag_id",)):
     dag_id: str
     bundle: str
-    file: str
-    current_version: int
+    file: str  # Path of its file within the bundle
+    current_version: int  # Number of the version that new runs use
     is_paused: bool
-    is_active: bool
+    is_active: bool  # Whether a file defines it
     schedule: str | None
-    timezone: str
+    timezone: str  # IANA name of its time zone
     updated_at: datetime
     description: str | None = None
     owner: str | None = None
     tags_json: str = "[]"
     start_date: datetime | None = None
     end_date: datetime | None = None
-    deactivated_by: str | None = None  # the person who did; it comes back with new content, or when it is asked for
+    deactivated_by: str | None = None  # User who deactivated it; new content or a parse on request activates it again
 
 
 @dataclass(frozen=True)
 class DagVersion(Record, table="dag_version", key=("dag_id", "version")):
     dag_id: str
     version: int
-    content_hash: str  # of the definition and of the bundle's code
-    definition_json: str  # dags.definition.DagSpec
+    content_hash: str  # Hash of the definition and of the bundle's code
+    definition_json: str  # Definition of the DAG (`dags.definition.DagSpec`)
     bundle: str
-    file: str  # within the bundle
-    snapshot: str  # folder that holds the bundle's files as they were
+    file: str  # Path of the file within the bundle
+    snapshot: str  # Folder with the files of the bundle as they were in this version
     created_at: datetime
-    commit_id: str | None = None  # of a git bundle
-    reader_json: str | None = None  # of a format of a parser's own: {"reader": "module:Class", "options": {...}}
-    python: str | None = None  # the interpreter that its tasks run with; None: the manager's
+    commit_id: str | None = None  # Commit of a git bundle
+    reader_json: str | None = None  # For a parser's own format: `{"reader": "module:Class", "options": {...}}`
+    python: str | None = None  # Python interpreter of its tasks; null: the manager's
 
 
 @dataclass(frozen=True)
 class ImportProblem(Record, table="import_error", key=("bundle", "file")):
     bundle: str
     file: str
-    line: int | None
+    line: int | None  # Line in the file, if it is known
     message: str
     traceback: str
-    is_current: bool
+    is_current: bool  # Whether the file still cannot be imported
     first_seen_at: datetime
     last_seen_at: datetime
 
@@ -396,49 +402,49 @@ class ImportProblem(Record, table="import_error", key=("bundle", "file")):
 @dataclass(frozen=True)
 class BundleRow(Record, table="bundle", key=("name",)):
     name: str
-    path: str
+    path: str  # Location of the bundle
     parser: str
-    content_hash: str
-    refreshed_at: datetime
-    commit_id: str | None = None  # of a git bundle
-    helpers_json: str | None = None  # files that look as if they made DAGs, and make none
-    parsed_at: datetime | None = None  # when files of it were last read, whether or not something had changed
-    settings_json: str | None = None  # how it is read: configuration and manifest together
+    content_hash: str  # Hash of all its files
+    refreshed_at: datetime  # When its files last changed
+    commit_id: str | None = None  # For a git bundle: commit that was last read
+    helpers_json: str | None = None  # Files that look like DAG files but define no DAG
+    parsed_at: datetime | None = None  # When its files were last parsed, whether or not they had changed
+    settings_json: str | None = None  # Settings of the bundle, from configuration and manifest together
 
 
 @dataclass(frozen=True)
 class Pool(Record, table="pool", key=("name",)):
     name: str
-    slots: int
-    weight: int
-    min_share: int
-    memory_mb: int | None = None  # that a process of its tasks may take; None: no limit
-    nice: int | None = None  # added to the manager's, for processes of its tasks; None: by the kind of their run
+    slots: int  # Number of task slots
+    weight: int  # Weight of the Spark pool: its share of the cores
+    min_share: int  # Minimum share of the Spark pool: number of cores that it gets first
+    memory_mb: int | None = None  # Memory limit of each task's process, in MB; null: no limit
+    nice: int | None = None  # Niceness of task processes, added to the manager's; null: by type of the run
 
 
 @dataclass(frozen=True)
 class Manager(Record, table="manager", key=("term",)):
-    """One row per term of leadership; the row with the highest term is the lease."""
+    """A term of leadership. The row with the highest term is the lease."""
 
     term: int
     manager_id: str
     host: str
     pid: int
-    state: str  # leading, stopped
+    state: str  # `leading` or `stopped`
     started_at: datetime
-    heartbeat_at: datetime
-    lease_s: int
-    version: str
-    application_id: str | None = None
+    heartbeat_at: datetime  # Last heartbeat
+    lease_s: int  # Seconds without a heartbeat after which another manager may lead
+    version: str  # Version of the package
+    application_id: str | None = None  # Id of its Spark application
     ended_at: datetime | None = None
-    spark_ui: str | None = None  # address of Spark's own pages, as the driver knows it
-    ticks: int | None = None  # of this term, as of the heartbeat; the same holds for what follows
-    commits: int | None = None
-    tick_ms: float | None = None  # median of the last hundred
-    commit_ms: float | None = None
-    state_id: str | None = None  # identity of the state: part of every output transaction; copied from term to term
-    state_id_since: datetime | None = None  # when the state was given this identity
-    state_root: str | None = None  # where the state was when this term began; elsewhere it was moved or copied
+    spark_ui: str | None = None  # URL of the Spark web UI, as the driver knows it
+    ticks: int | None = None  # Ticks of this term, up to the heartbeat
+    commits: int | None = None  # Commits of this term, up to the heartbeat
+    tick_ms: float | None = None  # Median duration of the last hundred ticks, in milliseconds
+    commit_ms: float | None = None  # Median duration of the last hundred commits, in milliseconds
+    state_id: str | None = None  # Identity of the state, part of every output transaction; copied from term to term
+    state_id_since: datetime | None = None  # When the state got this identity
+    state_root: str | None = None  # Location of the state when the term began; elsewhere, it was moved or copied
 
 
 RECORDS: tuple[type[Record], ...] = tuple(TABLES.values())

@@ -1,6 +1,6 @@
 """States and legal transitions, as data. Any other transition raises (`model.transitions`).
 
-Marking a task or run success or failed is legal from every unfinished state, and not drawn.
+An unfinished task or run may be marked success or failed in any state. These transitions are not drawn.
 
 task:      none ─► scheduled ─► queued ─► running ─► success | failed | skipped | cancelled
              ▲          ▲                    └─► up_for_retry ─► scheduled
@@ -16,23 +16,21 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 # -- task instance ----------------------------------------------------------------------------------------------------
-NONE: Final = "none"  # not started; waits for upstream tasks
+NONE: Final = "none"  # not started; waits for its upstream tasks
 SCHEDULED: Final = "scheduled"  # may start; waits for a slot
 QUEUED: Final = "queued"  # committed and handed to the executor
-RUNNING: Final = "running"  # has started
-SUCCESS: Final = "success"
-FAILED: Final = "failed"  # after its last try
+RUNNING: Final = "running"  # started
+SUCCESS: Final = "success"  # ended successfully
+FAILED: Final = "failed"  # its last try failed
 UP_FOR_RETRY: Final = "up_for_retry"  # waits for its next try
 UPSTREAM_FAILED: Final = "upstream_failed"  # its trigger rule can no longer be met
-SKIPPED: Final = "skipped"  # left out: by a task, a trigger rule, or a choice of tasks; of an item: with its reason
+SKIPPED: Final = "skipped"  # left out: by the task itself, a trigger rule, or a selection of tasks
 CANCELLED: Final = "cancelled"  # stopped on request
-REMOVED: Final = "removed"  # a newer version of the DAG no longer has it
+REMOVED: Final = "removed"  # a newer version of the DAG no longer contains it
 # -- only runs, backfills, items --------------------------------------------------------------------------------------
-OVERRIDDEN: Final = "overridden"  # its date was run again; a newer run is current
+OVERRIDDEN: Final = "overridden"  # a newer run of its date has replaced it
 PAUSED: Final = "paused"  # starts no new runs
-PROMOTED: Final = (
-    "promoted"  # of a preview, as are the next two: its rows are in the tables, and its runs in the timeline
-)
+PROMOTED: Final = "promoted"  # of a preview, as the next two: its rows are in the tables, its runs in the timeline
 DISCARDED: Final = "discarded"
 EXPIRED: Final = "expired"
 PENDING: Final = "pending"  # has no run yet

@@ -44,7 +44,7 @@ class UpdatableOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    max_active_runs: Count | None = option(None, "Runs at once.", metavar="N", none="the DAG's own")
+    max_active_runs: Count | None = option(None, "Maximum number of active runs.", metavar="N", none="the DAG's own")
     batch: Batch | None = option(
         None,
         "Combine up to N consecutive intervals per run, for DAGs that are batchable. auto: as many as the cost of past runs "
@@ -52,31 +52,32 @@ class UpdatableOptions(BaseModel):
         metavar="N|auto", none="auto for a DAG that is batchable, else 1", as_text=True,
     )  # fmt: skip
     batch_target: Duration | None = option(
-        None, "Of automatic batches: how long one run should take at most. Seconds, or text such as `10 min`.",
+        None, "Maximum expected duration of one run, if the batch size is `auto`. Seconds, or text such as `10 min`.",
         metavar="TIME", none="the configuration's limits.batch_target, 10 minutes", as_text=True,
     )  # fmt: skip
     tasks: Regex | None = option(
         None,
-        "A regular expression. Run only the tasks whose id matches, and those upstream of them; the others are skipped. "
-        "Such runs are partial: for a backfill of all tasks, their dates are missing.",
+        "Regular expression. Run only tasks whose id matches, and the tasks upstream of them; skip the "
+        "others. Such runs are partial: for a backfill of all tasks, their dates are missing.",
         "--tasks", "-t", metavar="REGEX", none="all of them",
     )  # fmt: skip
     with_upstream: bool = option(
-        True, "Of the selected tasks: run what is upstream of them, too.", "--upstream", label="Upstream tasks"
+        True, "Also run the tasks upstream of the selected tasks.", "--upstream", label="Upstream tasks"
     )
     with_downstream: bool = option(
-        False, "Of the selected tasks: run what is downstream of them, too.", "--downstream-tasks", label="Downstream tasks"
+        False, "Also run the tasks downstream of the selected tasks.", "--downstream-tasks", label="Downstream tasks"
     )  # fmt: skip
-    mark_success: bool = option(False, "Run no task: the runs are set to success.", "--mark-success", "-m")
+    mark_success: bool = option(False, "Run no task; set the runs to success.", "--mark-success", "-m")
     stop_on_failure: Count | None = option(None, "Pause after N failed items.", metavar="N", none="never")
     pool: Name = option("backfill", "Pool whose slots are used.", metavar="P")
-    priority: Number = option(0, "Higher goes first.", metavar="N")
+    priority: Number = option(0, "Priority. Higher values start first.", metavar="N")
     window: Hours | None = option(
         None, "Start work only in these hours of the DAG's zone.", label="Time window", metavar="HH:MM-HH:MM",
         none="any hour", examples=["20:00-06:00"],
     )  # fmt: skip
     notify: Name | None = option(
-        None, "A target of the configuration's notifications that gets a message when it ends, in addition to those of its DAG.",
+        None, "Target in `notifications` of the configuration that gets a message when the backfill ends, in "
+        "addition to the targets of its DAG.",
         metavar="TARGET", none="those of its DAG",
     )  # fmt: skip
     is_polite: bool = option(
@@ -95,13 +96,13 @@ class LargeUpdatableOptions(BaseModel):
         metavar="JSON", examples=[{"full": True}],
     )  # fmt: skip
     overrides: JsonObject = option(
-        {}, "Settings of the DAG or its tasks, for this backfill alone: retries=3, clean.timeout=600.", "--set",
+        {}, "Settings of the DAG or its tasks, for this backfill only: retries=3, clean.timeout=600.", "--set",
         metavar="NAME=VALUE", examples=[{"retries": 3, "clean.timeout": 60}],
     )  # fmt: skip
 
 
 class BackfillSettings(UpdatableOptions, LargeUpdatableOptions, Command):
-    """Options of a backfill that can be changed while it runs. What runs already is not touched."""
+    """Options of a backfill that can be changed while it runs. Tasks that are already running are not affected."""
 
 
 UPDATABLE_FIELDS: Final = tuple(BackfillSettings.model_fields)
@@ -115,7 +116,7 @@ CHECKED_TOGETHER: Final = ("tasks", "with_upstream", "with_downstream", "overrid
 class PlanOptions(Command, Generic[Date]):
     """Options of a backfill that say what is planned. `Date` is an instant, or text to be read in the DAG's zone."""
 
-    dag_id: Name = Field(title="DAG", description="The DAG's id.")
+    dag_id: Name = Field(title="DAG", description="Id of the DAG.")
     kind: Kind | None = option(
         None,
         "schedule: each interval of the schedule; single: one run over the whole range; dates, partitions: those "
@@ -129,22 +130,24 @@ class PlanOptions(Command, Generic[Date]):
         "it, whatever runs there were.",
     )
     start_date: Date | None = option(
-        None, "The first interval starts here or after.", "--from", "-s", label="From", metavar="T",
+        None, "The first interval starts at or after this date.", "--from", "-s", label="From", metavar="T",
         none="the DAG's start_date",
     )  # fmt: skip
     end_date: Date | None = option(
-        None, "The last interval starts here or before (inclusive); a date alone is its whole day in the DAG's zone.",
+        None, "The last interval starts at or before this date (inclusive). A date without a time includes that "
+        "whole day in the DAG's zone.",
         "--to", "-e", label="To", metavar="T", none="the last complete interval, none after the DAG's end_date",
     )  # fmt: skip
     dates: tuple[Date, ...] = option((), "Logical dates.", "--date", metavar="T", strict=False)
     partitions: tuple[str, ...] = option(
         (), "Keys that are not dates: a region, a customer.", "--partition", metavar="KEY", strict=False
     )
-    run_backwards: bool = option(False, "The last interval runs first.", "--run-backwards", "-B", label="Newest first")
+    run_backwards: bool = option(False, "Run the last interval first.", "--run-backwards", "-B", label="Newest first")
     reprocess: Reprocess = option(
         "none",
-        "Dates that have a run already. none: leave them; failed: re-do those that failed, as new runs; failed_tasks: "
-        "re-run their failed tasks, and what depends on them, in the same runs; completed: re-do what succeeded, too.",
+        "What to do with dates that already have a run. none: leave them; failed: re-do those that failed, as "
+        "new runs; failed_tasks: re-run their failed tasks, and what depends on them, in the same runs; "
+        "completed: also re-do those that succeeded.",
     )
     downstream: bool = option(
         False, "Also backfill every DAG that reads what this one writes, and so on.", "--downstream", "--downstream-dags",
@@ -157,28 +160,28 @@ class PlanOptions(Command, Generic[Date]):
     )
     preview: bool = option(
         False,
-        "Write into clones of the tables, which only this backfill and those downstream of it see. Compare them (`backfill "
-        "diff`), then promote or discard them. Dates that have a run already are included.",
+        "Write into clones of the tables, which only this backfill and those downstream of it see. Compare "
+        "them (`backfill diff`), then promote or discard them. Dates that already have a run are included.",
     )
     ignore_first_depends_on_past: bool = option(
-        True, "The first item does not wait for the run before it; the others wait for theirs.",
+        True, "The first item does not wait for the run before it. The others wait for theirs.",
         "--ignore-first-depends-on-past", "-I", label="Ignore first depends_on_past",
     )  # fmt: skip
 
 
 class BackfillConfig(Command):
-    """What a backfill covers, in one object, as it is shown: of its `type`, a range, or what is listed."""
+    """What a backfill covers: its `type`, with a range or a list."""
 
-    type: Kind = Field(description="The backfill's kind.")
-    by: By = Field("runs", description="Of the type `missing`: what says so.")
-    start_date: DateText | None = Field(None, description="The first interval starts here or after.")
-    end_date: DateText | None = Field(None, description="The last interval starts here or before (inclusive).")
-    dates: tuple[DateText, ...] = Field((), description="Logical dates, of the type `dates`.", strict=False)
-    partitions: tuple[str, ...] = Field((), description="Keys, of the type `partitions`.", strict=False)
-    run_backwards: bool = Field(False, description="The last interval runs first.")
+    type: Kind = Field(description="Kind of the backfill.")
+    by: By = Field("runs", description="For the type `missing`: how an interval counts as missing.")
+    start_date: DateText | None = Field(None, description="The first interval starts at or after this date.")
+    end_date: DateText | None = Field(None, description="The last interval starts at or before this date (inclusive).")
+    dates: tuple[DateText, ...] = Field((), description="Logical dates, for the type `dates`.", strict=False)
+    partitions: tuple[str, ...] = Field((), description="Partition keys, for the type `partitions`.", strict=False)
+    run_backwards: bool = Field(False, description="Run the last interval first.")
     allow_future: bool = Field(False, description="Also run intervals that have not ended yet.")
     total: Count | None = Field(
-        None, description="In a list of backfills, which has the first of many dates or partitions: how many there are."
+        None, description="Number of dates or partitions, in lists of backfills that contain only the first of many."
     )
 
 
@@ -186,11 +189,13 @@ class BackfillInput(BackfillSettings, PlanOptions[DateText], Command):
     """A backfill as a person or a REST client writes it: dates are text, and `kind` may be left to what is listed."""
 
     config: BackfillConfig | None = option(
-        None, "What it covers, as one object like the one that a backfill shows; instead of kind, dates, partitions and order.",
+        None, "What the backfill covers, as one object as in the resource `Backfill`. Replaces kind, dates, "
+        "partitions and order.",
         metavar="JSON", examples=[{"type": "schedule", "start_date": "2013-01-01", "end_date": "2013-01-31"}],
     )  # fmt: skip
     copy_of: Name | None = option(
-        None, "Another backfill of the DAG, whose range and settings are used for all that is not given here.", "--copy-of",
+        None, "Id of another backfill of the DAG. Its range and settings are used for everything that is not given "
+        "here.", "--copy-of",
         metavar="ID",
     )  # fmt: skip
 

@@ -33,10 +33,11 @@ MIN_BEFORE: Final = 3  # with fewer that are known there is nothing to compare w
 
 @dataclass(frozen=True)
 class Check:
-    """A check of the rows of a write. If it fails, `fail` publishes nothing and fails the try, `warn` only says so."""
+    """A check of the rows of a write. If it fails: with `fail`, nothing is published and the try fails; with `warn`, the rows are
+    published and the failure is only reported."""
 
     condition: str
-    name: str | None = None  # by which it is shown beside its condition
+    name: str | None = None  # shown together with its condition
     on_failure: OnFailure = "fail"
 
 

@@ -59,12 +59,15 @@ class DryRunBackfillPayload(CreateBackfillPayload, kind=request_kinds.BACKFILL_D
 
 
 class _Note(Command):
-    """What a person writes about a run or a backfill."""
+    """A note that a person adds to a run or a backfill."""
 
-    text: NoteText = Field(description=f"Up to {MAX_NOTE_LENGTH} characters; an empty one removes the note.")
+    text: NoteText = Field(
+        description=f"Text of the note, up to {MAX_NOTE_LENGTH} characters. An empty text removes the note."
+    )
     was: NoteText | None = Field(
         None,
-        description="The note that you saw, empty if there was none: refused if it is another one now. Null: whatever it is.",
+        description="Note that the user has seen, empty if there was none. The request is refused if the note is another "
+        "one now. null: no comparison.",
     )
 
 
@@ -91,19 +94,19 @@ class UnpauseBackfill(_OfBackfill, kind=request_kinds.BACKFILL_UNPAUSE): ...
 
 class CancelBackfill(_OfBackfill, kind=request_kinds.BACKFILL_CANCEL):
     let_running_finish: bool = option(
-        False, "Don't stop the tasks that run; only start no more.", label="Let running tasks finish"
+        False, "Don't stop running tasks; only start no more.", label="Let running tasks finish"
     )
 
 
 class RetryBackfill(_OfBackfill, kind=request_kinds.BACKFILL_RETRY):
-    """Runs its failed items once more."""
+    """Runs the failed items of a backfill again."""
 
-    latest_version: bool = option(False, "Run them with the DAG's current version, not the one that the backfill has.")
+    latest_version: bool = option(False, "Use the DAG's current version, not the version of the backfill.")
     downstream: bool = option(
-        False, "Also retry the backfills downstream of it that failed.", "--downstream", label="Downstream backfills"
+        False, "Also retry failed backfills that are downstream of it.", "--downstream", label="Downstream backfills"
     )
     items: ItemRanges = option(
-        (), "Only those of its failed items that have this number, or a number of this range (5-20).", "--item",
+        (), "Only the failed items with this number, or with a number in this range (5-20).", "--item",
         metavar="N|N-M", none="all that failed", strict=False,
     )  # fmt: skip
 
@@ -114,7 +117,7 @@ class RetryBackfill(_OfBackfill, kind=request_kinds.BACKFILL_RETRY):
 
 
 class DiffBackfill(_OfBackfill, kind=request_kinds.BACKFILL_DIFF):
-    """How the tables would change if this preview was promoted now."""
+    """Shows how the tables would change if this preview were promoted now."""
 
     key: tuple[Text, ...] = option(
         (),
@@ -127,12 +130,13 @@ class DiffBackfill(_OfBackfill, kind=request_kinds.BACKFILL_DIFF):
 
 
 class PromoteBackfill(_OfBackfill, kind=request_kinds.BACKFILL_PROMOTE):
-    """Swaps what a preview has written into the tables."""
+    """Moves the rows that a preview has written into the tables."""
 
-    partial: bool = option(False, "Although some of its items failed or were cancelled: promote those that succeeded.")
+    partial: bool = option(False, "Promote the items that succeeded, although others failed or were cancelled.")
     rebase: bool = option(
         False,
-        "Although others have written the same intervals since, or the table has got other columns: swap its rows in.",
+        "Promote by replacing the rows of the intervals, although others have written these intervals since "
+        "or the table's columns have changed.",
     )
 
 
@@ -141,24 +145,24 @@ class DiscardBackfill(_OfBackfill, kind=request_kinds.BACKFILL_DISCARD):
 
 
 class RevertBackfill(_OfBackfill, kind=request_kinds.BACKFILL_REVERT):
-    """Puts what its runs have written back to what it was before."""
+    """Restores the intervals that the runs of a backfill have written to what they were before."""
 
-    dry_run: bool = option(False, "Only say what would be put back.", "--dry-run", "-n")
+    dry_run: bool = option(False, "Only show what would be restored.", "--dry-run", "-n")
 
 
 class NoteBackfill(_Note, _OfBackfill, kind=request_kinds.BACKFILL_NOTE):
-    """A note on a backfill, whatever its state."""
+    """A note on a backfill in any state."""
 
 
 class HideBackfill(_OfBackfill, kind=request_kinds.BACKFILL_HIDE):
-    """Cancels it if it runs, and leaves it out of lists."""
+    """Cancels a backfill if it is active, and leaves it out of lists."""
 
 
 # -- DAGs, runs and tasks ---------------------------------------------------------------------------------------------
 
 
 class _OfDag(Command):
-    dag_id: Text = Field(title="DAG", description="The DAG's id.")
+    dag_id: Text = Field(title="DAG", description="Id of the DAG.")
 
 
 class PauseDag(_OfDag, kind=request_kinds.DAG_PAUSE): ...
@@ -171,20 +175,23 @@ class DeactivateDag(_OfDag, kind=request_kinds.DAG_DEACTIVATE): ...
 
 
 class TriggerInput(Command):
-    """A run by hand as a person or a REST client writes it."""
+    """A manual run as a person or a REST client writes it."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"logical_date": "2013-01-05", "conf": {"full": True}}]})
     logical_date: DateText | None = option(
-        None, "In the DAG's zone, unless it has an offset.", metavar="T", none="the latest complete interval"
+        None,
+        "Logical date of the run. In the DAG's time zone, unless it has an offset.",
+        metavar="T",
+        none="the latest complete interval",
     )
     partition_key: str | None = option(
-        None, "A key that is no date: a region, a customer. Such a run has no date and no interval.", "--partition",
+        None, "Partition key that is not a date: a region, a customer. Such a run has no date and no interval.", "--partition",
         metavar="KEY", label="Partition", none="a run of a date",
     )  # fmt: skip
     conf: JsonObject = option(
         {}, "Parameters of the run, as a JSON object (64 kB at most).", "--conf", "-c", label="Run parameters", metavar="JSON"
     )  # fmt: skip
-    allow_future: bool = option(False, "Take a date in the future, too; else it is refused.")
+    allow_future: bool = option(False, "Allow a date in the future, which is refused otherwise.")
 
 
 class TriggerDag(_OfDag, kind=request_kinds.DAG_TRIGGER):
@@ -207,26 +214,26 @@ class CancelRun(_OfRun, kind=request_kinds.RUN_CANCEL): ...
 
 
 class MarkRun(_OfRun, kind=request_kinds.RUN_MARK):
-    state: Literal["success", "failed"] = Field(description="The state it gets.")
+    state: Literal["success", "failed"] = Field(description="State to set.")
 
 
 class RevertRun(_OfRun, kind=request_kinds.RUN_REVERT):
-    """Puts what it has written back to what it was before."""
+    """Restores the intervals that a run has written to what they were before."""
 
-    dry_run: bool = option(False, "Only say what would be put back.", "--dry-run", "-n")
+    dry_run: bool = option(False, "Only show what would be restored.", "--dry-run", "-n")
 
 
 class NoteRun(_Note, _OfRun, kind=request_kinds.RUN_NOTE):
-    """A note on a run, whatever its state."""
+    """A note on a run in any state."""
 
 
 class MarkTask(_OfRun, kind=request_kinds.TASK_MARK):
     task_id: Text
-    state: Literal["success", "failed", "skipped"] = Field(description="The state it gets.")
+    state: Literal["success", "failed", "skipped"] = Field(description="State to set.")
 
 
 class RunTask(_OfDag, kind=request_kinds.TASK_RUN):
-    """One task by hand, outside of any run of the schedule."""
+    """Runs one task by hand, outside of the timeline."""
 
     task_id: Text
     logical_date: Instant
@@ -241,22 +248,23 @@ class ChosenRuns(Command):
     without an offset is in each DAG's own."""
 
     start_date: Text | None = option(
-        None, "Runs of this logical date or later.", "--from", "-s", label="From", metavar="T"
+        None, "Only runs with this logical date or a later one.", "--from", "-s", label="From", metavar="T"
     )
     end_date: Text | None = option(
-        None, "Runs of this logical date or earlier (inclusive); a date alone is its whole day.", "--to", "-e", label="To",
+        None, "Only runs with this logical date or an earlier one (inclusive). A date without a time includes that "
+        "whole day.", "--to", "-e", label="To",
         metavar="T",
     )  # fmt: skip
     run_ids: tuple[Text, ...] = option(
-        (), "Only these runs, of any kind.", "--run", label="Runs", metavar="RUN", strict=False
+        (), "Only these runs, of any type.", "--run", label="Runs", metavar="RUN", strict=False
     )
     dates: Annotated[tuple[Text, ...], AfterValidator(few_ranges)] = option(
-        (), "Only runs of this logical date, or of a range of them (2013-01-05/2013-01-09, inclusive); a date alone is its "
-        "whole day.", "--date", metavar="T|T/T", strict=False,
+        (), "Only runs with this logical date, or in this range of dates (2013-01-05/2013-01-09, inclusive). A "
+        "date without a time includes that whole day.", "--date", metavar="T|T/T", strict=False,
     )  # fmt: skip
     backfill_id: Id | None = option(None, "Only runs of this backfill.", "--backfill", metavar="ID", label="Backfill")
     items: ItemRanges = option(
-        (), "Of the backfill: only the runs of the items with this number, or a number of this range (5-20).", "--item",
+        (), "Only runs of the backfill's items with this number, or with a number in this range (5-20).", "--item",
         metavar="N|N-M", strict=False,
     )  # fmt: skip
 
@@ -280,28 +288,30 @@ _CHOSEN_SINCE: Final = frozenset({"dates", "backfill_id", "items"})
 
 
 class MarkRuns(ChosenRuns, _OfDag, kind=request_kinds.RUNS_MARK):
-    """Sets the chosen runs of a DAG to a state; those that are in it already stay as they are."""
+    """Sets the chosen runs of a DAG to a state. Runs that already have the state are left as they are."""
 
-    state: Literal["success", "failed"] = Field(description="The state they get.")
+    state: Literal["success", "failed"] = Field(description="State to set.")
 
 
 class ClearTasks(ChosenRuns):
     """Which finished task instances run again. Without dates, tasks or runs: all of them."""
 
-    dag_id: Text = Field(title="DAG", description="The DAG's id, or an expression that is found in it.")
-    is_regex: bool = option(False, "The DAG is a regular expression.", "--dag-regex", "-R", label="Regular expression")
+    dag_id: Text = Field(title="DAG", description="Id of the DAG, or a regular expression that is searched for in ids.")
+    is_regex: bool = option(
+        False, "Treat the DAG as a regular expression.", "--dag-regex", "-R", label="Regular expression"
+    )
     tasks: Regex | None = option(
         None, "Only tasks whose id matches this regular expression.", "--tasks", "-t", metavar="REGEX"
     )
-    upstream: bool = option(False, "Also the tasks upstream of them.", "--upstream", "-u")
+    upstream: bool = option(False, "Also clear the tasks upstream of them.", "--upstream", "-u")
     downstream: bool = option(
         False,
-        "Also the tasks downstream of them; without it, those that could not start stay `upstream_failed`.",
+        "Also clear the tasks downstream of them. Without it, those that could not start stay `upstream_failed`.",
         "--downstream", "-d",
     )  # fmt: skip
-    only_failed: bool = option(False, "Only those that failed.", "--only-failed", "-f")
-    only_running: bool = option(False, "Only those that run; they are stopped first.", "--only-running", "-r")
-    latest_version: bool = option(False, "Run them with the DAG's current version, not the one they had.")
+    only_failed: bool = option(False, "Only tasks that failed.", "--only-failed", "-f")
+    only_running: bool = option(False, "Only running tasks. They are stopped first.", "--only-running", "-r")
+    latest_version: bool = option(False, "Use the DAG's current version, not the version of the run.")
 
     def to_payload(self) -> JsonObject:
         return {_CLEAR_PAYLOAD.get(name, name): value for name, value in super().to_payload().items()}
@@ -341,42 +351,52 @@ class ClearTasksPayload(Command, kind=request_kinds.TASKS_CLEAR):
 
 
 class ParseBundle(Command, kind=request_kinds.BUNDLE_PARSE):
-    """Files of a bundle to be parsed now, changed or not."""
+    """Parses files of a bundle now, changed or not."""
 
     bundle: Text
-    subpath: Subpath = option("", "A file or folder of it; empty: all.", label="Path", examples=["daily/x.py"])
-    dry_run: bool = option(False, "Only say what would change.", "--dry-run", "-n")
-    deactivate_removed: bool = option(False, "Deactivate DAGs that these files don't define any more.")
+    subpath: Subpath = option(
+        "", "File or folder of the bundle. Empty: all files.", label="Path", examples=["daily/x.py"]
+    )
+    dry_run: bool = option(False, "Only show what would change.", "--dry-run", "-n")
+    deactivate_removed: bool = option(False, "Deactivate DAGs that these files no longer define.")
 
 
 class DeactivateInBundle(Command, kind=request_kinds.BUNDLE_DEACTIVATE):
-    """DAGs of a file or folder become inactive until they have new content."""
+    """Deactivates the DAGs of a file or folder until they have new content."""
 
     bundle: Text
-    subpath: Subpath = Field(title="Path", description="A file or folder of it.", examples=["old_reports"])
+    subpath: Subpath = Field(title="Path", description="File or folder of the bundle.", examples=["old_reports"])
 
 
 class SetPool(Command, kind=request_kinds.POOL_SET):
-    name: PoolName = Field(title="Pool", description="Its name.")
-    slots: Annotated[Count | None, Option(metavar="N", none="as it is")] = Field(None, description="Tasks at once.")
+    name: PoolName = Field(title="Pool", description="Name of the pool.")
+    slots: Annotated[Count | None, Option(metavar="N", none="as it is")] = Field(
+        None, description="Number of task slots."
+    )
     weight: Annotated[Count | None, Option(metavar="N", none="as it is")] = Field(
-        None, description="Its share of the cores."
+        None, description="Weight in Spark's fair scheduler: the pool's share of the cores."
     )
     min_share: Annotated[Annotated[int, Field(ge=0, le=MAX_NUMBER)] | None, Option(metavar="N", none="as it is")] = (
-        Field(None, title="Minimum share", description="Cores it comes first for.")
+        Field(
+            None,
+            title="Minimum share",
+            description="Minimum share in Spark's fair scheduler: the number of cores that the pool gets first.",
+        )
     )
     memory_mb: Annotated[MemoryLimit, Option(("--memory",), "SIZE", "as it is", as_text=True)] = Field(
         None, title="Memory",
-        description="Of the process of each task, with those it starts: MB, or text such as `2 GB`; `none`: no limit.",
+        description="Memory limit of each task's process, including its child processes: MB, or text such as `2 GB`. "
+        "`none`: no limit.",
     )  # fmt: skip
     nice: Annotated[Nice, Option((), "N", "as it is", as_text=True)] = Field(
         None,
-        description="How far processes of tasks stand back when cores are short, 0 to 19; `none`: 5, and 10 in a backfill.",
+        description="CPU niceness of task processes, 0 to 19: a higher value gives way to others when cores are short. "
+        "`none`: 5, and 10 in a backfill.",
     )
 
 
 class StopManager(Command, kind=request_kinds.MANAGER_STOP):
-    drain: bool = option(False, "Let running tasks finish first; no new ones start.")
+    drain: bool = option(False, "Let running tasks finish first. No new tasks start.")
 
 
 class StandBy(Command, kind=request_kinds.MANAGER_STAND_BY):

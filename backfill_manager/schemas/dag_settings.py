@@ -367,59 +367,75 @@ After = Annotated[list[str], BeforeValidator(_as_names), WithJsonSchema(_IDS)]
 
 
 _MEMORY_HELP: Final = (
-    "Of the driver's machine, that its process and those it starts may take: MB, or text such as `2 GB`; null: its pool's. "
-    "SQL has no process: without effect there."
+    "Memory limit of the task's process on the driver's machine, including its child processes: MB, or "
+    "text such as `2 GB`. null: the pool's limit. No effect on SQL tasks, which have no process."
 )
 _REUSE_HELP: Final = (
-    "Tries of this task, and of others of the same version that say so, may follow each other in one process, as Spark's Python "
-    "workers do: less to pay for each, but what one changes in modules and global values the next one finds. Without effect on "
-    "SQL and Bash, and beside a memory limit."
+    "Let tries of this task, and of others of the same version with this setting, run one after another "
+    "in one process, as Spark's Python workers do. This saves start-up time, but changes to modules and "
+    "global values stay for the next try. No effect on SQL and Bash tasks, or with a memory limit."
 )
 _NICE_HELP: Final = (
-    "How far its process stands back when cores are short, 0 to 19; null: its pool's, else 5, and 10 in a backfill. Without "
-    "effect on SQL."
+    "CPU niceness of the task's process, 0 to 19: a higher value gives way to others when cores are "
+    "short. null: the pool's value, else 5, and 10 in a backfill. No effect on SQL tasks."
 )
 
 
 _CHECKS_HELP: Final = (
-    "What must hold of the rows that it writes into a table, before they are committed: `rows > 0`, `no nulls in a, b`, "
-    "`unique(a, b)`, `rows within 20 % of the 7 before`, or any condition in SQL. `on_failure: warn` commits all the same."
+    "Conditions that the rows written by the task must meet before they are committed: `rows > 0`, `no "
+    "nulls in a, b`, `unique(a, b)`, `rows within 20 % of the 7 before`, or any SQL condition. With "
+    "`on_failure: warn`, the rows are committed even if the check fails."
 )
 _WAITS_HELP: Final = (
-    "What must be there for the run's interval before it starts: tables that tasks write (for a partition, too), rows of "
-    "anyone's Delta table, a file, a query that says true."
+    "Data that must exist for the run's interval before the task starts: tables that tasks write (also "
+    "for partitions), rows of any Delta table, a file, or a query that returns true."
 )
 _OVER_HELP: Final = (
-    "Makes a task of each value, `<task>.<key>`, all beside each other, with the value in `ctx.mapped_value`, `:mapped_value`, "
-    "`{{ mapped_value }}` or `$BFM_MAPPED_VALUE`. Text and integers are their own keys; other values are given by key. "
-    "Over another task, or `{result_of: <task>}`, the values are what that one returns in the run."
+    "Map the task over values: create one task, `<task>.<key>`, for each value. They run in parallel. The "
+    "value is in `ctx.mapped_value`, `:mapped_value`, `{{ mapped_value }}` or `$BFM_MAPPED_VALUE`. Text "
+    "and integers are their own keys; other values are given by key. With another task, or `{result_of: "
+    "<task>}`, the values are the result of that task in each run."
 )
 _PARAMS_HELP: Final = (
-    "Parameters of its runs: each a default value, or declared with type, default, choices and description (Param). A run may "
-    "set these and no others."
+    "Parameters of the DAG's runs: each a default value, or declared with type, default, choices and "
+    "description (Param). A run may set only these parameters."
 )
 
 
 class _OfTask(TypedDict, total=False):
-    retries: Annotated[Count, _help("Further tries after a failed one."), _SET]
-    retry_delay: Annotated[Seconds, _help("Seconds before the second try."), _SET]
-    retry_backoff: Annotated[Factor, _help("Each further delay is this many times the one before."), _SET]
-    max_retry_delay: Annotated[Seconds, _help("Seconds that a delay has at most."), _SET]
-    timeout: Annotated[PositiveSeconds | None, _help("Seconds that a try may take."), _SET]
-    depends_on_past: Annotated[bool, _help("Waits for the same task of the run before."), _SET_OF_TASKS]
+    retries: Annotated[Count, _help("Number of further tries after the first one fails."), _SET]
+    retry_delay: Annotated[Seconds, _help("Delay before the second try, in seconds."), _SET]
+    retry_backoff: Annotated[Factor, _help("Factor by which the delay grows with each further try."), _SET]
+    max_retry_delay: Annotated[Seconds, _help("Maximum delay between two tries, in seconds."), _SET]
+    timeout: Annotated[PositiveSeconds | None, _help("Maximum duration of a try, in seconds. null: no limit."), _SET]
+    depends_on_past: Annotated[bool, _help("Wait for the same task in the previous run."), _SET_OF_TASKS]
     wait_for_downstream: Annotated[
         bool,
-        _help("Waits for the same task of the run before, and for those directly downstream of it there."),
+        _help("Wait for the same task in the previous run, and for the tasks directly downstream of it there."),
         _SET_OF_TASKS,
     ]
     waits_for: Annotated[Waits, _help(_WAITS_HELP)]
-    wait_limit: Annotated[PositiveSeconds | None, _help("Seconds that it waits for these; null: for ever."), _SET]
-    after_wait_limit: Annotated[Literal["fail", "skip"], _help("What it does then."), _SET]
-    trigger_rule: Annotated[Rule, _help("How those it waits for must have ended."), _SET_OF_TASKS]
-    pool: Annotated[Name | None, _help("Its pool; null: that of the run's kind."), _SET]
-    priority: Annotated[Int, _help("Higher ones go first."), _SET]
-    weight: Annotated[Positive, _help("Slots of the pool that it takes."), _SET]
-    max_active_tis: Annotated[Positive | None, _help("Of this task at once, over all runs."), _SET]
+    wait_limit: Annotated[
+        PositiveSeconds | None,
+        _help("Maximum time to wait for the data in `waits_for`, in seconds. null: no limit."),
+        _SET,
+    ]
+    after_wait_limit: Annotated[
+        Literal["fail", "skip"],
+        _help("What happens to the task when `wait_limit` has passed: `fail` it, without retries, or `skip` it."),
+        _SET,
+    ]
+    trigger_rule: Annotated[Rule, _help("Which states of the upstream tasks let the task start."), _SET_OF_TASKS]
+    pool: Annotated[
+        Name | None,
+        _help("Pool whose slots the task uses. null: the pool of its backfill, or `scheduled` outside of a backfill."),
+        _SET,
+    ]
+    priority: Annotated[Int, _help("Tasks with a higher priority start first."), _SET]
+    weight: Annotated[Positive, _help("Number of pool slots that the task takes."), _SET]
+    max_active_tis: Annotated[
+        Positive | None, _help("Maximum number of running instances of this task, over all runs. null: no limit."), _SET
+    ]
     memory: Annotated[Memory | None, _help(_MEMORY_HELP), _SET]
     nice: Annotated[Nice | None, _help(_NICE_HELP), _SET]
     reuse_process: Annotated[bool, _help(_REUSE_HELP), _SET]
@@ -427,7 +443,7 @@ class _OfTask(TypedDict, total=False):
 
 @with_config(_CONFIG)
 class DefaultArgs(_OfTask, total=False):
-    """Settings of every task that doesn't set them itself."""
+    """Settings of all tasks that do not set them themselves."""
 
     on_success: Function
     on_failure: Function
@@ -448,20 +464,28 @@ class TaskSettings(DefaultArgs, _OfMapping, _OfOutput, total=False):
 
 class _OfSql(TypedDict, total=False):
     into: Annotated[
-        Text | None, _help("The table that the last statement's rows go into; mode says what they replace.")
+        Text | None,
+        _help("Table that the rows of the last statement are written to. `mode` defines which rows they replace."),
     ]
-    time_column: Annotated[Text | None, _help("Of `into`: tells which rows are the interval's.")]
-    partition_column: Annotated[Text | None, _help("Of `into`: holds the partition key.")]
+    time_column: Annotated[
+        Text | None, _help("Column of `into` with the time of a row, which determines the rows of an interval.")
+    ]
+    partition_column: Annotated[Text | None, _help("Column of `into` with the partition key.")]
     mode: Annotated[
-        WriteMode, _help("Of `into`: replace the interval's or partition's rows, append, overwrite the whole table.")
+        WriteMode,
+        _help(
+            "How rows are written to `into`: `replace` those of the interval or partition, `append`, or "
+            "`overwrite` the whole table."
+        ),
     ]
     merge_on: Annotated[
         Columns,
         _help(
-            "Of `into`, in place of `mode`: rows with the same values in these columns are updated, others inserted."
+            "Merge into the table `into` by these columns, instead of writing by `mode`: rows with the same "
+            "values are updated, others are inserted."
         ),
     ]
-    schema: Annotated[Literal["merge"] | None, _help("Of `into`: merge adds columns that the table lacks.")]
+    schema: Annotated[Literal["merge"] | None, _help("`merge`: add columns that the table `into` lacks.")]
 
 
 @with_config(_CONFIG)
@@ -471,20 +495,26 @@ class SqlSettings(TaskSettings, _OfSql, total=False):
 
 class _OfBash(TypedDict, total=False):
     env: Annotated[
-        Variables, _help("Variables of its environment, beside those of the manager and of the run (`BFM_...`).")
+        Variables,
+        _help("Environment variables of the command, in addition to those of the manager and of the run (`BFM_...`)."),
     ]
     secrets: Annotated[
         SecretVariables,
-        _help("Variables that get the values of secrets, as `ctx.secret` reads them: `{PGPASSWORD: db-password}`."),
+        _help(
+            "Environment variables that contain secrets, each with the name of the secret: `{PGPASSWORD: "
+            "db-password}`. They are read as by `ctx.secret`."
+        ),
     ]
     cwd: Annotated[
         Text | None,
         _help(
-            "Its folder: absolute, or one of the bundle, in which nothing is to be written; null: a new one, which is empty."
+            "Working directory: an absolute path, or a folder of the bundle, which must not be written to. null: "
+            "a new, empty folder."
         ),
     ]
     skip_exit_code: Annotated[
-        ExitCode | None, _help("The exit code with which it skips itself; null: any but 0 is a failure.")
+        ExitCode | None,
+        _help("Exit code with which the command skips the task. null: every exit code except 0 is a failure."),
     ]
 
 
@@ -494,43 +524,64 @@ class BashSettings(DefaultArgs, _OfMapping, _OfBash, total=False):
 
 
 class _OfDag(TypedDict, total=False):
-    dag_id: Annotated[Name, _help("Its name, in every command and table; no other DAG has it.")]
+    dag_id: Annotated[Name, _help("Id of the DAG, used in all commands and tables. It must be unique.")]
     schedule: Annotated[
         Schedule,
         _help(
-            "When its intervals end: cron, a preset, {seconds: 3600}; on(...): each once its data is there; null: only "
-            "when triggered."
+            "When intervals end: cron, a preset or {seconds: 3600}. on(...): each interval once its data is "
+            "there. null: only when triggered."
         ),
     ]
     start_date: Annotated[
-        Date, _help("The first interval starts at or after it. In `timezone`, unless it has an offset.")
+        Date, _help("The first interval starts at or after this date. In `timezone`, unless it has an offset.")
     ]
     end_date: Annotated[
-        Date, _help("The last interval starts at or before it; a date alone is its whole day in `timezone`.")
+        Date,
+        _help(
+            "The last interval starts at or before this date. A date without a time includes that whole day in `timezone`."
+        ),
     ]
-    timezone: Annotated[Text, Field(description="The zone of schedule and dates.", examples=["America/New_York"])]
+    timezone: Annotated[
+        Text, Field(description="Time zone of the schedule and the dates.", examples=["America/New_York"])
+    ]
     catchup: Annotated[
-        bool, _help("true: every interval since start_date; false: only the latest one that is complete.")
+        bool, _help("true: schedule every interval since `start_date`. false: only the latest interval that has ended.")
     ]
-    max_active_runs: Annotated[Positive, _help("Scheduled runs at once; a backfill has a limit of its own.")]
-    max_active_tasks: Annotated[Positive, _help("Tasks at once, over all of its runs."), _SET]
-    batchable: Annotated[bool, _help("Its tasks work on an interval of any length, so a backfill may run many as one.")]
-    lookback: Annotated[Count, _help("Intervals before that each scheduled run repeats, for late data.")]
-    reads: Annotated[Reads, _help("Tables that it reads: a list, or each with the column that has a row's time.")]
-    writes: Annotated[Names, _help("Tables that it writes; DAGs that read them are downstream.")]
-    depends_on_past: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
-    wait_for_downstream: Annotated[bool, _help("Of each task that doesn't set it itself, as in default_args.")]
-    waits_for: Annotated[Waits, _help("Of each task that waits for no other, and doesn't set it itself.")]
+    max_active_runs: Annotated[
+        Positive, _help("Maximum number of active scheduled runs. A backfill has its own limit.")
+    ]
+    max_active_tasks: Annotated[Positive, _help("Maximum number of running tasks, over all runs of the DAG."), _SET]
+    batchable: Annotated[
+        bool, _help("The tasks can process an interval of any length, so a backfill may run several intervals as one.")
+    ]
+    lookback: Annotated[Count, _help("Number of preceding intervals that each scheduled run repeats, for late data.")]
+    reads: Annotated[
+        Reads,
+        _help("Tables that the DAG reads: a list, or a mapping of each table to the column with the time of a row."),
+    ]
+    writes: Annotated[Names, _help("Tables that the DAG writes. DAGs that read them are downstream of it.")]
+    depends_on_past: Annotated[
+        bool, _help("Default of `depends_on_past` for tasks that do not set it, as in `default_args`.")
+    ]
+    wait_for_downstream: Annotated[
+        bool, _help("Default of `wait_for_downstream` for tasks that do not set it, as in `default_args`.")
+    ]
+    waits_for: Annotated[
+        Waits, _help("Default of `waits_for` for tasks that have no upstream task and do not set it themselves.")
+    ]
     expected_by: Annotated[
         PositiveSeconds | None,
         _help(
-            "Seconds after its interval's end in which a scheduled run must have succeeded; a later one is reported as late."
+            "Seconds after the end of its interval within which a scheduled run must succeed. Otherwise it is "
+            "reported as late."
         ),
     ]
-    notify: Annotated[Names, _help("Targets of the configuration's `notifications` that hear of it.")]
-    tags: Annotated[Tags, _help("Words to find it by.")]
-    description: Annotated[str, _help("What it is for, in a line.")]
-    owner: Annotated[str, _help("Who to ask about it.")]
+    notify: Annotated[
+        Names, _help("Targets, declared in `notifications` of the configuration, that receive messages about the DAG.")
+    ]
+    tags: Annotated[Tags, _help("Tags by which the DAG can be found.")]
+    description: Annotated[str, _help("Short description of the DAG.")]
+    owner: Annotated[str, _help("Person or team that is responsible for the DAG.")]
 
 
 @with_config(_CONFIG)
@@ -546,10 +597,10 @@ class DagSettings(_OfDag, total=False):
 
 @with_config(_CONFIG)
 class YamlDefaultArgs(_OfTask, total=False):
-    """Settings of every task that doesn't set them itself."""
+    """Settings of all tasks that do not set them themselves."""
 
-    on_success: Annotated[Reference | None, _help("Called with `ctx` when the task has succeeded.")]
-    on_failure: Annotated[Reference | None, _help("Called with `ctx` when the task has failed.")]
+    on_success: Annotated[Reference | None, _help("Function that is called with `ctx` after the task has succeeded.")]
+    on_failure: Annotated[Reference | None, _help("Function that is called with `ctx` after the task has failed.")]
 
 
 KINDS: Final = ("sql", "python", "executor", "bash")  # what a task runs; exactly one of them
@@ -576,15 +627,20 @@ _TASK_RULES: Final[dict[str, Any]] = {
 
 @with_config(ConfigDict(**_CONFIG, json_schema_extra=_TASK_RULES))
 class YamlTask(YamlDefaultArgs, _OfMapping, _OfOutput, _OfSql, _OfBash, total=False):
-    """A task: what it runs (exactly one of sql, python, executor and bash), what it comes after, its settings."""
+    """A task: what it runs (exactly one of sql, python, executor and bash), its upstream tasks and its settings."""
 
-    sql: Annotated[Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file beside it.")]
-    python: Annotated[Reference, _help("Called with `ctx`, in a process of its own on the driver's machine.")]
-    executor: Annotated[Reference, _help("Called with `ctx` wholly on a Spark executor.")]
-    bash: Annotated[
-        Text, _help("A command, or a .sh file beside it, with the values of the run in `$BFM_INTERVAL_START`, ...")
+    sql: Annotated[
+        Text, _help("Spark SQL with :interval_start, :interval_end and params, or a .sql file next to the YAML file.")
     ]
-    after: Annotated[After, _help("The task, or tasks, that it waits for.")]
+    python: Annotated[
+        Reference, _help("Function that is called with `ctx`, in its own process on the driver's machine.")
+    ]
+    executor: Annotated[Reference, _help("Function that is called with `ctx`, entirely on a Spark executor.")]
+    bash: Annotated[
+        Text,
+        _help("Command, or a .sh file next to the YAML file. The values of the run are in `$BFM_INTERVAL_START`, ..."),
+    ]
+    after: Annotated[After, _help("Upstream task, or a list of upstream tasks.")]
 
 
 @with_config(
@@ -595,12 +651,12 @@ class YamlDag(_OfDag, total=False):
 
     params: Annotated[YamlParams, _help(_PARAMS_HELP)]
     default_args: YamlDefaultArgs
-    on_success: Annotated[Reference | None, _help("Called with `ctx` when a run has succeeded.")]
-    on_failure: Annotated[Reference | None, _help("Called with `ctx` when a run has failed.")]
+    on_success: Annotated[Reference | None, _help("Function that is called with `ctx` after a run has succeeded.")]
+    on_failure: Annotated[Reference | None, _help("Function that is called with `ctx` after a run has failed.")]
     tasks: Annotated[
         dict[Name, Annotated[YamlTask, _as_mapping("the settings of a task, such as `sql: SELECT 1`")]],
         _as_mapping("the tasks by their ids, each with its settings"),
-        Field(min_length=1, description="Its tasks by their ids.", json_schema_extra={"propertyNames": _NAME_SCHEMA}),
+        Field(min_length=1, description="Tasks of the DAG, by id.", json_schema_extra={"propertyNames": _NAME_SCHEMA}),
     ]
 
 

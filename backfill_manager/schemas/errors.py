@@ -57,9 +57,12 @@ LISTED_WITH_RANGE = _error(
 )
 CONFIG_AND_FIELD = _error("[config] says what is covered; leave [field] out, or [config]")
 CONFIG_CUT_SHORT = _error(
-    "[config] has a part of {total} {listed} only, as lists show it: take the one of the backfill itself", "config"
+    "[config] contains only some of the {total} {listed}, as lists of backfills do; use the one of the backfill itself",
+    "config",
 )
-COPY_OF_OTHER_DAG = _error("[copy_of] {backfill_id} is a backfill of {of}: a copy is of the same DAG")
+COPY_OF_OTHER_DAG = _error(
+    "[copy_of] {backfill_id} is a backfill of {of}; only a backfill of the same DAG can be copied"
+)
 NOTHING_LISTED = _error("[kind] {kind} needs [field], at least once")
 ONLY_DATES = _error("[kind] dates takes [dates] only, neither [start_date] and [end_date] nor [partitions]", "dates")
 ONLY_PARTITIONS = _error(
@@ -84,7 +87,7 @@ NO_ENDS = _error(
 )
 RANGE_REVERSED = _error("[start_date] {start} is after [end_date] {end}; the earlier of the two comes first")
 EMPTY_RANGE = _error(
-    "[kind] single makes one run over the range from [start_date] to [end_date], and this one is empty: {start}",
+    "[kind] single creates one run for the range from [start_date] to [end_date], and this range is empty: {start}",
     "end_date",
 )
 START_AFTER_END_OF_DAG = _error(
@@ -107,16 +110,16 @@ WRONG_PARAM = _error("[conf] {name!r} {problem}, not {given}")
 MISSING_PARAM = _error("[conf] must set {name!r} ({what}): DAG {dag_id!r} has no default for it")
 # -- options of a backfill --------------------------------------------------------------------------------------------
 BY_DATA_WITH_OTHER_KIND = _error(
-    "[by] data goes with [kind] missing, not with [kind] {kind}; [kind] outdated looks at the data by itself", "by"
+    "[by] data can be used with [kind] missing only, not with [kind] {kind}; [kind] outdated always compares data", "by"
 )
 NO_TABLES_BY_DATA = _error(
-    "DAG {dag_id!r}: no table is known that its tasks write by interval, so its data say nothing; a run that writes with "
-    "time_column=... makes one known",
+    "DAG {dag_id!r}: no table is known that its tasks write by interval, so intervals can't be selected "
+    "by data; a table is known once a run has written it with time_column=...",
     "by",
 )
-TABLE_NOT_JUDGED = _error("table {table}: {problem}; so its data do not say what is to be done", "by")
+TABLE_NOT_JUDGED = _error("table {table}: {problem}; so intervals can't be selected by its data", "by")
 KIND_IMPLIES_REPROCESS = _error(
-    "[kind] {kind} says by itself what is done again; leave [reprocess] {reprocess} out", "reprocess"
+    "[kind] {kind} itself determines which dates run again; leave out [reprocess] {reprocess}", "reprocess"
 )
 FAILED_TASKS_WITH = _error(
     "[reprocess] failed_tasks re-runs the failed tasks of runs as they are; leave [field]{value} out, or take [reprocess] "
@@ -130,11 +133,9 @@ FAILED_TASKS_WITH_TASKS = _error(
 NOT_BATCHABLE = _error(
     "[batch] needs a DAG whose tasks work on an interval of any length: DAG {dag_id!r} does not say batchable=True"
 )
-NOTHING_TO_BATCH = _error("[batch] joins intervals, and [kind] {kind} has none to join")
-UPSTREAM_WITHOUT_TASKS = _error(
-    "[with_upstream] can only be switched off with [tasks], which says what it is upstream of"
-)
-DOWNSTREAM_WITHOUT_TASKS = _error("[with_downstream] needs [tasks], which says what it is downstream of")
+NOTHING_TO_BATCH = _error("[batch] combines intervals, and [kind] {kind} has none to combine")
+UPSTREAM_WITHOUT_TASKS = _error("[with_upstream] can only be switched off together with [tasks], which selects tasks")
+DOWNSTREAM_WITHOUT_TASKS = _error("[with_downstream] needs [tasks], which selects tasks")
 NO_TASK_MATCHES = _error("[tasks] {pattern!r} matches no task{whose}; there are {tasks}")
 BACKWARDS_ON_PAST = _error(
     "[run_backwards] can't be used with DAG {dag_id!r}: its task {task_id!r} has depends_on_past, so older dates must run "
@@ -147,13 +148,13 @@ NO_POOL_TO_OVERRIDE = _error("[overrides] {name}: there is no pool {pool!r}{near
 EMPTY_WINDOW = _error("[window] {window!r} begins where it ends; leave it out to work at any hour")
 BAD_WINDOW = _error("[window]: {window!r} is not a span of hours; 20:00-06:00 is one")
 BAD_OVERRIDE = _error("[overrides] {pair!r} must be NAME=VALUE, such as retries=3 or clean.timeout=600")
-OVERRIDE_TWICE = _error("[overrides] names {name!r} twice; say once what it shall be")
+OVERRIDE_TWICE = _error("[overrides] sets {name!r} twice; set it once")
 # -- changes of a backfill --------------------------------------------------------------------------------------------
 NOTHING_TO_SET = _error("Nothing to set; what can be changed is {fields}.")
 NOT_UPDATABLE = _error("{name!r} can't be changed{nearest} There are {fields}.")
-WAS_NOT_CHANGED = _error("'was' tells of {name!r}, which is not to be changed{nearest}", "was")
+WAS_NOT_CHANGED = _error("'was' contains {name!r}, which is not among the changes{nearest}", "was")
 CHANGED_MEANWHILE = _refused(
-    "[field] is {now} now, not {was}{more}: somebody has changed it since you looked. Look again, and ask once more.",
+    "[field] is {now} now, not {was}{more}: somebody has changed it in the meantime. Check it, and repeat the request.",
 )
 BACKFILL_ENDED = _refused("Backfill {backfill_id} has ended ({state}): there is nothing to {action}.")
 BACKFILL_NOT_ENDED = _refused(
@@ -168,17 +169,20 @@ RETRY_IN_PLACE = _refused(
     "Backfill {backfill_id} runs the failed tasks of runs again, which keep their version; clear these tasks with "
     "[latest_version] instead."
 )
-PREVIEW_WITH = _error("[field]{value} does not go with [preview], whose runs are new ones, which write into clones")
+PREVIEW_WITH = _error(
+    "[field]{value} can't be used with [preview]: a preview creates new runs, which write into clones"
+)
 NOT_A_PREVIEW = _refused("Backfill {backfill_id} is no preview: it was created without [preview].")
 PREVIEW_IS_OVER = _refused("The preview {backfill_id} is {outcome}: its clones are gone. Create another one.")
 PREVIEW_STILL_RUNS = _refused(
     "Backfill {backfill_id} is {state}; what it has written is {action} when it has ended, or is cancelled."
 )
 PREVIEW_BELOW = _refused(
-    "Backfill {backfill_id} is downstream of the preview {preview_id}; name that one, which stands for all of them."
+    "Backfill {backfill_id} is downstream of the preview {preview_id}; use the id of that preview, which "
+    "includes its downstream backfills."
 )
 PREVIEW_HAS_FAILED = _refused(
-    "Of preview {backfill_id} {failed} did not succeed: retry them, or promote the others with [partial]."
+    "Preview {backfill_id}: {failed} did not succeed. Retry them, or promote the others with [partial]."
 )
 PREVIEW_MEETS_RUN = _refused(
     "Run {run_id} of DAG {dag_id} is {state} on a date of this preview; promote it when that has ended."
@@ -192,7 +196,7 @@ REVERT_MEETS_RUN = _refused(
 )
 ALREADY_REVERTED = _refused("{what} was reverted already{when}.")
 WROTE_NO_TABLE = _refused("{what} has written no Delta table that is known: there is nothing to revert.")
-NO_SUCH_ITEM = _error("[items] {item}: backfill {backfill_id} has {planned}, with the numbers from 1 on", "items")
+NO_SUCH_ITEM = _error("[items] {item}: backfill {backfill_id} has {planned}, numbered from 1", "items")
 NO_CHOSEN_ITEM_FAILED = _refused("None of the {chosen} of backfill {backfill_id} has failed; it has {failed}.")
 RETRY_BEHIND_GAP = _refused(
     "Item {next} of backfill {backfill_id} has tasks that depend on the past, and item {ordinal} before it failed without a run; "
@@ -218,19 +222,15 @@ OVERRIDE_HAS_A_FIELD: Final = {  # what a backfill sets in another way
 }  # fmt: skip
 # -- runs and tasks ---------------------------------------------------------------------------------------------------
 RUN_ENDED = _refused("Run {run_id} of {dag_id} has ended ({state}): there is nothing to cancel.")
-RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept as it was; the run that stands there is {by}.")
-RUN_REVERTED = _refused("Run {run_id} was reverted and is kept as it was; run its date again in a new run.")
+RUN_OVERRIDDEN = _refused("Run {run_id} was overridden and is kept unchanged; the current run is {by}.")
+RUN_REVERTED = _refused("Run {run_id} was reverted and is kept unchanged; run its date again in a new run.")
 MARK_OF_MAPPED = _refused("Task {task_id!r} has been mapped in this run; mark its mapped tasks: {mapped}.")
 MARK_OF_REMOVED = _refused(
-    "Task {task_id!r} of run {run_id} was removed: the run's version, or the result that it was mapped by, has it no more. It "
-    "can't be marked."
+    "Task {task_id!r} of run {run_id} was removed: the run's version, or the result over which it was "
+    "mapped, no longer contains it. It can't be marked."
 )
-ONLY_FAILED_AND_RUNNING = _error(
-    "[only_failed] and [only_running] leave nothing together; use one of them", "only_running"
-)
-RUN_NAMES_A_DAG = _error(
-    "[run_ids] {run} names a DAG, and [is_regex] chooses others beside it; clear {dag_id} by its id"
-)
+ONLY_FAILED_AND_RUNNING = _error("[only_failed] and [only_running] exclude each other; use one of them", "only_running")
+RUN_NAMES_A_DAG = _error("[run_ids] {run} names a DAG, and [is_regex] selects others as well; clear {dag_id} by its id")
 NO_TASK_STARTED = _error("There is nothing to clear: no task{of} {what} in {runs} of {dags}{between}")
 LATEST_OF_GONE_DAG = _error(
     "[latest_version]: DAG {dag_id!r} is gone, so there is no later version to move to; without it, its runs are cleared with "
@@ -248,44 +248,49 @@ DATES_AND_RANGE = _error(
 DATES_REVERSED = _error("[dates] {range} is the wrong way round; the earlier date comes first", "dates")
 NO_BACKFILL_TO_CHOOSE_FROM = _error("there is no backfill {backfill_id!r}", "backfill_id")
 BACKFILL_OF_OTHER_DAG = _error(
-    "backfill {backfill_id} is one of DAG {dag_id!r}; its runs are chosen with that DAG", "backfill_id"
+    "backfill {backfill_id} belongs to DAG {dag_id!r}; select its runs with that DAG", "backfill_id"
 )
 ITEMS_WITHOUT_RUN = _error("none of the items {items} of backfill {backfill_id} has a run yet", "items")
 NO_RUN_TO_MARK = _error(
-    "DAG {dag_id!r} has no run{between} to mark; what never ran is run by a backfill, or by one with [mark_success]"
+    "DAG {dag_id!r} has no run{between} to mark; use a backfill for dates that never ran, with "
+    "[mark_success] to run no tasks"
 )
 NEVER_RAN = _error("{none}{between}, and what never ran can't be cleared", hint="create_backfill")
 NEVER_RAN_AND_GONE = _error(
     "{none}{between}, and what never ran can't be cleared; nor can it run any more, as no bundle defines it now"
 )
 PART_OF_A_BATCH = _error(
-    "The dates{between} are part of run {run_id}, which takes {items} intervals together from {start} on: {do} that run as a "
-    "whole, with [start_date] {start}"
+    "The dates{between} are part of run {run_id}, which processes {items} intervals together from {start} "
+    "on: {do} that run as a whole, with [start_date] {start}"
 )
 CLEAR_OVERRIDDEN = _error(
-    "Run {run_id} was overridden and is kept as it was; the run that stands there now is {by}: clear that one",
+    "Run {run_id} was overridden and is kept unchanged; the current run is {by}: clear that one",
     "run_ids",
 )
 CLEAR_REVERTED = _error(
-    "Run {run_id} was reverted and is kept as it was; run its date again in a new run",
+    "Run {run_id} was reverted and is kept unchanged; run its date again in a new run",
     "run_ids",
 )
 RUN_OUT_OF_RANGE = _error(
-    "Run {run_id} does not lie{between}; leave out [start_date] and [end_date], or name another run", "run_ids"
+    "Run {run_id} is outside of the selected dates{between}; leave out [start_date] and [end_date], or "
+    "name another run",
+    "run_ids",
 )
 RUN_IS_LIVE = _refused("Run {run_id} of that date is {state}; wait for its end, or cancel it", hint="cancel_run")
 BATCH_IS_LIVE = _refused(
-    "Run {run_id}, which takes {items} intervals together, that of this date too, is {state}; wait for its end, or cancel it",
+    "Run {run_id}, which processes {items} intervals together, including this date, is {state}; wait for "
+    "its end, or cancel it",
     hint="cancel_run",
 )
 CALLBACK_BY_HAND = _refused(
-    "{task_id} is a callback: it tells how something ended, and by hand nothing has. To have a run tell again, clear this task",
+    "{task_id} is a callback: it reports how a task or a run has ended, so it can't be run by hand. To "
+"repeat the report of a run, clear this task",
     "task_id", hint="clear_callback",
 )  # fmt: skip
 DAG_INACTIVE = _refused("DAG {dag_id!r} is not active: {why}.", "dag_id")
 DOWNSTREAM_CIRCLE = _error(
-    "[downstream] can't be used with DAG {dag_id!r}: {circle} read in a circle what each other write, so there is no first; "
-    "backfill them one by one"
+    "[downstream] can't be used with DAG {dag_id!r}: {circle} read each other's tables in a circle, so "
+    "none can be first; backfill them one by one"
 )
 TOO_MANY_DOWNSTREAM = _error(
     "[downstream]: DAG {dag_id!r} has about {count} intervals in that range, more than one backfill may ({max}); ask for a "

@@ -92,7 +92,7 @@ DateText = Annotated[
     str,
     Field(
         min_length=1, max_length=100, examples=["2013-01-31"],
-        description="`2013-01-31`, `2013-01-31T05:00` or with an offset; without one in the DAG's time zone.",
+        description="Date such as `2013-01-31` or `2013-01-31T05:00`, in the DAG's time zone unless it has an offset.",
     ),
 ]  # fmt: skip
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]

@@ -24,8 +24,9 @@ _OF_PYTHON: Final[dict[Any, str]] = {
 
 @dataclass(frozen=True)
 class Param:
-    """A run parameter. Without a `default` every run must set it. The type, which the default tells if it is left out, is a
-    name of JSON (`"integer"`) or Python's (`int`); null is possible only as the default."""
+    """A run parameter. Without a `default`, every run must set it. `type` is the name of a JSON type (`"integer"`) or a Python
+    type (`int`). If it is left out, it follows from the default or the choices.
+    A value can be null only if the default is null."""
 
     default: Any = ...
     type: str | type | None = None

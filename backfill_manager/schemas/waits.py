@@ -37,7 +37,7 @@ _HOW: Final = "file('s3://in/{interval_start:%Y-%m-%d}/_SUCCESS')"
 
 @dataclass(frozen=True)
 class RowsWait:
-    """At least so many rows of a Delta table whose `time_column` lies in the interval."""
+    """Wait for at least `at_least` rows of a Delta table whose `time_column` is in the interval."""
 
     rows: str  # the table's name, or its path
     time_column: str
@@ -50,7 +50,7 @@ class RowsWait:
 
 @dataclass(frozen=True)
 class FileWait:
-    """A file or a folder at this path."""
+    """Wait for a file or a folder at this path."""
 
     file: str
 
@@ -74,7 +74,7 @@ class FileWait:
 
 @dataclass(frozen=True)
 class ConditionWait:
-    """A query in Spark SQL that gives one value, true or false."""
+    """Wait until this query in Spark SQL returns true. It returns a single value, true or false."""
 
     condition: str
 
@@ -85,10 +85,10 @@ class ConditionWait:
 
 @dataclass(frozen=True)
 class On:
-    """A schedule of data: a run for each interval of `every`, once all that it waits for is there."""
+    """A schedule with data: a run for each interval of `every`. Its tasks start once the data in `waits` is there."""
 
     waits: tuple[Wait, ...]
-    every: str | timedelta | Mapping[str, float] | None = None  # None: the schedule of those who write the tables
+    every: str | timedelta | Mapping[str, float] | None = None  # None: the schedule of the DAGs that write the tables
 
 
 ExternalWait = RowsWait | FileWait | ConditionWait
@@ -96,24 +96,25 @@ Wait = str | ExternalWait
 
 
 def rows(table: str, *, time_column: str, at_least: int = 1) -> RowsWait:
-    """Waits for rows of the interval in a Delta table, whoever writes it."""
+    """Waits for rows of the interval in a Delta table, whoever writes them: at least `at_least` rows whose `time_column` is in
+    the interval. `table` is a name or a path."""
     return RowsWait(table, time_column, at_least)
 
 
 def file(path: str) -> FileWait:
-    """Waits for a file or folder: `file("s3://in/{interval_start:%Y-%m-%d}/_SUCCESS")`."""
+    """Waits until a file or a folder exists: `file("s3://in/{interval_start:%Y-%m-%d}/_SUCCESS")`."""
     return FileWait(path)
 
 
 def condition(query: str) -> ConditionWait:
-    """Waits until a query says true: `condition("SELECT count(*) > 0 FROM t WHERE day = :interval_start")`."""
+    """Waits until a query returns true: `condition("SELECT count(*) > 0 FROM t WHERE day = :interval_start")`."""
     return ConditionWait(query)
 
 
 def on(*waits: Wait, every: str | timedelta | None = None) -> On:
-    """A schedule of data: `schedule=on("bronze.events", every="@daily")` waits for the table in the run of each day.
+    """A schedule with data: with `schedule=on("bronze.events", every="@daily")`, each daily run waits for that table.
 
-    `every` gives the intervals. It may be left out where DAGs further up in the same file write the tables by one schedule."""
+    `every` defines the intervals. It may be left out if DAGs further up in the same file write all tables on one schedule."""
     return On(waits, every)
 
 

@@ -198,15 +198,17 @@ class _Section(BaseModel):
 
 
 class DirectorySettings(_Section):
-    """A folder of a bundle with intervals of its own."""
+    """A folder of a bundle that has its own scan and parse intervals."""
 
-    path: Annotated[str, AfterValidator(_path_inside_bundle)]
-    scan_interval: Seconds | None = _field(None, "Between two scans for changes; null: fetch_interval.")
+    path: Annotated[str, AfterValidator(_path_inside_bundle)] = _field(..., "Path of the folder within the bundle.")
+    scan_interval: Seconds | None = _field(
+        None, "Time between two scans for changes. null: the bundle's `fetch_interval`."
+    )
     min_file_parse_interval: Seconds | None = _field(
-        None, "A file that changes is parsed again after this time at the earliest."
+        None, "Minimum time between two parses of a file, even if it changes more often. null: no minimum."
     )
     max_file_parse_interval: ParseInterval | None = _field(
-        None, "A file is parsed again after this time at the latest, changed or not; null: the bundle's."
+        None, "Maximum time between two parses of a file, changed or not. null: the bundle's `max_file_parse_interval`."
     )
 
     @model_validator(mode="after")
@@ -224,20 +226,24 @@ class DirectorySettings(_Section):
 
 
 class _Origin(_Section):
-    name: Name
-    path: Place = _field(".", "A folder, .zip or .whl; with `git` the folder within the repository.")
-    git: GitUrl | None = _field(None, "The address of a git repository.")
-    ref: Annotated[NonEmpty, AfterValidator(_git_ref)] = _field("HEAD", "A branch, tag or commit of it.")
+    name: Name = _field(..., "Name of the bundle.")
+    path: Place = _field(".", "Path of a folder, a .zip or a .whl. With `git`: the folder within the repository.")
+    git: GitUrl | None = _field(None, "URL of a git repository.")
+    ref: Annotated[NonEmpty, AfterValidator(_git_ref)] = _field("HEAD", "Branch, tag or commit of the git repository.")
 
 
 class _Environment(_Section):
     """Not for the bundle's own manifest: what is installed and executed on the manager's machine is the operator's decision."""
 
     python: Place | None = _field(
-        None, "An interpreter with the same PySpark and this package: its files are parsed and its tasks run there."
+        None,
+        "Python interpreter that parses the bundle's files and runs its tasks. It needs this package and the "
+        "same PySpark version. Not together with `requirements`. null: the manager's interpreter.",
     )
     requirements: Requirements | None = _field(
-        None, "A .txt file of the bundle, or a list of requirements: installed in an environment that is made for them."
+        None,
+        "Packages that the bundle needs: a .txt file of the bundle, or a list of requirements. They are "
+        "installed in an environment created for them. Not together with `python`.",
     )
 
 
@@ -245,19 +251,23 @@ class BundleRules(_Section):
     """How a bundle's files are parsed: its own `manifest.yaml` may set these as well."""
 
     parser: Annotated[Name, AfterValidator(_parser_name)] = _field(
-        "standard", "`standard`, `single_pass`, `event`, or one of an installed package."
+        "standard",
+        "Parser of the bundle's files: `standard`, `single_pass`, `event`, or the name of a parser from an "
+        "installed package.",
     )
-    fetch_interval: Seconds = _field(30.0, "Between two scans for changes.")
+    fetch_interval: Seconds = _field(30.0, "Time between two scans for changes.")
     max_file_parse_interval: ParseInterval | None = _field(
-        None, "Every file is parsed again after this time at the latest, changed or not."
+        None, "Maximum time between two parses of a file, changed or not. null: no maximum."
     )
-    import_timeout: Annotated[Seconds, Field(le=86_400)] = _field(30.0, "Time that one file may take.")
-    import_memory: Annotated[Int, Field(ge=16, le=1 << 20)] = _field(1024, "MB that one file may take.")
-    keep_last_good: bool = _field(True, "A file that fails to import keeps the DAGs that it had.")
+    import_timeout: Annotated[Seconds, Field(le=86_400)] = _field(30.0, "Maximum time to import one file.")
+    import_memory: Annotated[Int, Field(ge=16, le=1 << 20)] = _field(1024, "Maximum memory to import one file, in MB.")
+    keep_last_good: bool = _field(
+        True, "Keep the DAGs of a file's last good version if the file can no longer be imported."
+    )
     directories: Annotated[list[DirectorySettings], _unique("path")] = _field(
-        [], "Folders with intervals of their own."
+        [], "Folders of the bundle that have their own intervals."
     )
-    options: dict[str, Any] = _field({}, "Options of a parser of an installed package, which checks them.")
+    options: dict[str, Any] = _field({}, "Options of a parser from an installed package. That parser validates them.")
 
     @model_validator(mode="after")
     def _check_parser(self) -> BundleRules:
@@ -279,7 +289,7 @@ class BundleRules(_Section):
 
 
 class BundleSettings(BundleRules, _Environment, _Origin):  # in this order its origin is printed first
-    """Where DAG files come from, and how they are parsed."""
+    """A source of DAG files, and how the files are parsed."""
 
     @model_validator(mode="after")
     def _check_origin(self) -> BundleSettings:
@@ -302,67 +312,79 @@ class BundleSettings(BundleRules, _Environment, _Origin):  # in this order its o
 
 
 class PoolSettings(_Section):
-    """A pool of task slots, and of Spark's fair scheduler."""
+    """A pool of task slots, and the pool of the same name in Spark's fair scheduler."""
 
-    name: Annotated[Name, AfterValidator(_pool_name)]
-    slots: Positive = _field(16, "Tasks at once.")
-    weight: Positive = _field(1, "Share of the cores when pools compete, of the Spark pool of this name.")
-    min_share: NotNegative = _field(0, "Cores that the Spark pool of this name gets first.")
+    name: Annotated[Name, AfterValidator(_pool_name)] = _field(..., "Name of the pool. `control` is reserved.")
+    slots: Positive = _field(16, "Number of task slots. A task takes one, or as many as its `weight` says.")
+    weight: Positive = _field(1, "Weight of the Spark pool: its share of the cores when pools compete.")
+    min_share: NotNegative = _field(
+        0, "Minimum share of the Spark pool: the number of cores that it gets before cores are shared by weight."
+    )
     memory: Memory | None = _field(
         None,
-        "That the process of each task may take, with those it starts: MB, or text such as `2 GB`; null: no limit.",
+        "Memory limit of each task's process, including its child processes: MB, or text such as `2 GB`. null: no limit.",
     )
     nice: Nice | None = _field(
-        None, "How far processes of tasks stand back when cores are short, 0 to 19; null: 5, and 10 in a backfill."
+        None,
+        "CPU niceness of task processes, 0 to 19: a higher value gives way to others when cores are short. "
+        "null: 5, and 10 in a backfill.",
     )
 
 
 class LimitSettings(_Section):
-    """Defaults of DAGs, and of backfills, that don't set these."""
+    """Defaults for DAGs and backfills that do not set these options."""
 
-    max_active_runs: Positive = 16
-    max_active_tasks: Positive = 16
+    max_active_runs: Positive = _field(16, "Maximum number of active runs of a DAG, and of a backfill.")
+    max_active_tasks: Positive = _field(16, "Maximum number of running tasks of a DAG, over all of its runs.")
     batch_target: ParseInterval = _field(
-        600.0, "That a run should take at most in a backfill whose batches size themselves."
+        600.0, "Maximum expected duration of a run in a backfill with automatic batch size."
     )
     wait_interval: ParseInterval = _field(
-        30.0, "Between two looks at the rows, file or condition that a task waits for; slow looks are fewer."
+        30.0,
+        "Time between two checks of the rows, file or condition that a task waits for. Slow checks are made less often.",
     )
 
 
 class LeaseSettings(_Section):
-    seconds: Positive = _field(15, "A standby takes over when the leader was silent for this long.")
+    """The lease of the active manager."""
+
+    seconds: Positive = _field(15, "Seconds without a heartbeat of the leader after which a standby takes over.")
 
 
 class RetentionSettings(_Section):
-    """How long what has ended is kept, such as `90 days`; null: for ever. What is active or needed stays, whatever its age."""
+    """How long finished objects are kept, such as `90 days`. null: for ever. Active or needed objects are kept, whatever
+    their age."""
 
     runs: Age | None = _field(
         None,
-        "Overridden and external runs with their tasks, tries and logs; backfills that have ended, with their items; "
-        "notifications.",
+        "Overridden and external runs with their tasks, tries and logs; finished backfills with their items; notifications.",
     )
     tries: Age | None = _field(None, "Tries of finished runs.")
     logs: Age | None = _field(None, "Log lines of finished runs.")
-    requests: Age | None = _field(None, "Requests that were answered, with their responses.")
-    snapshots: Age | None = _field(
-        None, "Versions of DAGs that were replaced and that no run names any more, and their files."
+    requests: Age | None = _field(None, "Answered requests, with their responses.")
+    snapshots: Age | None = _field(None, "Replaced DAG versions that no run refers to, and their files.")
+    import_errors: Age | None = _field(
+        None, "Import errors that are no longer current: the file has been imported since, or no longer exists."
     )
-    import_errors: Age | None = _field(None, "Import errors of files that were read, or gone, since.")
     previews: Age | None = _field(
         604_800.0,
-        "Clones of previews that have ended and were not promoted or discarded. A table's VACUUM must keep files longer.",
+        "Clones of finished previews that were neither promoted nor discarded. VACUUM of the tables must keep "
+        "files for longer than this.",
     )
 
 
 class TokenSettings(_Section):
-    """A bearer token by its SHA-256 (hex); the token itself is stored nowhere."""
+    """A bearer token, given by its SHA-256 digest (hex). The token itself is not stored."""
 
-    name: Name
-    sha256: Annotated[str, _matching(r"[0-9a-f]{64}", "the token's SHA-256 as 64 hex digits", secret=True)]
-    role: Literal["viewer", "operator"] = "viewer"
+    name: Name = _field(..., "Name of the user, as shown in requests and notes.")
+    sha256: Annotated[str, _matching(r"[0-9a-f]{64}", "the token's SHA-256 as 64 hex digits", secret=True)] = _field(
+        ..., "SHA-256 digest of the token, as 64 hex digits."
+    )
+    role: Literal["viewer", "operator"] = _field("viewer", "`viewer` may only read, `operator` may also make changes.")
     expires: Expiry | None = _field(
-        None, "A date, whose end it is (UTC), or an instant such as `2027-01-31T18:00Z`; null: never."
+        None,
+        "When the token expires: a date (valid until the end of that day, UTC) or an instant such as "
+        "`2027-01-31T18:00Z`. null: never.",
     )
 
     def is_expired(self, now: datetime) -> bool:
@@ -391,39 +413,51 @@ def _one_owner_each(tokens: list[TokenSettings]) -> list[TokenSettings]:
 
 
 class ApiSettings(_Section):
-    host: NonEmpty = "127.0.0.1"
-    port: Annotated[Int, Field(ge=0, le=65535)] = 8099
-    tokens: Annotated[list[TokenSettings], _unique("name"), AfterValidator(_one_owner_each)] = []
+    """The server of the REST API and the web pages."""
+
+    host: NonEmpty = _field("127.0.0.1", "Address to listen on.")
+    port: Annotated[Int, Field(ge=0, le=65535)] = _field(8099, "Port to listen on. 0: any free port.")
+    tokens: Annotated[list[TokenSettings], _unique("name"), AfterValidator(_one_owner_each)] = _field(
+        [], "Tokens of the users."
+    )
     session_secret: SessionSecret | None = _field(
-        None, "Signs browser sessions; the same for servers that share them. null: each makes its own."
+        None,
+        "Secret that signs browser sessions, 32 or more characters. Set the same value on servers that share "
+        "sessions. null: each server generates its own when it starts.",
     )
-    public_url: PublicUrl | None = _field(None, "Where people reach the pages; for links in messages.")
+    public_url: PublicUrl | None = _field(None, "URL under which people reach the web pages, for links in messages.")
     trusted_proxies: Annotated[list[str], AfterValidator(_proxies)] = _field(
-        [], "Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."
+        [], "Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted."
     )
-    requests_per_second: Positive = _field(200, "Of one user at one address, and of one address without a token.")
+    requests_per_second: Positive = _field(
+        200, "Maximum request rate of one user at one address, or of one address without a token."
+    )
     max_concurrent_requests: Positive = _field(
         100,
-        "In progress at once, of one user, and of one address without a token: a live page holds one. Never more than half "
-        "of max_connections.",
+        "Maximum number of simultaneous requests of one user, or of one address without a token. An open page "
+        "that updates live holds one. At most half of `max_connections`.",
     )
-    max_body_bytes: Positive = _field(5_000_000, "Of one request.")
-    max_connections: Positive = _field(500, "At once; never more than half of the process's file descriptors.")
+    max_body_bytes: Positive = _field(5_000_000, "Maximum size of a request body.")
+    max_connections: Positive = _field(
+        500, "Maximum number of open connections. At most half of the process's file descriptors."
+    )
     max_connections_per_address: Positive | None = _field(
-        100, "At once, of one address that is no trusted proxy; null: no limit."
+        100, "Maximum number of open connections from one address that is not a trusted proxy. null: no limit."
     )
-    header_timeout: Timeout = _field(10.0, "For a request's head to arrive.")
-    body_timeout: Timeout = _field(30.0, "For a request's body to arrive.")
-    send_timeout: Timeout = _field(30.0, "In which a client must take something of its response.")
+    header_timeout: Timeout = _field(10.0, "Maximum time to receive the head of a request.")
+    body_timeout: Timeout = _field(30.0, "Maximum time to receive the body of a request.")
+    send_timeout: Timeout = _field(30.0, "Close the connection if the client stops reading its response for this long.")
 
 
 class OpenLineageSettings(_Section):
-    """Events of runs and tries with the tables that they read and write, for a lineage server. Needs the extra `openlineage`."""
+    """OpenLineage events about runs, tries and the tables that they read and write, for a lineage server. Needs the extra
+    `openlineage`."""
 
-    namespace: NonEmpty = _field("backfill_manager", "Of the jobs.")
+    namespace: NonEmpty = _field("backfill_manager", "Namespace of the jobs.")
     transport: dict[str, Any] = _field(
         ...,
-        "As the OpenLineage client takes it: `{type: http, url: ...}`, `{type: file, log_file_path: ..., append: true}`, ...",
+        "Transport configuration of the OpenLineage client: `{type: http, url: ...}`, `{type: file, "
+        "log_file_path: ..., append: true}`, ...",
     )
 
     @model_validator(mode="after")
@@ -434,35 +468,44 @@ class OpenLineageSettings(_Section):
 
 
 class OpenTelemetrySettings(_Section):
-    """Traces of requests, runs, tries and Spark jobs, by OTLP over HTTP. Needs the extra `opentelemetry`. The variables
-    `OTEL_...` count where nothing is set here."""
+    """Traces of requests, runs, tries and Spark jobs, sent by OTLP over HTTP. Needs the extra `opentelemetry`. The variables
+    `OTEL_...` apply where nothing is set here."""
 
     endpoint: Collector | None = _field(
         None,
-        "A collector's address, without `/v1/traces`. null: of `OTEL_EXPORTER_OTLP_ENDPOINT`, else http://localhost:4318.",
+        "URL of the collector, without `/v1/traces`. null: the value of `OTEL_EXPORTER_OTLP_ENDPOINT`, else "
+        "http://localhost:4318.",
     )
-    headers: dict[str, SecretStr] = _field({}, "Of each request to it, such as a key; `OTEL_EXPORTER_OTLP_HEADERS`.")
-    spark_jobs: bool = _field(True, "Whether each Spark job of a try is a span.")
+    headers: dict[str, SecretStr] = _field(
+        {}, "HTTP headers of each request to the collector, such as an API key. Default: `OTEL_EXPORTER_OTLP_HEADERS`."
+    )
+    spark_jobs: bool = _field(True, "Create a span for each Spark job of a try.")
 
 
 class NotificationSettings(_Section):
-    """A target of messages about runs and backfills. Needs the extra `notifications`."""
+    """A target for messages about runs and backfills. Needs the extra `notifications`."""
 
-    name: Name
+    name: Name = _field(..., "Name of the target.")
     url: Annotated[SecretStr | None, Field(min_length=1)] = _field(
         None,
-        "As Apprise takes it: `slack://...`, `workflows://...` (Teams), `mailtos://...`, `jsons://host/path` for a webhook.",
+        "Apprise URL of the target: `slack://...`, `workflows://...` (Teams), `mailtos://...`, "
+        "`jsons://host/path` for a webhook. Set either this or `url_env`.",
     )
     url_env: NonEmpty | None = _field(
-        None, "The variable of the manager's environment that holds the address, in place of `url`."
+        None, "Environment variable of the manager that holds the URL. Set either this or `url`."
     )
     events: Events = _field(
-        ["failed", "late", "deadlocked"], "What it hears of; `done`: runs and backfills that have succeeded."
+        ["failed", "late", "deadlocked"],
+        "Events that are sent to this target. `done`: a run or backfill has succeeded.",
     )
     dags: list[NonEmpty] = _field(
-        ["*"], "Of which DAGs: ids, or patterns such as `sales_*`. `[]`: of those that name it (`notify`)."
+        ["*"],
+        "DAGs whose events are sent: ids, or patterns such as `sales_*`. `[]`: only DAGs that name this "
+        "target in their `notify` setting.",
     )
-    group: Grouping = _field(60.0, "What happens within this time of a first message is sent with it, as one.")
+    group: Grouping = _field(
+        60.0, "Events within this time after a first event are sent together with it, as one message."
+    )
 
     @model_validator(mode="after")
     def _has_one_address(self) -> NotificationSettings:
@@ -472,28 +515,32 @@ class NotificationSettings(_Section):
 
 
 class SecretSettings(_Section):
-    """Where `ctx.secret(name)` looks for a secret, in this order. The manager looks; what it finds is stored nowhere."""
+    """Sources in which `ctx.secret(name)` looks for a secret, in this order. The manager looks it up; values are not stored."""
 
     env: VariablePrefix | None = _field(
         SECRET_PREFIX,
-        "Variables of the manager's environment that begin so: with `BFM_SECRET_` the secret `db-password` is "
-        "`BFM_SECRET_DB_PASSWORD`. null: none.",
+        "Prefix of environment variables of the manager that hold secrets. With `BFM_SECRET_`, the secret "
+        "`db-password` is read from `BFM_SECRET_DB_PASSWORD`. null: none.",
     )
     files: Place | None = _field(
         None,
-        "A folder with a file for each secret, as Kubernetes, Docker and systemd mount them, such as `/run/secrets`.",
+        "Folder with one file per secret, as mounted by Kubernetes, Docker and systemd, such as `/run/secrets`.",
     )
-    databricks: NonEmpty | None = _field(None, "A secret scope of Databricks, read through `dbutils`.")
+    databricks: NonEmpty | None = _field(None, "Databricks secret scope, read through `dbutils`.")
     allow: dict[str, list[NonEmpty]] | None = _field(
         None,
-        "The secrets that each bundle may read: names, or patterns such as `sales_*`; a bundle that is not here may read "
-        "none. null: each may read all.",
+        "Secrets that each bundle may read: names, or patterns such as `sales_*`. A bundle that is not listed "
+        "may read none. null: every bundle may read all secrets.",
     )
 
 
 class SparkSettings(_Section):
-    master: NonEmpty | None = _field(None, "null: as spark-submit was given it, else `local[*]`.")
-    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = _field({}, "Spark properties.")
+    """The Spark session of the manager."""
+
+    master: NonEmpty | None = _field(None, "Spark master URL. null: the master given to spark-submit, else `local[*]`.")
+    conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = _field(
+        {}, "Spark properties, such as `spark.driver.memory`."
+    )
 
 
 DEFAULT_POOLS: Final[Any] = (
@@ -507,19 +554,25 @@ _DEFAULTS: Final[Any] = {}
 class Settings(_Section):
     model_config = ConfigDict(validate_default=True)
 
-    state: NonEmpty = _field("./state", "A folder, s3://, abfss://, gs://, or catalog.schema.")
-    warehouse: Place = _field("./warehouse", "Where tables of the DAGs lie that are named without a path.")
+    state: NonEmpty = _field("./state", "Location of the state: a folder, s3://, abfss://, gs://, or catalog.schema.")
+    warehouse: Place = _field("./warehouse", "Location of tables that DAGs name without a path.")
     snapshots: Place | None = _field(
-        None, "Files of DAG versions; null: with the state if that is a folder, else in this user's cache."
+        None,
+        "Folder for the files of DAG versions. null: in the state if that is a folder, else in the cache of "
+        "the current user.",
     )
-    bundles: Annotated[list[BundleSettings], _unique("name")] = []
-    pools: Annotated[list[PoolSettings], _unique("name")] = DEFAULT_POOLS
-    limits: LimitSettings = _DEFAULTS
-    lease: LeaseSettings = _DEFAULTS
-    retention: RetentionSettings = _DEFAULTS
-    api: ApiSettings = _DEFAULTS
-    notifications: Annotated[list[NotificationSettings], _unique("name")] = []
-    openlineage: OpenLineageSettings | None = _field(None, "null: no events are sent.")
-    opentelemetry: OpenTelemetrySettings | None = _field(None, "null: no traces are sent. `{}`: as `OTEL_...` says.")
-    secrets: SecretSettings = _DEFAULTS
-    spark: SparkSettings = _DEFAULTS
+    bundles: Annotated[list[BundleSettings], _unique("name")] = _field([], "Sources of DAG files.")
+    pools: Annotated[list[PoolSettings], _unique("name")] = _field(DEFAULT_POOLS, "Pools of task slots.")
+    limits: LimitSettings = _field(_DEFAULTS, "Defaults for DAGs and backfills.")
+    lease: LeaseSettings = _field(_DEFAULTS, "The lease of the active manager.")
+    retention: RetentionSettings = _field(_DEFAULTS, "How long finished objects are kept.")
+    api: ApiSettings = _field(_DEFAULTS, "The server of the REST API and the web pages.")
+    notifications: Annotated[list[NotificationSettings], _unique("name")] = _field(
+        [], "Targets for messages about runs and backfills."
+    )
+    openlineage: OpenLineageSettings | None = _field(None, "OpenLineage events. null: none are sent.")
+    opentelemetry: OpenTelemetrySettings | None = _field(
+        None, "OpenTelemetry traces. null: none are sent. `{}`: configured by the variables `OTEL_...`."
+    )
+    secrets: SecretSettings = _field(_DEFAULTS, "Sources of the secrets that tasks read.")
+    spark: SparkSettings = _field(_DEFAULTS, "The Spark session of the manager.")

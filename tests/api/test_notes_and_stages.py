@@ -42,7 +42,7 @@ def test_a_note_is_written_changed_and_removed(api: ApiFixture, of: str) -> None
     api.call("PATCH", f"{path}/note", json={"text": "mine", "was": "another"})
     api.manager.tick()
     refused = api.call.get("/requests?limit=1")["items"][0]
-    assert refused["outcome"] == "refused" and "somebody has changed it since you looked" in refused["message"]
+    assert refused["outcome"] == "refused" and "somebody has changed it in the meantime" in refused["message"]
     assert api.call.get(path)["note"] == seen["note"]
 
     assert api.call("PATCH", f"{path}/note", json={"text": ""}).status_code == 202

@@ -154,7 +154,10 @@ def test_a_copy_is_of_the_same_dag(bfm: Bfm, state: FilledState) -> None:
     created = bfm("backfill", "create", *JANUARY, "--output", "json").document
     refused = bfm("backfill", "create", "rolling", "--copy-of", created["backfill_id"])
     assert refused.code == 2
-    assert refused.error == f"--copy-of {created['backfill_id']} is a backfill of flights: a copy is of the same DAG"
+    assert (
+        refused.error
+        == f"--copy-of {created['backfill_id']} is a backfill of flights; only a backfill of the same DAG can be copied"
+    )
 
 
 def test_the_config_of_one_backfill_makes_another(bfm: Bfm, filled: FilledState) -> None:
@@ -198,11 +201,11 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
 
 def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
     shown = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
-    assert "a date alone is its whole day in the DAG's zone" in shown
+    assert "A date without a time includes that whole day in the DAG's zone" in shown
     assert "Otherwise they are skipped: not complete yet." in shown
     assert "The first item does not wait for the run before it" in shown
     clear = " ".join(bfm("tasks", "clear", "--help").out.replace("│", " ").split())
-    assert "a date alone is its whole day" in clear
+    assert "A date without a time includes that whole day" in clear
 
 
 @pytest.mark.parametrize(

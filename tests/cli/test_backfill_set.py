@@ -61,11 +61,11 @@ WRONG = {
     "a wrong value": (("--set", "retries=many"), "--set retries: "),
     "a setting that has an option": (("--set", "max_active_runs=3"), "--max-active-runs"),
     "no value": (("--set", "retries"), "must be NAME=VALUE"),
-    "a setting twice": (("--set", "retries=1", "--set", "retries=2"), "names 'retries' twice"),
+    "a setting twice": (("--set", "retries=1", "--set", "retries=2"), "sets 'retries' twice"),
     "a batch of a DAG that is not batchable": (("--batch", "3"), "does not say batchable=True"),
     "hours that are none": (("--window", "evenings"), "must be a span of hours such as 20:00-06:00"),
     "hours without length": (("--window", "20:00-20:00"), "begins where it ends"),
-    "stale and reprocess": (("--kind", "stale", "--reprocess", "failed"), "says by itself what is done again"),
+    "stale and reprocess": (("--kind", "stale", "--reprocess", "failed"), "itself determines which dates run again"),
 }
 
 

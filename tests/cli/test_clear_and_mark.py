@@ -308,7 +308,7 @@ def test_a_date_in_a_batch_is_answered_with_the_run_that_took_it(
         (
             ("runs", "mark", "old", "success"),
             4,
-            "was overridden and is kept as it was; the run that stands there is new",
+            "was overridden and is kept unchanged; the current run is new",
         ),
         (("runs", "mark", "manual", "skipped"), 2, "'skipped' is not one of"),
         (("runs", "cancel", "nothing"), 3, "There is no run 'nothing'"),

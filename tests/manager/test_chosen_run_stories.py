@@ -140,7 +140,7 @@ def test_what_chooses_no_run_is_refused_in_one_line(chosen: dict[str, Any], why:
 def test_a_backfill_of_another_dag_and_items_without_runs_are_refused() -> None:
     manager, backfill = ten_failed()
     message = refused(manager, "runs.mark", dag_id="other", state="success", backfill_id=backfill, items=["1"])
-    assert f"backfill {backfill} is one of DAG 'd'" in message
+    assert f"backfill {backfill} belongs to DAG 'd'" in message
     manager.script = lambda _: None
     waiting = manager.backfill("other", days("2013-01-01", 3), max_active_runs=1)
     manager.drain()
@@ -203,4 +203,4 @@ def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
         refused(manager, "runs.mark", dag_id="d", state="failed", dates=[of_day]),
         refused(manager, "tasks.clear", **clear("d", start_date=of_day, end_date=of_day)),
     ):
-        assert f"part of run {first}, which takes 7 intervals together from 2013-01-01T00:00:00Z on" in problem
+        assert f"part of run {first}, which processes 7 intervals together from 2013-01-01T00:00:00Z on" in problem

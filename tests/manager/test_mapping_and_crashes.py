@@ -143,8 +143,8 @@ def test_another_result_removes_what_it_no_longer_names_and_keeps_its_tries(cras
     assert in_memory.tasks("d", "load.de")[0].try_number == 1
     mark = {"dag_id": "d", "run_id": in_memory.runs("d")[0].run_id, "task_id": "load.de", "state": "failed"}
     assert refused(in_memory, request_kinds.TASK_MARK, **mark) == (
-        f"Task 'load.de' of run {mark['run_id']} was removed: the run's version, or the result that it was mapped by, has it no "
-        "more. It can't be marked."
+        f"Task 'load.de' of run {mark['run_id']} was removed: the run's version, or the result over "
+        "which it was mapped, no longer contains it. It can't be marked."
     )
     script.values = ["de"]
     in_memory.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^find$", downstream=True))

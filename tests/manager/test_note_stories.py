@@ -119,7 +119,7 @@ def test_the_second_of_two_editors_overwrites_nothing_that_he_has_not_seen(manag
     ):
         accepted(manager, kind, **of, text="mine", was="")
         message = refused(manager, kind, **of, text="yours", was="")
-        assert message.startswith("note is mine now, not none: somebody has changed it since you looked.")
+        assert message.startswith("note is mine now, not none: somebody has changed it in the meantime.")
         accepted(manager, kind, **of, text="yours", was="mine")
         accepted(manager, kind, **of, text="yours", was="mine")  # it is as it is to be
     assert stored(manager).note == manager.row(backfill_id).note == "yours"

@@ -186,7 +186,7 @@ def test_failures_that_are_left_do_not_count_for_stop_on_failure_of_a_retry() ->
     ("items", "why"),
     [
         (["1", "4"], "None of the 2 chosen items of backfill {id} has failed; it has 4 failed items."),
-        (["11"], "items 11: backfill {id} has 10 items, with the numbers from 1 on"),
+        (["11"], "items 11: backfill {id} has 10 items, numbered from 1"),
         (["8-11"], "items 8-11: backfill {id} has 10 items"),
     ],
 )

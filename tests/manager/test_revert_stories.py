@@ -156,7 +156,7 @@ def test_a_reverted_run_is_kept_as_it_was() -> None:
     manager, _ = a_ground()
     backfill_id = done(manager)
     revert(manager, FIRST)
-    message = f"Run {FIRST} was reverted and is kept as it was"
+    message = f"Run {FIRST} was reverted and is kept unchanged"
     assert message in refused(manager, request_kinds.RUN_MARK, dag_id="d", run_id=FIRST, state="failed")
     assert message in refused(manager, request_kinds.TASKS_CLEAR, **clear("d", run_ids=[FIRST]))
     assert refused(manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False).startswith(

@@ -756,7 +756,7 @@ def test_trigger_of_a_date_that_a_live_batch_takes_is_refused_and_when_it_has_en
     (batch,) = manager.runs("d")
     trigger = {"dag_id": "d", "logical_date": "2013-01-02T00:00:00Z", "conf": {}}
     message = refused(manager, "dag.trigger", **trigger)
-    assert f"{batch.run_id}, which takes 3 intervals together, that of this date too, is running" in message
+    assert f"{batch.run_id}, which processes 3 intervals together, including this date, is running" in message
     manager.finish(key_of(manager, "01-01"), Succeeded())
     manager.drain()
     answer = accepted(manager, "dag.trigger", **trigger)
@@ -1158,7 +1158,7 @@ def test_a_change_of_what_somebody_has_changed_meanwhile_is_refused_and_says_wha
     }
     assert refused(manager, "backfill.set", backfill_id=backfill, **second) == (
         'conf is {"full": true} now, not {}; priority is 3 now, not 0: '
-        "somebody has changed it since you looked. Look again, and ask once more."
+        "somebody has changed it in the meantime. Check it, and repeat the request."
     )
     assert manager.row(backfill) == before
 

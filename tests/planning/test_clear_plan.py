@@ -108,7 +108,7 @@ def test_what_was_overridden_stays_as_it_was(scene: Scene) -> None:
     scene.run(1, ALL_WELL, run_id="new")
 
     assert list(touched(scene.clear())) == ["new"]
-    with pytest.raises(InvalidInput, match=r"Run old was overridden .* now is new: clear that one"):
+    with pytest.raises(InvalidInput, match=r"Run old was overridden .* the current run is new: clear that one"):
         scene.clear(run_ids=("old",))
 
 
@@ -281,7 +281,7 @@ def test_a_date_that_a_batch_took_is_told_with_the_run_that_stands_for_it(scene:
     scene.run(1, ALL_WELL, items=10, interval_start=NEW_YEAR, interval_end=NEW_YEAR + 10 * DAY)
 
     with pytest.raises(
-        InvalidInput, match="are part of run backfill__1, which takes 10 intervals together from 2013-01-01"
+        InvalidInput, match="are part of run backfill__1, which processes 10 intervals together from 2013-01-01"
     ):
         scene.clear(start_date="2013-01-05", end_date="2013-01-06")
 
@@ -330,7 +330,7 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
         NotFound, match="There is no run of DAG 'flights' with the id 'backfill__11'; did you mean 'backfill__1'"
     ):
         scene.clear(run_ids=("backfill__11",))
-    with pytest.raises(InvalidInput, match="Run backfill__1 does not lie from 2014-01-01 on"):
+    with pytest.raises(InvalidInput, match="Run backfill__1 is outside of the selected dates from 2014-01-01 on"):
         scene.clear(run_ids=("backfill__1",), start_date="2014-01-01")
 
 
@@ -342,7 +342,7 @@ def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> No
         ({"start_date": "2013-02-01", "end_date": "2013-01-01"}, "start_date 2013-02-01 is after end_date 2013-01-01"),
         ({"tasks": "cle(an"}, "is not a regular expression"),
         ({"dag": "fli(", "is_regex": True}, "is not a regular expression"),
-        ({"only_failed": True, "only_running": True}, "leave nothing together"),
+        ({"only_failed": True, "only_running": True}, "exclude each other"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(scene: Scene, submitted: dict[str, Any], message: str) -> None:

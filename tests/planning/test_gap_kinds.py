@@ -95,9 +95,9 @@ def test_nothing_is_wanted(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ({"kind": "schedule", "by": "data"}, "goes with .* missing, not with .* schedule"),
-        ({"kind": "missing", "by": "data", "reprocess": "failed_tasks"}, "says by itself what is done again"),
-        ({"kind": "outdated", "reprocess": "failed"}, "says by itself what is done again"),
+        ({"kind": "schedule", "by": "data"}, "can be used with .* missing only, not with .* schedule"),
+        ({"kind": "missing", "by": "data", "reprocess": "failed_tasks"}, "itself determines which dates run again"),
+        ({"kind": "outdated", "reprocess": "failed"}, "itself determines which dates run again"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(kind: Any, message: str) -> None:

@@ -202,7 +202,7 @@ def test_batches_size_themselves_where_a_dag_is_batchable_and_nothing_else_is_sa
     for options in one_each:
         assert with_defaults(ask.evolve(**options), batchable, NOW).batch == 1
     for options in one_each[:2]:
-        with pytest.raises(InvalidInput, match="has none to join"):
+        with pytest.raises(InvalidInput, match="has none to combine"):
             check_backfill(CreateBackfill(dag_id="flights", batch="auto", **options), batchable, NOW)
 
 

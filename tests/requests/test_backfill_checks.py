@@ -50,7 +50,7 @@ KEYED: dict[str, Any] = {"kind": "partitions", "partitions": ("south",)}
             "needs start_date (the DAG has no start_date to take instead) and end_date (the DAG has no end_date",
         ),
         (DAILY, {}, "needs start_date (the DAG has no start_date to take instead)"),
-        (DAILY, {"kind": "single", "start_date": day(1), "end_date": day(1)}, "and this one is empty"),
+        (DAILY, {"kind": "single", "start_date": day(1), "end_date": day(1)}, "and this range is empty"),
         (UNSCHEDULED, RANGE, "has no schedule, so a range holds no intervals; use kind single, dates or"),
         (dataclasses.replace(DAILY, schedule="@once"), RANGE, "has the schedule '@once'"),
         (

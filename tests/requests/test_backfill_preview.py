@@ -28,7 +28,10 @@ def test_what_a_preview_does_with_dates_that_have_a_run(given: dict[str, object]
 
 @pytest.mark.parametrize(
     ("given", "text"),
-    [({"reprocess": "failed_tasks"}, "failed_tasks does not go with"), ({"mark_success": True}, "does not go")],
+    [
+        ({"reprocess": "failed_tasks"}, "failed_tasks can't be used with"),
+        ({"mark_success": True}, "can't be used with"),
+    ],
 )
 def test_what_does_not_go_with_a_preview(given: dict[str, object], text: str) -> None:
     command = CreateBackfill(dag_id="d", preview=True, start_date=FIRST, end_date=FIRST)

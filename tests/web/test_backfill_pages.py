@@ -934,7 +934,7 @@ def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
     monkeypatch.setattr(backfill_forms, "PLAN_TIMEOUT_S", 0.0)
     assert "No plan within" in led.post("/backfills/new/dry-run", data=FORM).text
     Hand(manager, monkeypatch, refusal=KIND_IMPLIES_REPROCESS(kind="missing", reprocess="completed"))
-    assert "leave “Reprocess” completed out." in led.post("/backfills/new/dry-run", data=FORM).text
+    assert "leave out “Reprocess” completed." in led.post("/backfills/new/dry-run", data=FORM).text
 
 
 def test_without_a_manager_it_says_so_and_can_be_asked_for_all_the_same(

@@ -243,7 +243,7 @@ def test_all_that_match_the_filter_are_ranges(scene: tuple[InMemoryManager, Test
         ("", "Nothing is selected"),
         ("x", "The selection must be a number such as 5, or a range such as 5-20, not 'x'"),
         (",".join(str(2 * n + 1) for n in range(2001)), "scattered over 2,001 ranges; at most 2,000 are possible"),
-        ("30", "has 20 items, with the numbers from 1 on"),
+        ("30", "has 20 items, numbered from 1"),
     ],
 )
 def test_a_selection_of_nothing_or_too_much_is_refused_in_one_line(

@@ -46,9 +46,9 @@ BackfillPaging = Annotated[
 def list_backfills(
     reader: Reader, paging: BackfillPaging, dag_id: OfDag = None,
     state: Annotated[list[BackfillState] | None, IN_STATES] = None,
-    kind: Annotated[Kind | None, Query(description="Only of this kind.")] = None,
+    kind: Annotated[Kind | None, Query(description="Only backfills of this kind.")] = None,
 ) -> Any:  # fmt: skip
-    """Backfills, those that wait for the manager first. Hidden ones are left out."""
+    """Returns backfills, starting with those that wait for the manager. Hidden ones are left out."""
     filter = backfills.BackfillFilter(dag_id, tuple(state or ()), kind)
     order = paging.order("run_seq")
     after = paging.after(records.Backfill, order, marks=True)
@@ -58,8 +58,8 @@ def list_backfills(
 
 @router.post("", operation_id="create_backfill", **CREATE)
 async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
-    """Creates a backfill. Its id is `payload.backfill_id` of the request, and can be read at once. With `wait`, `201` when
-    the manager has accepted it."""
+    """Creates a backfill. Its id is `payload.backfill_id` of the request, and is known at once. With `wait`, the response is
+    `201` when the manager has accepted it."""
     return await submitter(
         request_kinds.BACKFILL_CREATE,
         lambda request_id: _payload(body, submitter, request_id),
@@ -69,7 +69,7 @@ async def create_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
 
 @router.post("/dry_run", operation_id="plan_backfill", response_model=r.Plan, responses=PLANS)
 async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
-    """What a backfill would do, item by item: planned by the manager, without creating anything."""
+    """Returns what a backfill would do, item by item. The manager plans it, and creates nothing."""
 
     def payload(request_id: str) -> dict[str, Any]:
         checked = _payload(body, submitter, request_id)
@@ -88,15 +88,15 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
 @router.get("/{backfill_id}", operation_id="get_backfill", **reads(r.BackfillDetails))
 @read_from(*TABLES, ttl_s=PACE_TTL_S)
 def get_backfill(backfill_id: Id, reader: Reader) -> Any:
-    """One backfill, by its id, a beginning of it that is unique, or `latest`."""
+    """Returns a backfill by its id, a unique prefix of it, or `latest`."""
     return counted_backfill(reader.context, backfill_id)
 
 
 @router.patch("/{backfill_id}", operation_id="change_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_SET)
 def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit) -> Payload:
-    """Changes the given settings of an unfinished backfill. `overrides` and `conf` are replaced as a whole. With `was`,
-    a change that somebody else made meanwhile is not overwritten."""
+    """Changes the given settings of an unfinished backfill. `overrides` and `conf` are replaced as a whole. With `was`, a change
+    that somebody else has made in the meantime is not overwritten."""
     backfill = find_backfill(submitter.store, backfill_id)
     was = None if body.was is None else body.was.model_dump(exclude_unset=True)  # null: that there was none
     return checked_payloads.changed_backfill(submitter.store, submitter.context.settings, backfill, body.given(), was)
@@ -105,7 +105,7 @@ def change_backfill(backfill_id: Id, body: BackfillChanges, submitter: ApiSubmit
 @router.delete("/{backfill_id}", operation_id="delete_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_HIDE)
 def delete_backfill(backfill_id: Id, submitter: ApiSubmit) -> Payload:
-    """Cancels an unfinished backfill, and hides it from lists. Its runs stay, and its id still works."""
+    """Cancels an unfinished backfill and hides it from lists. Its runs are kept, and its id can still be used."""
     return {"backfill_id": find_backfill(submitter.store, backfill_id)["backfill_id"]}
 
 
@@ -115,7 +115,7 @@ def list_items(
     backfill_id: Id, reader: Reader, paging: Annotated[Paging, paged("ordinal", "-ordinal", limit=100)],
     state: Annotated[list[ItemState] | None, IN_STATES] = None,
 ) -> Any:  # fmt: skip
-    """Its intervals (or partitions) in the order in which they were planned, each with its run."""
+    """Returns the items of a backfill (intervals or partitions) in the order in which they were planned, each with its run."""
     order = paging.order("ordinal")
     _, start = paging.after(records.BackfillItem, order) or (None, None)
     backfill = known_backfill(reader.context, backfill_id)
@@ -133,7 +133,7 @@ def list_items(
 @router.get("/{backfill_id}/running", operation_id="list_running_tasks", **reads(r.Page[r.RunningTask]))
 @read_from(*TABLES, "dag_run", "task_instance", ttl_s=1)
 def list_running(backfill_id: Id, reader: Reader) -> Any:
-    """Its running task instances, longest first, on one page."""
+    """Returns the running task instances of a backfill, longest-running first, on one page."""
     running = running_tasks(reader.store, counted_backfill(reader.context, backfill_id), reader.now())
     return {"items": running, "next_cursor": None}
 
@@ -141,21 +141,21 @@ def list_running(backfill_id: Id, reader: Reader) -> Any:
 @router.post("/{backfill_id}/pause", operation_id="pause_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_PAUSE)
 def pause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
-    """Starts no new runs of it; running ones continue."""
+    """Pauses a backfill. No new runs are started; running ones continue."""
     return check_not_ended(find_backfill(submitter.store, backfill_id), "pause")
 
 
 @router.post("/{backfill_id}/unpause", operation_id="unpause_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_UNPAUSE)
 def unpause(backfill_id: Id, submitter: ApiSubmit) -> Payload:
-    """Unpauses it."""
+    """Unpauses a backfill."""
     return check_not_ended(find_backfill(submitter.store, backfill_id), "unpause")
 
 
 @router.post("/{backfill_id}/cancel", operation_id="cancel_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_CANCEL)
 def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) -> Payload:
-    """Pending items never run; running ones are stopped, or may finish."""
+    """Cancels a backfill. Pending items never run. Running ones are stopped, or may finish with `let_running_finish`."""
     payload = check_not_ended(find_backfill(submitter.store, backfill_id), "cancel")
     return {**payload, **(body or Cancel()).model_dump()}
 
@@ -163,7 +163,8 @@ def cancel(backfill_id: Id, submitter: ApiSubmit, body: Cancel | None = None) ->
 @router.post("/{backfill_id}/retry", operation_id="retry_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_RETRY)
 def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> Payload:
-    """Runs its failed items again, all or those of `items`, with the version of the DAG that it has or the current one."""
+    """Runs the failed items of a backfill again, all of them or those in `items`, with the DAG version of the backfill or with
+    the current version."""
     how, row = body or Retry(), find_backfill(submitter.store, backfill_id)
     checked = retried_backfill(row, latest_version=how.latest_version, items=how.items)
     return {**how.model_dump(exclude={"items"}), **checked}
@@ -172,7 +173,7 @@ def retry(backfill_id: Id, submitter: ApiSubmit, body: Retry | None = None) -> P
 @router.post("/{backfill_id}/diff", operation_id="diff_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_DIFF)
 def compare(backfill_id: Id, submitter: ApiSubmit, body: Diff | None = None) -> Payload:
-    """Compares what a preview has written with the tables as they are now. The request's `result` has the `tables`."""
+    """Compares the rows that a preview has written with the current tables. `result` of the request contains the `tables`."""
     payload = previewed_backfill(find_backfill(submitter.store, backfill_id))
     return {**payload, **(body or Diff()).model_dump(mode="json")}
 
@@ -180,7 +181,8 @@ def compare(backfill_id: Id, submitter: ApiSubmit, body: Diff | None = None) -> 
 @router.post("/{backfill_id}/promote", operation_id="promote_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_PROMOTE)
 def promote(backfill_id: Id, submitter: ApiSubmit, body: Promote | None = None) -> Payload:
-    """Swaps what a preview has written into the tables, one commit for each. The request's `result` has their versions."""
+    """Moves the rows that a preview has written into the tables, in one commit per table. `result` of the request contains the
+    new table versions."""
     payload = previewed_backfill(find_backfill(submitter.store, backfill_id))
     return {**payload, **(body or Promote()).model_dump()}
 
@@ -195,16 +197,16 @@ def discard(backfill_id: Id, submitter: ApiSubmit) -> Payload:
 @router.post("/{backfill_id}/revert", operation_id="revert_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_REVERT)
 def revert(backfill_id: Id, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
-    """Puts the intervals that its runs have written back to what they were before it, in all its tables. The request's `result`
-    says which, and who has read them since (`read_by`)."""
+    """Reverts a backfill: restores the intervals that its runs have written to what they were before, in all its tables.
+    `result` of the request lists the intervals, and the runs that have read them since (`read_by`)."""
     return reverted_backfill(find_backfill(submitter.store, backfill_id), dry_run=(body or Revert()).dry_run)
 
 
 @router.patch("/{backfill_id}/note", operation_id="note_backfill", **CHANGE)
 @submits(request_kinds.BACKFILL_NOTE)
 def note(backfill_id: Id, body: Note, submitter: ApiSubmit) -> Payload:
-    """Writes a note on a backfill in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note
-    that somebody else wrote meanwhile is not overwritten."""
+    """Sets the note of a backfill in any state. It replaces the existing note; an empty `text` removes it. With `was`, a note
+    that somebody else has written in the meantime is not overwritten."""
     return checked_payloads.noted_backfill(find_backfill(submitter.store, backfill_id), body.text, body.was)
 
 

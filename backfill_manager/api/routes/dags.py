@@ -37,7 +37,7 @@ bundles_router = APIRouter(tags=["dags"])
 SPEC_TABLES: Final = ("dag", "dag_version")
 TABLES: Final = (*SPEC_TABLES, "dag_run")
 ACTIVE: Final = {"true": True, "false": False, "all": None}
-VersionNumber = Annotated[int, Query(ge=1, le=2**31, description="The number of a version.")]
+VersionNumber = Annotated[int, Query(ge=1, le=2**31, description="Number of a version.")]
 GAP_TABLES: Final = (*TABLES, "table_access")
 GAPS_TTL_S: Final = 60
 SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
@@ -47,14 +47,15 @@ SCHEDULE_TTL_S: Final = 10  # of what depends on the time: the next run
 @read_from(*TABLES, "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_dags(
     reader: Reader, paging: Annotated[Paging, paged("dag_id", "-dag_id")],
-    is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
-    tag: Annotated[str | None, Query(max_length=200, description="Only with this tag.")] = None,
+    is_paused: Annotated[bool | None, Query(description="Only DAGs that are paused (`true`) or not paused (`false`).")] = None,
+    tag: Annotated[str | None, Query(max_length=200, description="Only DAGs with this tag.")] = None,
     active: Annotated[
         Literal["true", "false", "all"],
-        Query(description="`false`: those that no file defines any more, whose runs can still be read."),
+        Query(description="`true`: active DAGs. `false`: DAGs that no file defines any more; their runs can still be read. "
+        "`all`: both."),
     ] = "true",
 ) -> Any:  # fmt: skip
-    """The DAGs (the active ones, unless `active` says otherwise), with the date and time of the next scheduled run."""
+    """Returns the DAGs (the active ones, unless `active` says otherwise), with date and time of the next scheduled run."""
     rows = [
         row
         for row in queries.list_dags(reader.store, reader.now(), active=ACTIVE[active])
@@ -66,13 +67,13 @@ def get_dags(
 @router.get("/{dag_id}", operation_id="get_dag", **reads(r.DagDetails))
 @read_from(*TABLES, "pool", "import_error", ttl_s=SCHEDULE_TTL_S)
 def get_dag(dag_id: Id, reader: Reader) -> Any:
-    """One DAG, active or not: its schedule, its tasks with their dependencies, and its number of runs by state."""
+    """Returns a DAG, active or not, with its schedule, its tasks and their dependencies, and its number of runs by state."""
     return queries.show_dag(reader.store, dag_id, reader.now())
 
 
 @router.patch("/{dag_id}", operation_id="change_dag", **CHANGE)
 async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Response:
-    """Pauses it (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
+    """Pauses a DAG (no scheduled runs are created) or unpauses it. Its backfills are paused separately."""
     kind = request_kinds.DAG_PAUSE if body.is_paused else request_kinds.DAG_UNPAUSE
     return await submitter(kind, lambda _: {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id})
 
@@ -80,7 +81,7 @@ async def change_dag(dag_id: Id, body: DagChanges, submitter: ApiSubmit) -> Resp
 @router.post("/{dag_id}/deactivate", operation_id="deactivate_dag", **CHANGE)
 @submits(request_kinds.DAG_DEACTIVATE)
 def deactivate(dag_id: Id, submitter: ApiSubmit) -> Payload:
-    """Schedules and accepts no more runs of it, until it has new content or its file is parsed on request."""
+    """Deactivates a DAG. It gets no more runs until it has new content or its file is parsed on request."""
     return {"dag_id": queries.current_dag(submitter.store, dag_id)[0].dag_id}
 
 
@@ -92,8 +93,8 @@ def get_next_intervals(
     n: Annotated[int, Query(ge=1, le=1000, description="Maximum number of intervals.")] = 1,
     after: Bound = None,
 ) -> Any:
-    """The next intervals that will be scheduled, and when each is due. To continue, `after` is the `interval_end` of the
-    last one."""
+    """Returns the next intervals that will be scheduled, and when each is due. To continue, set `after` to the `interval_end`
+    of the last one."""
     return queries.next_intervals_of(reader.store, dag_id, reader.now(), n, after=instant_of(after, "after"))
 
 
@@ -101,12 +102,16 @@ def get_next_intervals(
 @read_from(*GAP_TABLES, ttl_s=GAPS_TTL_S)
 def get_gaps(
     dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("table", "-table")],
-    start_date: Annotated[str | None, Query(max_length=100, description="The first interval starts here or after.")] = None,
-    end_date: Annotated[str | None, Query(max_length=100, description="The last one starts here or before (inclusive).")] = None,
+    start_date: Annotated[
+        str | None, Query(max_length=100, description="The first interval starts at or after this date.")
+    ] = None,
+    end_date: Annotated[
+        str | None, Query(max_length=100, description="The last interval starts at or before this date (inclusive).")
+    ] = None,
 ) -> Any:  # fmt: skip
-    """Where the tables that it writes do not hold what its runs say, interval by interval, by the tables' logs, and their
-    time column where intervals share a file; what that does not tell is `unknown`. Tables change without the state: what is
-    shown may be a minute old."""
+    """Returns gaps: intervals in which a table that the DAG writes does not contain what its runs say. They are found by the
+    logs of the tables, and by the time column where intervals share a file. What cannot be determined is `unknown`. Because
+    tables change independently of the state, the result may be a minute old."""
     rows = gap_report(reader.store, dag_id, start_date, end_date, reader.now()).to_json_document()
     return paging.short_page(rows, tie_of=r.gap_place)
 
@@ -115,12 +120,15 @@ def get_gaps(
 @read_from(*TABLES, ttl_s=SCHEDULE_TTL_S)
 def render_run(
     dag_id: Id, reader: Reader,
-    logical_date: Annotated[str | None, Query(max_length=100, description="In the DAG's zone, unless it has an offset.")] = None,
-    task_id: Annotated[str | None, Query(max_length=200, description="Of this task alone.")] = None,
-    partition_key: Annotated[str | None, Query(max_length=1000, description="In place of a date.")] = None,
+    logical_date: Annotated[
+        str | None,
+        Query(max_length=100, description="Logical date. In the DAG's time zone, unless it has an offset."),
+    ] = None,
+    task_id: Annotated[str | None, Query(max_length=200, description="Only this task.")] = None,
+    partition_key: Annotated[str | None, Query(max_length=1000, description="Partition key, instead of a date.")] = None,
     conf: Annotated[str | None, Query(max_length=4000, description="Parameters of the run, as a JSON object.")] = None,
 ) -> Any:  # fmt: skip
-    """What the tasks of a run by hand would see: SQL with its parameters, params, interval. Nothing is made."""
+    """Returns what the tasks of a manual run would see: SQL with its parameters, params and interval. Nothing is created."""
     return rendered_run(
         reader.store,
         dag_id,
@@ -134,8 +142,8 @@ def render_run(
 
 @router.post("/{dag_id}/runs", operation_id="trigger_dag", **CREATE)
 async def trigger(dag_id: Id, submitter: ApiSubmit, body: NewRun | None = None) -> Response:
-    """Triggers a manual run: of the interval that starts at `logical_date`, of a partition (`partition_key`), or of the latest
-    complete interval. The schedule is not affected. A date in the future is refused, unless `allow_future`."""
+    """Triggers a manual run: for the interval that starts at `logical_date`, for a partition (`partition_key`), or for the latest
+    complete interval. The schedule is not affected. A date in the future is refused without `allow_future`."""
     run = (body or NewRun()).model_dump()
 
     def payload(_: str) -> Payload:
@@ -150,7 +158,7 @@ def list_runs(
     dag_id: Id, reader: Reader, paging: RunPaging, run_type: OfType = None,
     state: Annotated[list[RunState] | None, IN_STATES] = None,
 ) -> Any:  # fmt: skip
-    """Its runs, newest first."""
+    """Returns the runs of a DAG, newest first."""
     _check_known(reader, dag_id)
     return page_of_runs(reader, paging, dag_id=dag_id, in_states=state or (), run_type=run_type)
 
@@ -160,9 +168,9 @@ def list_runs(
 def get_grid(
     dag_id: Id, reader: Reader, limit: Annotated[int, Query(ge=1, le=200, description="Maximum number of runs.")] = 30,
     cursor: Cursor = None,
-    order: Annotated[Literal["date", "made"], Query(description="By logical date, or by creation.")] = "date",
+    order: Annotated[Literal["date", "made"], Query(description="`date`: by logical date. `made`: by creation.")] = "date",
 ) -> Any:  # fmt: skip
-    """Its newest runs with the state of each of their tasks; the next page has older ones."""
+    """Returns the newest runs of a DAG with the state of each of their tasks. The next page has older runs."""
     paging = Paging(limit, cursor, order)
     by = Order("logical_date" if order == "date" else "run_seq", "run_seq", descending=True)
     date, seq = paging.after(DagRun, by) or (None, None)
@@ -182,7 +190,7 @@ def get_grid(
 @router.get("/{dag_id}/timeline", operation_id="get_timeline", **reads(r.Page[r.TimelineRun]))
 @read_from(*TABLES)
 def get_timeline(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-logical_date", limit=50)]) -> Any:
-    """The current run of each date, newest date first, each with the runs that it overrides."""
+    """Returns the current run of each date, newest date first, each with the runs that it has overridden."""
     _, before = paging.after(DagRun, paging.order("logical_date")) or (None, None)
     _check_known(reader, dag_id)
     runs = timeline(reader.store, dag_id, paging.limit + 1, before=before)[::-1]
@@ -193,14 +201,14 @@ def get_timeline(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-l
 @router.get("/{dag_id}/versions", operation_id="list_versions", **reads(r.Page[r.DagVersion]))
 @read_from(*SPEC_TABLES)
 def get_versions(dag_id: Id, reader: Reader, paging: Annotated[Paging, paged("-version", limit=100)]) -> Any:
-    """Its versions, newest first."""
+    """Returns the versions of a DAG, newest first."""
     return paging.short_page(list_versions(reader.store, dag_id), "version")
 
 
 @router.get("/{dag_id}/versions/diff", operation_id="diff_versions", **reads(r.VersionDiff))
 @read_from(*SPEC_TABLES)
 def get_version_diff(dag_id: Id, reader: Reader, before: VersionNumber, after: VersionNumber) -> Any:
-    """What differs between two versions: settings, tasks and files."""
+    """Returns the differences between two versions of a DAG: settings, tasks and files."""
     return diff_versions(reader.store, dag_id, before, after)
 
 
@@ -210,12 +218,12 @@ def get_version_diff(dag_id: Id, reader: Reader, before: VersionNumber, after: V
         **CHANGES,
         200: {
             "model": r.ClearPlan | r.RequestDetails,
-            "description": "With `dry_run`: what would be cleared. Else: accepted by the manager.",
+            "description": "With `dry_run`: what would be cleared. Otherwise: accepted by the manager.",
         },
     },
 )  # fmt: skip
 async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
-    """Clears finished tasks, so that they run again in the same runs. Running ones are stopped first."""
+    """Clears finished tasks, so that they run again in the same runs. Running tasks are stopped first."""
     command = ClearTasks(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
     store = submitter.store
 
@@ -236,12 +244,12 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
         **CHANGES,
         200: {
             "model": r.MarkPlan | r.RequestDetails,
-            "description": "With `dry_run`: what would be marked. Else: accepted by the manager.",
+            "description": "With `dry_run`: what would be marked. Otherwise: accepted by the manager.",
         },
     },
 )  # fmt: skip
 async def mark(dag_id: Id, body: MarkRuns, submitter: ApiSubmit) -> Response:
-    """Sets several runs to a state; those that are in it already stay as they are. Running tasks are stopped first."""
+    """Sets several runs to a state. Runs that already have the state are left as they are. Running tasks are stopped first."""
     command = commands.MarkRuns(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
     if body.dry_run:
         _, plan = await run_in_threadpool(checked_payloads.marked_runs, submitter.store, command)
@@ -260,21 +268,21 @@ def _check_known(reader: Reader, dag_id: str) -> None:
 @bundles_router.get("/bundles", operation_id="list_bundles", **reads(r.Page[r.BundleInfo]))
 @read_from("bundle", "dag", "import_error")
 def get_bundles(reader: Reader, paging: Annotated[Paging, paged("name", "-name")]) -> Any:
-    """The sources of DAGs, each with its active DAGs and import errors."""
+    """Returns the bundles, each with its number of active DAGs and of import errors."""
     return paging.short_page(list_bundles(reader.store, reader.context.settings.bundles), "name")
 
 
 @bundles_router.post("/bundles/{name}/parse", operation_id="parse_bundle", **CHANGE)
 @submits(request_kinds.BUNDLE_PARSE)
 def parse(name: Id, submitter: ApiSubmit, body: Parse | None = None) -> Payload:
-    """Parses files of a bundle now, changed or not. The outcome is `result` of the request."""
+    """Parses files of a bundle now, changed or not. `result` of the request contains the outcome."""
     return {"bundle": _known_bundle(submitter, name), **(body or Parse()).model_dump()}
 
 
 @bundles_router.post("/bundles/{name}/deactivate", operation_id="deactivate_in_bundle", summary="Deactivate", **CHANGE)
 @submits(request_kinds.BUNDLE_DEACTIVATE)
 def deactivate_in_bundle(name: Id, body: Deactivate, submitter: ApiSubmit) -> Payload:
-    """Deactivates the DAGs of a file or folder, until they have new content or are parsed on request."""
+    """Deactivates the DAGs of a file or folder until they have new content or are parsed on request."""
     return {"bundle": _known_bundle(submitter, name), "subpath": body.subpath}
 
 
@@ -287,8 +295,8 @@ def _known_bundle(submitter: Submitter, name: str) -> str:
 def get_import_errors(
     reader: Reader,
     paging: Annotated[Paging, paged("bundle", "-bundle", "file", "-file", "last_seen_at", "-last_seen_at")],
-    bundle: Annotated[str | None, Query(max_length=200, description="Only of this bundle.")] = None,
+    bundle: Annotated[str | None, Query(max_length=200, description="Only files of this bundle.")] = None,
 ) -> Any:
-    """Files that could not be imported, with the error. The last good version of their DAGs stays."""
+    """Returns files that could not be imported, each with its error. The last good version of their DAGs remains in use."""
     rows = [one for one in queries.list_import_errors(reader.store) if bundle in (None, one["bundle"])]
     return paging.short_page(rows, "bundle", "file")

@@ -28,7 +28,7 @@ router = APIRouter(tags=["health"])
     "/events", operation_id="follow_events", response_class=StreamingResponse,
     responses={
         200: {
-            "description": "`event: changed` with `data: {\"tables\": {name: version}}`; the first has every topic.",
+            "description": '`event: changed` with `data: {"tables": {name: version}}`. The first event contains all topics.',
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **{status: READS[status] for status in (401, 403, 422, 429, 431, 503)},
@@ -40,11 +40,12 @@ async def events(
     _: Viewer,
     topics: Annotated[
         str | None,
-        Query(max_length=500, description="Names of tables, separated by commas; left out: all.",
+        Query(max_length=500, description="Names of tables, separated by commas. Left out: all tables.",
               examples=["backfill,backfill_item"]),
     ] = None,
 ) -> StreamingResponse:  # fmt: skip
-    """The tables of the state that have changed: first the version of each, then every change within about a second."""
+    """Streams the tables of the state that have changed: first the version of each table, then every change within about a
+    second."""
     if context.tables.is_full:
         raise RateLimited(f"There are {MAX_LISTENERS} listeners already; try again later.", 60)
     names = [name.strip() for name in topics.split(",") if name.strip()] if topics else []

@@ -48,8 +48,8 @@ _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "O
     responses={status: READS[status] for status in (403, 422, 429, 431, 503)},
 )  # fmt: skip
 def health(request: Request, context: Context) -> Health:
-    """Whether the state can be read (`503` when not), and whether a manager is running. Without one, reads work and
-    changes wait for the next."""
+    """Returns whether the state can be read (`503` if not), and whether a manager is running. Without a manager, reads work and
+    changes wait for the next one."""
     context.versions(tuple(TABLES))  # opens every table, also those that the rest does not need
     status = manager_status(context.store, context.clock.now())
     user = user_or_none(context, request)
@@ -65,12 +65,12 @@ def health(request: Request, context: Context) -> Health:
 @metrics_router.get(
     "/metrics", operation_id="get_metrics", response_class=Response,
     responses={
-        200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        200: {"description": "Metrics in Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
         **{status: READS[status] for status in (401, 403, 429, 431, 503)},
     },
 )  # fmt: skip
 def get_metrics(request: Request, _: Viewer) -> Response:
-    """Metrics for Prometheus, which sends the token that is `authorization` of its scrape configuration."""
+    """Returns metrics for Prometheus, which sends the token given as `authorization` in its scrape configuration."""
     return Response(generate_latest(request.app.state.metrics.registry), headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -26,13 +26,14 @@ def list_notifications(
     state: Annotated[list[NotificationState] | None, IN_STATES] = None,
     event: Annotated[
         list[NotificationEvent] | None,
-        Query(max_length=10, description="Only of this event; may be given several times."),
+        Query(max_length=10, description="Only messages about this event. May be given several times."),
     ] = None,
-    target: Annotated[str | None, Query(max_length=200, description="Only to this target.")] = None,
+    target: Annotated[str | None, Query(max_length=200, description="Only messages for this target.")] = None,
     dag_id: OfDag = None,
-    backfill_id: Annotated[str | None, Query(max_length=200, description="Only of this backfill.")] = None,
+    backfill_id: Annotated[str | None, Query(max_length=200, description="Only messages about this backfill.")] = None,
 ) -> Any:
-    """Messages about runs and backfills, newest first: sent, waiting or given up. Addresses of targets are in none of them."""
+    """Returns messages about runs and backfills, newest first, whether sent, waiting or given up. They do not contain the URLs
+    of the targets."""
     filter = NotificationFilter(tuple(state or ()), tuple(event or ()), target, dag_id, backfill_id)
     order = paging.order("run_seq")
     after = paging.after(records.Notification, order)

@@ -26,16 +26,17 @@ router = APIRouter(prefix="/pools", tags=["pools"])
 def get_pools(
     reader: Reader, paging: Annotated[Paging, paged("name", "-name", "slots", "-slots", "used", "-used")]
 ) -> Any:
-    """Slots (maximum number of running tasks) and how many are used; weight and minimum share of the Spark pool; limits of
-    the processes of tasks."""
+    """Returns the pools: number of slots and how many are used, weight and minimum share of the Spark pool, and limits of task
+    processes."""
     return paging.short_page(list_pools(reader.store), "name")
 
 
 @router.patch("/{name}", operation_id="change_pool", **CHANGE)
 @submits(request_kinds.POOL_SET)
 def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Payload:
-    """Slots change at once, memory and nice with the next task that starts; Spark takes a new weight or share when the manager is
-    restarted. Null is the same as left out, but for memory and nice: it takes the pool's own away."""
+    """Changes a pool. New `slots` apply at once, `memory_mb` and `nice` to the next tasks that start, `weight` and `min_share`
+    after a restart of the manager. null is the same as left out, except for `memory_mb` and `nice`, where it removes the pool's
+    own value."""
     given = body.model_dump(exclude_unset=True)
     if not given:
         raise InvalidInput(f"Nothing to change was named; the fields are {', '.join(PoolChanges.model_fields)}.")

@@ -1,4 +1,5 @@
-"""`/requests`: every command that was submitted, by whom, from where, and the manager's answer. Rows are never deleted."""
+"""`/requests`: the commands that were submitted, by whom, from where, and the manager's answers. Rows are never changed; only
+`retention.requests` deletes them."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ TABLES: Final = ("request", "response")
 def list_requests(
     reader: Reader,
     paging: Annotated[Paging, paged("-requested_at", "requested_at", limit=50)],
-    kind: Annotated[str | None, Query(max_length=100, description="Only of this kind: `backfill.create`, ...")] = None,
+    kind: Annotated[
+        str | None, Query(max_length=100, description="Only requests of this kind: `backfill.create`, ...")
+    ] = None,
 ) -> Any:
-    """Every request, newest first, each with its answer; only `GET requests/{id}` has its payload."""
+    """Returns all requests, newest first, each with its answer. Only `GET requests/{id}` returns the payload."""
     order = paging.order("request_id")
     after = paging.after(records.Request, order)
     rows, last = requests.list_requests(reader.store, kind=kind, order=order, limit=paging.limit, after=after)
@@ -37,5 +40,5 @@ def list_requests(
 @router.get("/{request_id}", operation_id="get_request", **reads(RequestDetails))
 @read_from(*TABLES)
 def get_request(request_id: Id, reader: Reader) -> Any:
-    """One request, by its id, a beginning of it, or `latest`."""
+    """Returns a request by its id, a unique prefix of it, or `latest`."""
     return request_document(requests.find_request(reader.store, request_id))

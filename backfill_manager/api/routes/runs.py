@@ -44,16 +44,21 @@ MAX_LOG_LINES: Final = 10_000
 InDag = Annotated[
     str | None,
     Query(
-        min_length=1, max_length=200, description="Its DAG, where the id alone is ambiguous; then a date will do too."
+        min_length=1,
+        max_length=200,
+        description="Id of the DAG, if the id of the run is ambiguous. The run may then also be given by its date.",
     ),
 ]
 TaskId = Annotated[
-    str | None, Query(min_length=1, max_length=200, description="Only this task, with a result of any size.")
+    str | None,
+    Query(min_length=1, max_length=200, description="Only this task. Its result is included, whatever its size."),
 ]
 TryNumber = Annotated[int | None, Query(alias="try", ge=1, le=2**31, description="Only this try.")]
 After = Annotated[
     str | None,
-    Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}$", description="`after` of the last response: only newer lines."),
+    Query(
+        pattern=r"^[0-9]{1,9}\.[0-9]{1,9}$", description="`after` of the last response. Only newer lines are returned."
+    ),
 ]
 
 
@@ -91,10 +96,10 @@ def page_of_runs(reader: Reader, paging: Paging, **filters: Any) -> dict[str, An
 @read_from("dag_run", "backfill", "request", "response")
 def list_runs(
     reader: Reader, paging: RunPaging, dag_id: OfDag = None,
-    backfill_id: Annotated[str | None, Query(max_length=200, description="Only of this backfill.")] = None,
+    backfill_id: Annotated[str | None, Query(max_length=200, description="Only runs of this backfill.")] = None,
     state: Annotated[list[RunState] | None, IN_STATES] = None, run_type: OfType = None,
 ) -> Any:  # fmt: skip
-    """Runs of all DAGs, newest first."""
+    """Returns the runs of all DAGs, newest first."""
     known = None if backfill_id is None else known_backfill(reader.context, backfill_id)["backfill_id"]
     return page_of_runs(reader, paging, dag_id=dag_id, backfill_id=known, in_states=state or (), run_type=run_type)
 
@@ -103,7 +108,7 @@ def list_runs(
 @of_dag_router.get("/{run_id}", operation_id="get_run_of_dag", dependencies=OF_DAG, **reads(r.RunDetails))
 @read_from(*RUN_TABLES)
 def get_run(run_of: RunOf, reader: Reader) -> Any:
-    """One run, with its parameters (`conf`), which lists leave out."""
+    """Returns a run with its parameters (`conf`), which lists leave out."""
     return queries.run_details(run_of(reader.store))
 
 
@@ -111,14 +116,14 @@ def get_run(run_of: RunOf, reader: Reader) -> Any:
 @of_dag_router.post("/{run_id}/cancel", operation_id="cancel_run_of_dag", dependencies=OF_DAG, **CHANGE)
 @submits(request_kinds.RUN_CANCEL)
 def cancel(run_of: RunOf, submitter: ApiSubmit) -> Payload:
-    """Stops its running tasks (their Spark jobs are cancelled); the others never start."""
+    """Cancels a run. Running tasks and their Spark jobs are stopped; other tasks never start."""
     return checked_payloads.cancelled_run(run_of(submitter.store))
 
 
 @router.post("/{run_id}/mark", operation_id="mark_run", dependencies=BY_ID, **CHANGE)
 @of_dag_router.post("/{run_id}/mark", operation_id="mark_run_of_dag", dependencies=OF_DAG, **CHANGE)
 async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
-    """Sets a run, or one task of it (`task_id`), to a state, whatever its state is; running tasks are stopped."""
+    """Sets a run, or one of its tasks (`task_id`), to a state, whatever its current state. Running tasks are stopped."""
 
     def payload(_: str) -> Payload:
         run = run_of(submitter.store)
@@ -133,8 +138,8 @@ async def mark(run_of: RunOf, body: MarkRun, submitter: ApiSubmit) -> Response:
 @of_dag_router.post("/{run_id}/revert", operation_id="revert_run_of_dag", dependencies=OF_DAG, **CHANGE)
 @submits(request_kinds.RUN_REVERT)
 def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> Payload:
-    """Puts the intervals that it has written back to what they were before, in all its tables. The request's `result` says which,
-    and who has read them since (`read_by`)."""
+    """Reverts a run: restores the intervals that it has written to what they were before, in all its tables. `result` of the
+    request lists the intervals, and the runs that have read them since (`read_by`)."""
     return checked_payloads.reverted_run(run_of(submitter.store), dry_run=(body or Revert()).dry_run)
 
 
@@ -142,8 +147,8 @@ def revert(run_of: RunOf, submitter: ApiSubmit, body: Revert | None = None) -> P
 @of_dag_router.patch("/{run_id}/note", operation_id="note_run_of_dag", dependencies=OF_DAG, **CHANGE)
 @submits(request_kinds.RUN_NOTE)
 def note(run_of: RunOf, body: Note, submitter: ApiSubmit) -> Payload:
-    """Writes a note on a run in any state, in place of the one that it has; an empty `text` removes it. With `was`, a note that
-    somebody else wrote meanwhile is not overwritten."""
+    """Sets the note of a run in any state. It replaces the existing note; an empty `text` removes it. With `was`, a note that
+    somebody else has written in the meantime is not overwritten."""
     return checked_payloads.noted_run(run_of(submitter.store), body.text, body.was)
 
 
@@ -151,8 +156,8 @@ def note(run_of: RunOf, body: Note, submitter: ApiSubmit) -> Payload:
 @of_dag_router.get("/{run_id}/tasks", operation_id="list_tasks_of_run_of_dag", dependencies=OF_DAG, **reads(r.RunTasks))
 @read_from(*RUN_TABLES, "task_instance", "task_try")
 def list_tasks(run_of: RunOf, reader: Reader, task_id: TaskId = None) -> Any:
-    """Its task instances, in the order in which they started, and every finished try. Results of more than 65,536
-    characters are included for a single task only (`task_id`)."""
+    """Returns the task instances of a run, in the order in which they started, and all finished tries. Results of more than
+    65,536 characters are included for a single task only (`task_id`)."""
     run = run_of(reader.store)
     if task_id is not None:
         find_task_instance(reader.store, run, task_id)  # raises when there is none
@@ -167,9 +172,10 @@ def list_tasks(run_of: RunOf, reader: Reader, task_id: TaskId = None) -> Any:
 @read_from(*RUN_TABLES, "task_instance", "check_result")
 def list_checks(
     run_of: RunOf, reader: Reader,
-    task_id: Annotated[str | None, Query(min_length=1, max_length=200, description="Only of this task.")] = None,
+    task_id: Annotated[str | None, Query(min_length=1, max_length=200, description="Only checks of this task.")] = None,
 ) -> Any:  # fmt: skip
-    """What the checks of its tasks have found in the rows that these were about to publish, by task and try; all on one page."""
+    """Returns the results of the checks of a run, by task and try, on one page. Checks apply to rows that a task is about to
+    publish."""
     run = run_of(reader.store)
     if task_id is not None:
         find_task_instance(reader.store, run, task_id)
@@ -185,7 +191,7 @@ def get_log(
     run_of: RunOf, task_id: Id, reader: Reader, try_number: TryNumber = None, after: After = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LOG_LINES, description="Maximum number of lines.")] = MAX_LOG_LINES,
 ) -> Any:  # fmt: skip
-    """The log of a task, oldest line first. To follow it, request it again with `after` until `is_whole`."""
+    """Returns the log of a task, oldest line first. To follow the log, repeat the request with `after` until `is_whole`."""
     launch, line = (int(part) for part in after.split(".")) if after else (0, -1)
     if after and not launch:
         raise InvalidInput("after: launches count from 1; use `after` of the last response")

@@ -14,13 +14,13 @@ from backfill_manager.queries import tables as queries
 from backfill_manager.schemas import resources as r
 
 router = APIRouter(tags=["tables"])
-_NAME = Query(min_length=1, max_length=1000, description="Its name in the catalog, or its path.")
+_NAME = Query(min_length=1, max_length=1000, description="Name of the table in the catalog, or its path.")
 
 
 @router.get("/tables", operation_id="list_tables", **reads(r.Page[r.Table]))
 @read_from("table_access")
 def get_tables(reader: Reader, paging: Annotated[Paging, paged("table", "-table")]) -> Any:
-    """Which tasks read and write each table, as their tries have recorded it."""
+    """Returns the tables with the tasks that read and write them, as recorded by their tries."""
     return paging.short_page(queries.list_tables(reader.store), "table")
 
 
@@ -29,7 +29,7 @@ def get_tables(reader: Reader, paging: Annotated[Paging, paged("table", "-table"
 def get_table_intervals(
     reader: Reader, paging: Annotated[Paging, paged("-at", "at")], table: Annotated[str, _NAME]
 ) -> Any:
-    """The intervals and partitions of a table, each with the run that wrote it last."""
+    """Returns the intervals and partitions of a table, each with the run that last wrote it."""
     found = queries.list_table_intervals(reader.store, table)
     return paging.short_page(found.writes, *r.TABLE_INTERVAL_KEY, value_of=getattr, documents=found.documents)
 
@@ -38,10 +38,11 @@ def get_table_intervals(
 @read_from("table_access", "dag")
 def get_lineage(
     reader: Reader,
-    dag_id: Annotated[str | None, Query(max_length=200, description="Of this DAG.")] = None,
+    dag_id: Annotated[str | None, Query(max_length=200, description="Id of the DAG.")] = None,
     table: Annotated[str | None, _NAME] = None,
 ) -> Any:
-    """What a DAG or a table is made of, and what is made of it, over all DAGs. One of the two is given."""
+    """Returns the lineage of a DAG or a table over all DAGs: what it is made from, and what is made from it. Give either
+    `dag_id` or `table`."""
     if (dag_id is None) == (table is None):
         raise InvalidInput("lineage is of a DAG or of a table: give dag_id or table")
     return queries.lineage(reader.store, dag_id=dag_id, table=table)

@@ -34,11 +34,11 @@ def create(
     dag: o.Dag,
     dry_run: bool = o.flag("--dry-run -n", "Print what would run, and change nothing."),
     ignore_dependencies: bool = o.flag(
-        "--ignore-dependencies -i", "Same as --no-upstream: run the tasks of --tasks alone."
+        "--ignore-dependencies -i", "Same as --no-upstream: run only the tasks that --tasks selects."
     ),
-    wait: bool = o.flag("--wait", "Watch it until it ends; exit code 1 when it fails."),
+    wait: bool = o.flag("--wait", "Watch the backfill until it ends. Exit code 1 if it fails."),
     request_id: str | None = o.option(
-        "--request-id", "An id of your own: sent twice, it creates one backfill.", metavar="ID"
+        "--request-id", "Id chosen by you. If the request is sent twice, one backfill is created.", metavar="ID"
     ),
 ) -> int:
     """Create a backfill. The manager plans and runs it; it keeps running when you close the terminal.

@@ -19,17 +19,21 @@ COLUMNS: Final = (
     Column("because", fold=True), Column("rows", right=True), Column("usual_rows", "usual", right=True, optional=True),
     Column("run_id", "run", optional=True),
 )  # fmt: skip
-DAGS: Final = o.argument("[DAG]...", "Ids of DAGs, see `bfm dags list`; none: all that have a schedule.", None)
-FINDING: Final = o.option("--finding", f"Only this ({', '.join(FINDINGS)}); may be repeated.", metavar="NAME")
+DAGS: Final = o.argument(
+    "[DAG]...", "Ids of DAGs, see `bfm dags list`. Without any: all DAGs that have a schedule.", None
+)
+FINDING: Final = o.option("--finding", f"Only this finding ({', '.join(FINDINGS)}); may be repeated.", metavar="NAME")
 
 
 def gaps(
     context: CliContext,
     dag: list[str] | None = DAGS,
-    start_date: str | None = o.option("--from", "The first interval starts here or after.", metavar="T"),
-    end_date: str | None = o.option("--to", "The last interval starts here or before (inclusive).", metavar="T"),
+    start_date: str | None = o.option("--from", "The first interval starts at or after this date.", metavar="T"),
+    end_date: str | None = o.option(
+        "--to", "The last interval starts at or before this date (inclusive).", metavar="T"
+    ),
     finding: list[str] | None = FINDING,
-    count: bool = o.flag("--count", "Count rows with Spark where there are too many to read."),
+    count: bool = o.flag("--count", "Count rows with Spark if there are too many to read."),
     limit: int | None = o.LIMIT,
 ) -> None:
     """Compare the runs of DAGs with the rows in the tables that they write, interval by interval. It reads the tables' logs, and

@@ -67,7 +67,7 @@ def parse(
     context: CliContext,
     values: Document,
     bundle: Bundle,
-    subpath: str = argument("[SUBPATH]", "A file or folder of it.", default="", show_default="the whole bundle"),
+    subpath: str = argument("[SUBPATH]", "File or folder of the bundle.", default="", show_default="the whole bundle"),
 ) -> int:
     """Have the manager parse the files of a bundle now, changed or not, and wait for the result. This is the last step of a
     rollout. Exit code 1 if a file can't be read. Without --server, a dry run needs no manager.
@@ -107,7 +107,7 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
 
 @group.command("deactivate")
 def deactivate(
-    context: CliContext, bundle: Bundle, subpath: str = argument("SUBPATH", "A file or folder of it.")
+    context: CliContext, bundle: Bundle, subpath: str = argument("SUBPATH", "File or folder of the bundle.")
 ) -> None:
     """Make the DAGs of a file or folder inactive, until they have new content or are parsed with `bfm bundles parse`.
 

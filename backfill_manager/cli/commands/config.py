@@ -65,10 +65,12 @@ def show(context: CliContext) -> None:
 @group.command("token")
 def token_(
     context: CliContext,
-    name: str = argument("NAME", "Its owner: requests with this token are made under this name."),
-    role: Literal["viewer", "operator"] = option("--role", "viewer reads; operator may change, too.", default="viewer"),
+    name: str = argument("NAME", "Owner of the token. Requests with this token are recorded under this name."),
+    role: Literal["viewer", "operator"] = option(
+        "--role", "viewer may only read. operator may also make changes.", default="viewer"
+    ),
     expires: str | None = option(
-        "--expires", "Valid until the end of this day (UTC), or this instant.", metavar="DATE"
+        "--expires", "When the token expires: the end of this day (UTC), or this instant.", metavar="DATE"
     ),
 ) -> None:
     """Create a bearer token for the API and the web pages. It is printed once and stored nowhere; its SHA-256 goes into the

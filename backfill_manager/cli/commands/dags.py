@@ -52,7 +52,7 @@ WAITS_FOR: Final = Column("waits_for", "waits for", of=_waits_for)
 
 @group.command("list")
 def list_(
-    context: CliContext, all_: bool = flag("--all -a", "Also those that are not active: no file defines them any more.")
+    context: CliContext, all_: bool = flag("--all -a", "Also list inactive DAGs, which no file defines any more.")
 ) -> None:
     """List the DAGs: schedule, zone, version, file, and when the next scheduled run is due.
 
@@ -102,7 +102,9 @@ def show(context: CliContext, dag: Dag) -> None:
 
 @group.command("next")
 def next_(
-    context: CliContext, dag: Dag, n: int = option("-n", "How many.", min=1, max=10_000, metavar="N", default=1)
+    context: CliContext,
+    dag: Dag,
+    n: int = option("-n", "Number of intervals.", min=1, max=10_000, metavar="N", default=1),
 ) -> None:
     """Show the next scheduled intervals of a DAG, and when each is due. An interval is due at its end. The schedule
     continues from the latest scheduled or backfill run of the timeline; manual runs and runs in the future don't move it.
@@ -140,7 +142,7 @@ def next_(
 @group.command("trigger", schema="commands.TriggerInput")
 def trigger(
     context: CliContext, values: Document, dag: Dag,
-    wait: bool = flag("--wait", "Watch the run until it ends; exit code 1 when it fails."),
+    wait: bool = flag("--wait", "Watch the run until it ends. Exit code 1 if it fails."),
 ) -> int:  # fmt: skip
     """Trigger one run of a DAG: for the interval that starts at T, or for the one that the manager chooses.
 
@@ -198,7 +200,7 @@ def mark(
     context: CliContext,
     values: Document,
     dag: Dag,
-    state: Literal["success", "failed"] = argument("success|failed", "The new state."),
+    state: Literal["success", "failed"] = argument("success|failed", "State to set."),
     dry_run: bool = flag("--dry-run -n", "Print what would be marked, and change nothing."),
     yes: bool = flag("--yes -y", "Don't ask for confirmation."),
 ) -> int:
@@ -223,9 +225,11 @@ def mark(
 def test(
     context: CliContext,
     dag: Dag,
-    logical_date: str | None = option("--logical-date", "In the DAG's zone, unless it has an offset.", metavar="T"),
+    logical_date: str | None = option(
+        "--logical-date", "Logical date, in the DAG's zone unless it has an offset.", metavar="T"
+    ),
     partition: str | None = option(
-        "--partition", "A key that is no date: such a run has no date and no interval.", metavar="KEY"
+        "--partition", "Partition key that is not a date. Such a run has no date and no interval.", metavar="KEY"
     ),
     conf: str | None = CONF,
 ) -> int:
@@ -259,9 +263,11 @@ def test(
 def render(
     context: CliContext,
     dag: Dag,
-    date: str | None = argument("DATE", "The logical date, in the DAG's zone unless it has an offset.", None),
+    date: str | None = argument("DATE", "Logical date, in the DAG's zone unless it has an offset.", None),
     task: str | None = argument("TASK", "Only this task.", None),
-    partition: str | None = option("--partition", "A key in place of DATE; TASK then comes after DAG.", metavar="KEY"),
+    partition: str | None = option(
+        "--partition", "Partition key, instead of DATE. TASK then comes after DAG.", metavar="KEY"
+    ),
     conf: str | None = CONF,
 ) -> None:
     """Show what the tasks of a run would see: SQL with its parameters, params, interval. Nothing runs. Without DATE, it is
@@ -312,7 +318,7 @@ def versions(
     context: CliContext,
     dag: Dag,
     diff: tuple[int, int] | None = option(
-        "--diff", "What differs between two: settings, tasks and code.", metavar="OLD NEW"
+        "--diff", "Print the differences between two versions: settings, tasks and code.", metavar="OLD NEW"
     ),
 ) -> None:
     """List the versions of a DAG, newest first. A new one is created when the definition changes, or the code that it may

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from backfill_manager.importers.files import Converted, Translate
 
 group = Group("import", "Drafts of DAG files from Airflow, dbt and Dagster.")
-PLACE = argument("FILE|FOLDER", "A DAG file, or a folder: every .py file below it.")
+PLACE = argument("FILE|FOLDER", "DAG file, or folder: all .py files in it and below it.")
 TO = option(
     "--to",
-    "Write the drafts into this folder, such as dags. Without it a FILE's draft is printed, of a FOLDER what it would hold.",
+    "Write the drafts into this folder, such as dags. Without it, the draft of a FILE is printed; for a "
+    "FOLDER, only remarks and the number of files that have DAGs.",
     metavar="FOLDER",
 )
-FORCE = flag("--force", "Write over files that are there.")
+FORCE = flag("--force", "Overwrite existing files.")
 
 
 @group.command("airflow")
@@ -39,12 +40,12 @@ def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force:
 @group.command("dbt")
 def dbt(
     context: CliContext,
-    place: str = argument("PROJECT", "The folder with dbt_project.yml."),
+    place: str = argument("PROJECT", "Folder with dbt_project.yml."),
     to: str | None = option(
-        "--to", "Write the draft into this folder, such as dags. Without it the draft is printed.", metavar="FOLDER"
+        "--to", "Write the draft into this folder, such as dags. Without it, the draft is printed.", metavar="FOLDER"
     ),
     force: bool = FORCE,
-    by_tag: bool = flag("--by-tag", "A DAG for each first tag of a model, in place of one for the project."),
+    by_tag: bool = flag("--by-tag", "Create one DAG for each first tag of a model, instead of one for the project."),
 ) -> int:
     """Make a draft of a DAG file from a dbt project. Each model becomes a SQL task with what it reads and writes, and its
     tests become checks. It reads target/manifest.json if `dbt parse` has written it, else the project's files. dbt need not

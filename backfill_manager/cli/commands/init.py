@@ -17,7 +17,7 @@ RENAMED: Final = {"gitignore": ".gitignore"}
 
 def init(
     context: CliContext,
-    folder: str = argument("[FOLDER]", "Where to make it; the current folder, if it is left out.", default="."),
+    folder: str = argument("[FOLDER]", "Folder to create the project in. Default: the current folder.", default="."),
 ) -> None:
     """Make a project: a configuration, a DAG, a test of it, a README. Files that are there already are never changed.
 

@@ -10,7 +10,7 @@ from backfill_manager.errors import NotFound
 
 def lineage(
     context: CliContext,
-    name: str = argument("DAG|TABLE", "A DAG, or a table's name or path, see `bfm tables list`."),
+    name: str = argument("DAG|TABLE", "Id of a DAG, or name or path of a table, see `bfm tables list`."),
 ) -> None:
     """Show what a DAG or a table is made from (upstream), and what is made from it (downstream). Over all DAGs: the tables,
     and the tasks that read and write them, as their tries have recorded it.

@@ -22,8 +22,8 @@ group = Group("manager", "The manager, the one process that runs tasks: start it
 @group.command("start")
 def start(
     context: CliContext,
-    until_idle: bool = flag("--until-idle", "End when every request is answered and nothing is left to run."),
-    with_ui: bool = flag("--with-ui", "Serve the web pages and the REST API too, at api.host and api.port."),
+    until_idle: bool = flag("--until-idle", "Stop when all requests are answered and nothing is left to run."),
+    with_ui: bool = flag("--with-ui", "Also serve the web pages and the REST API, at api.host and api.port."),
 ) -> int:
     """Start a manager in the foreground, until it is stopped (Ctrl-C, SIGTERM or `bfm manager stop`).
 
@@ -74,7 +74,9 @@ def status(context: CliContext) -> int:
 def stop(
     context: CliContext,
     values: Document,
-    timeout: float = option("--timeout", "Seconds to wait until it has stopped.", min=0, default=60, metavar="S"),
+    timeout: float = option(
+        "--timeout", "Maximum time to wait until the manager has stopped, in seconds.", min=0, default=60, metavar="S"
+    ),
 ) -> int:
     """Stop the active manager, and wait until it has stopped. Running tasks run again with the next manager, unless --drain
     lets them finish first.

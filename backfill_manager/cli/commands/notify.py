@@ -10,8 +10,8 @@ from backfill_manager.errors import InvalidInput, NotFound
 
 group = Group("notify", "Notifications: messages about runs and backfills, and where they go.")
 
-STATE = option("--state", "Only in this state: waiting, sent, failed (repeatable).", metavar="S")
-EVENT = option("--event", "Only of this event: failed, late, ... (repeatable).", metavar="NAME")
+STATE = option("--state", "Only messages in this state: waiting, sent, failed (repeatable).", metavar="S")
+EVENT = option("--event", "Only messages about this event: failed, late, ... (repeatable).", metavar="NAME")
 
 
 @group.command("list")
@@ -20,8 +20,8 @@ def list_(
     dag: str | None = o.DAG_FILTER,
     state: list[str] | None = STATE,
     event: list[str] | None = EVENT,
-    target: str | None = option("--target", "Only to this target.", metavar="NAME"),
-    backfill: str | None = option("--backfill", "Only of this backfill.", metavar="ID"),
+    target: str | None = option("--target", "Only messages for this target.", metavar="NAME"),
+    backfill: str | None = option("--backfill", "Only messages about this backfill.", metavar="ID"),
     limit: int | None = o.LIMIT,
 ) -> None:
     """List notifications, newest first: what was sent, what waits, what was given up after a day (failed), and why.
@@ -52,7 +52,7 @@ def list_(
 def test(
     context: CliContext,
     target: str | None = argument(
-        "TARGET", "A name of the configuration's notifications.", default=None, show_default="all"
+        "TARGET", "Name of a target in `notifications` of the configuration.", default=None, show_default="all"
     ),
 ) -> int:
     """Send a message to each target of the configuration, from this machine. Exit code 1 if one can't be sent.

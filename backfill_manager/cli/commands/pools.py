@@ -33,7 +33,7 @@ def list_(context: CliContext) -> None:
 
 @group.command("set", schema="commands.SetPool", without=("name",))
 def set_(
-    context: CliContext, values: Document, name: str = argument("NAME", "The pool, see `bfm pools list`.")
+    context: CliContext, values: Document, name: str = argument("NAME", "Name of the pool, see `bfm pools list`.")
 ) -> None:
     """Change a pool. Slots change at once; memory and nice apply to the next task that starts; Spark takes a new weight or
     share when the manager starts again. A new pool is added in conf/manager.yaml.

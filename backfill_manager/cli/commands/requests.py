@@ -25,7 +25,7 @@ def list_(context: CliContext, limit: int | None = LIMIT) -> None:
 
 
 @group.command("show")
-def show(context: CliContext, request: str = argument("ID", "Its id, a prefix of it, or `latest`.")) -> None:
+def show(context: CliContext, request: str = argument("ID", "Id of the request, a prefix of it, or `latest`.")) -> None:
     """Show one request with its payload, and the response.
 
     Example: [cyan]bfm requests show latest[/]

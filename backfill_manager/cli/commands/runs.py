@@ -60,10 +60,10 @@ def _seconds_so_far(row: Document, now: datetime) -> float | None:
 def list_(
     context: CliContext,
     dag: str | None = o.DAG_FILTER,
-    backfill: str | None = o.option("--backfill", "Only of this backfill (its id or a prefix of it).", metavar="ID"),
+    backfill: str | None = o.option("--backfill", "Only runs of this backfill (id or prefix of it).", metavar="ID"),
     state: list[str] | None = o.RUN_STATE,
     run_type: Literal["scheduled", "backfill", "manual", "external", "preview"] | None = o.option(
-        "--type", "Only of this type.", show_default=False
+        "--type", "Only runs of this type.", show_default=False
     ),
     limit: int | None = o.LIMIT,
 ) -> None:
@@ -115,7 +115,9 @@ def with_spark_jobs(run_tasks: Document) -> list[Document]:
 def timeline(
     context: CliContext,
     dag: o.Dag,
-    n: int | None = o.option("-n", f"The newest N. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N"),
+    n: int | None = o.option(
+        "-n", f"Show the newest N runs. \\[default: {DEFAULT_LIMIT}, all for JSON]", min=1, metavar="N"
+    ),
 ) -> None:
     """Draw a DAG's timeline: its runs by logical date, each with an arrow to the run before it and, beneath it, the runs
     that it overrode. Times are UTC, or as --timezone says.
@@ -147,7 +149,7 @@ def cancel(context: CliContext, run: o.Run, dag: str | None = o.DAG_OF_RUN) -> N
 def mark(
     context: CliContext,
     run: o.Run,
-    state: Literal["success", "failed"] = o.argument("success|failed", "The new state."),
+    state: Literal["success", "failed"] = o.argument("success|failed", "State to set."),
     dag: str | None = o.DAG_OF_RUN,
 ) -> None:
     """Set a run to success or failed, whatever its state is; its running tasks are stopped.

@@ -30,8 +30,16 @@ PORT_POLL_INTERVAL_S: Final = 5.0
 
 def serve(
     context: CliContext,
-    host: str | None = option("--host", "Where to listen. \\[default: api.host, which is 127.0.0.1]", metavar="HOST"),
-    port: int | None = option("--port", "0: any. \\[default: api.port, which is 8099]", min=0, max=65535, metavar="N"),
+    host: str | None = option(
+        "--host", "Address to listen on. \\[default: api.host, which is 127.0.0.1]", metavar="HOST"
+    ),
+    port: int | None = option(
+        "--port",
+        "Port to listen on. 0: any free port. \\[default: api.port, which is 8099]",
+        min=0,
+        max=65535,
+        metavar="N",
+    ),
 ) -> None:
     """Serve the web pages and the REST API, until Ctrl-C.
 

@@ -51,7 +51,8 @@ def init(context: CliContext) -> None:
 def check(
     context: CliContext,
     repair: bool = flag(
-        "--repair", "Repair what can be derived from the log or from other tables. No manager may lead."
+        "--repair",
+        "Repair what can be derived from the log or from other tables. Not possible while a manager is leading.",
     ),
 ) -> int:
     """Check every file of every state table, and say what is damaged and what to do. Each file must be there, whole,
@@ -101,7 +102,7 @@ def compact(context: CliContext) -> None:
 @group.command("prune")
 def prune(
     context: CliContext,
-    dry_run: bool = flag("--dry-run", "Only count what would be deleted, by this configuration."),
+    dry_run: bool = flag("--dry-run", "Only count what would be deleted with this configuration."),
 ) -> None:
     """Delete what has ended and is older than its age in `retention` of the configuration. The active manager does it, by
     its own configuration, or this command if there is none. Managers do it by themselves once an hour: use this to do it
@@ -159,9 +160,12 @@ group.command("where", hidden=True)(locations)  # its name before
 @group.command("adopt")
 def adopt(
     context: CliContext,
-    as_copy: bool = flag("--as-copy", "This state is a copy: it continues under a new id, and writes its output anew."),
+    as_copy: bool = flag(
+        "--as-copy",
+        "This state is a copy. It continues under a new id and writes its output again.",
+    ),
     as_original: bool = flag(
-        "--as-original", "This state was moved here. One that is left at the old place gets a new id."
+        "--as-original", "This state was moved here. A state that is left at the old place gets a new id."
     ),
 ) -> None:
     """Decide which of two states is the original, after one was copied. A manager refuses to start on a copy while the
@@ -196,7 +200,9 @@ def adopt(
 
 
 @group.command("export")
-def export(context: CliContext, target: str = argument("FOLDER|FILE.tar", "A new folder, or a new file.")) -> None:
+def export(
+    context: CliContext, target: str = argument("FOLDER|FILE.tar", "New folder, or new file, to export to.")
+) -> None:
     """Write the whole state into a folder or a `.tar` file. It holds a Parquet file for each table, the files of DAG
     versions, and a manifest with checksums. All tables are of one moment; a manager may keep running.
 
@@ -215,9 +221,9 @@ def export(context: CliContext, target: str = argument("FOLDER|FILE.tar", "A new
 @group.command("import")
 def import_(
     context: CliContext,
-    source: str = argument("FOLDER|FILE.tar", "What `bfm state export` wrote."),
+    source: str = argument("FOLDER|FILE.tar", "Folder or file that `bfm state export` has written."),
     as_original: bool = flag(
-        "--as-original", "The state was moved: it keeps its id. Nothing may have run since the export was made."
+        "--as-original", "The state was moved and keeps its id. Nothing may have run since the export."
     ),
 ) -> None:
     """Create a new state from an export. Its engine may be another one. Every checksum is checked first. The state gets a
@@ -240,7 +246,7 @@ def import_(
 
 
 @group.command("sql")
-def sql(context: CliContext, query: str = argument('"SELECT …"', "One statement that only reads.")) -> None:
+def sql(context: CliContext, query: str = argument('"SELECT …"', "One SQL statement that only reads.")) -> None:
     """Query the state tables with SQL. It can only read; secrets are masked.
 
     Example: [cyan]bfm state sql "SELECT state, count(*) AS runs FROM dag_run GROUP BY state"[/]

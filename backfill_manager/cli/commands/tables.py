@@ -28,8 +28,8 @@ def list_(context: CliContext) -> None:
 @group.command("show")
 def show(
     context: CliContext,
-    table: str = argument("TABLE", "Its name or path, see `bfm tables list`."),
-    limit: int | None = option("--limit", "The newest N.", metavar="N", min=1),
+    table: str = argument("TABLE", "Name or path of the table, see `bfm tables list`."),
+    limit: int | None = option("--limit", "Show the newest N writes.", metavar="N", min=1),
 ) -> None:
     """Show which run last wrote each interval or partition of a table. With the version of its DAG, Delta's version of the
     table, and rows; the newest write comes first.

@@ -62,7 +62,7 @@ def logs(
     run: RunOfDag,
     task: Task,
     try_number: int | None = option("--try", "Only this try.", min=1, metavar="N"),
-    follow: bool = flag("--follow -f", "Keep printing until the task has ended."),
+    follow: bool = flag("--follow -f", "Keep printing new lines until the task has ended."),
 ) -> None:
     """Print what a task logged, in all its tries or one of them. Lines appear a moment after they were written.
 
@@ -85,9 +85,7 @@ def checks(
     context: CliContext,
     dag: Dag,
     run: RunOfDag,
-    task: str | None = argument(
-        "[TASK]", "The task's id; without one, of all tasks.", default=None, show_default=False
-    ),
+    task: str | None = argument("[TASK]", "Id of the task. Without it: all tasks.", default=None, show_default=False),
 ) -> None:
     """Show what the checks of a run's tasks found in the rows that were about to be published, in each try.
 
@@ -155,7 +153,7 @@ def mark(
     dag: Dag,
     run: RunOfDag,
     task: Task,
-    state: Literal["success", "failed", "skipped"] = argument("success|failed|skipped", "The new state."),
+    state: Literal["success", "failed", "skipped"] = argument("success|failed|skipped", "State to set."),
 ) -> None:
     """Set one task of a run to success, failed or skipped, whatever its state is; if it runs, it is stopped.
 
@@ -169,7 +167,7 @@ def mark(
 def clear(
     context: CliContext,
     values: Document,
-    dag: str = argument("DAG", "The DAG's id, or with -R an expression found in it."),
+    dag: str = argument("DAG", "Id of the DAG. With -R: a regular expression that is searched for in ids."),
     dry_run: bool = flag("--dry-run -n", "Print what would be cleared, and change nothing."),
     yes: bool = flag("--yes -y", "Don't ask for confirmation."),
 ) -> int:
@@ -195,7 +193,7 @@ def run(
     context: CliContext,
     dag: Dag,
     task: Task,
-    logical_date: str = argument("T", "In the DAG's zone, unless it has an offset."),
+    logical_date: str = argument("T", "Logical date, in the DAG's zone unless it has an offset."),
     conf: str | None = CONF,
 ) -> int:
     """Run one task by hand for the interval that starts at T, outside the schedule, and show its log. Exit code 1 if it
