@@ -357,7 +357,7 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(runner: TaskRunner) -> None
     ("value", "complaint"),
     [
         ({1, 2}, "returned set, which is not a JSON value"),
-        (float("nan"), "no JSON value"),
+        (float("nan"), "not a JSON value"),
         ("x" * 1_000_001, "a result may have"),
         (functools.reduce(lambda within, _: [within], range(101), []), "nested more than 100 levels deep"),
     ],
