@@ -89,7 +89,7 @@ def test_a_dag_that_reads_its_own_output_is_not_below_itself() -> None:
 def test_dags_that_read_in_a_circle_are_refused_by_name(dags: list[DagSpec], circle: set[str]) -> None:
     with pytest.raises(InvalidInput, match="in a circle") as refused:
         tree(dags[0], dags)
-    result = str(refused.value).split(": ")[1].split(" read in")[0].split(" >> ")
+    result = str(refused.value).split(": ")[1].split(" read each")[0].split(" >> ")
     assert set(result) == circle and result[0] == result[-1]
 
 
