@@ -394,7 +394,9 @@ def test_the_image_has_the_folders_that_are_written_and_no_root() -> None:
 
 
 def test_the_image_has_the_extra_of_every_setting_that_needs_one() -> None:
-    needed = re.findall(r"Needs the extra\s+`(\w+)`", text_of(REPOSITORY / "backfill_manager" / "settings" / "model.py"))
+    needed = re.findall(
+        r"Needs the extra\s+`(\w+)`", text_of(REPOSITORY / "backfill_manager" / "settings" / "model.py")
+    )
     [extras] = re.findall(r"\{wheel\}\[(.*)\]", text_of(DOCKER / "Dockerfile"))
     assert sorted(extras.split(",")) == sorted(needed) != []
 
