@@ -15,7 +15,6 @@ CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u
 _STYLES: Final = re.compile(  # ECMA-48: colours, titles, moves of the cursor
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
-_OVERWRITTEN: Final = re.compile(r"[^\n]*\r(?=[^\r\n])")  # the earlier states of a progress bar
 
 
 def visible(text: str) -> str:
@@ -27,7 +26,13 @@ def without_styles(text: str) -> str:
     """What a terminal would leave to be read: without colours, and of a line that was written over the last state."""
     if "\x1b" in text:
         text = _STYLES.sub("", text)
-    return _OVERWRITTEN.sub("", text) if "\r" in text else text
+    return "\n".join(map(_last_state, text.split("\n"))) if "\r" in text else text
+
+
+def _last_state(line: str) -> str:
+    """Of a progress bar, say: what comes after the last carriage return, but for those that end the line."""
+    written = line.rstrip("\r")
+    return written.rpartition("\r")[2] + line[len(written) :]
 
 
 def duration(seconds: float, padded: bool = False) -> str:

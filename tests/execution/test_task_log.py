@@ -17,6 +17,7 @@ from backfill_manager.execution.task_log import (
     TAIL_CHARS,
     TAIL_LINES,
     LogLines,
+    shorten_middle,
 )
 from backfill_manager.model.records import TaskLog
 
@@ -90,6 +91,7 @@ def test_a_line_is_kept_as_a_terminal_would_leave_it(monkeypatch: pytest.MonkeyP
         "a title\n\rfirst\rsecond\nthe end\r",
         "ends of lines of another system\r\nstay",
         "correct-\x1b[4mhorse\x1b[24m-7",
+        "x" + "\r" * 1_000_000,  # takes no longer than any other of this length
     ):
         lines.add("INFO", message)
     assert [row.message for row in stored(lines)] == [
@@ -98,6 +100,7 @@ def test_a_line_is_kept_as_a_terminal_would_leave_it(monkeypatch: pytest.MonkeyP
         "a title\nsecond\nthe end\r",
         "ends of lines of another system\r\nstay",
         "***",
+        shorten_middle("x" + "\r" * 1_000_000),
     ]
 
 
