@@ -357,14 +357,19 @@ def test_a_manager_has_nothing_to_do_while_a_reader_waits_for_a_parent_that_is_p
     assert manager.states(parent) == {s.SUCCESS: 2}
 
 
-def test_an_item_that_depends_on_its_past_does_not_run_behind_one_that_could_not() -> None:
+def reader_behind_a_failure() -> tuple[InMemoryManager, str, str]:
+    """Four days of `raw`, of which the second fails, and of `clean`, which reads them and depends on its past."""
     manager = InMemoryManager(
         dag_spec("raw", "a"),
         dag_spec("clean", "a", each=PAST),
         script=only("", fails="01-02"),  # type: ignore[arg-type]
     )
     parent = manager.backfill("raw", days("2024-01-01", 4))
-    reader = child(manager, "clean", days("2024-01-01", 4), parent)
+    return manager, parent, child(manager, "clean", days("2024-01-01", 4), parent)
+
+
+def test_an_item_that_depends_on_its_past_does_not_run_behind_one_that_could_not() -> None:
+    manager, parent, reader = reader_behind_a_failure()
     nothing_hangs(manager)
     assert made(manager, "clean") == ["01"]
     cause = f"it reads item 2 of backfill {parent}, which is failed"
@@ -384,13 +389,7 @@ def test_an_item_that_depends_on_its_past_does_not_run_behind_one_that_could_not
 def test_a_crash_where_an_item_ends_what_is_behind_it_changes_neither_what_is_before_it_nor_the_reason(
     tables: int,
 ) -> None:
-    manager = InMemoryManager(
-        dag_spec("raw", "a"),
-        dag_spec("clean", "a", each=PAST),
-        script=only("", fails="01-02"),  # type: ignore[arg-type]
-    )
-    parent = manager.backfill("raw", days("2024-01-01", 4))
-    reader = child(manager, "clean", days("2024-01-01", 4), parent)
+    manager, parent, reader = reader_behind_a_failure()
     dies_after(manager, tables)
     nothing_hangs(manager)
     cause = f"it reads item 2 of backfill {parent}, which is failed"
