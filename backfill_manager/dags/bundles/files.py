@@ -54,9 +54,7 @@ def may_make_dags(file: str, content: bytes) -> bool:
     name = file.rpartition("/")[2]
     if name.startswith("_"):
         return False
-    text = content.replace(
-        b"\0", b""
-    )  # of UTF-16, which Python refuses: an import error, as of any other file it can't read
+    text = content.replace(b"\0", b"")  # UTF-16, which Python refuses, is an import error and not overlooked
     return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in text for word in _IMPORT_WORDS))
 
 
