@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
@@ -80,11 +80,15 @@ def dag_row(store: Store, dag_id: str) -> DagRow:
     """Of a DAG that is, or ever was, there; `NotFound` with the nearest names."""
     row = store.first(DagRow, matching(dag_id=dag_id))
     if row is None:
-        known = [one.dag_id for one in store.read(DagRow)]
-        raise NotFound(
-            "DAG", dag_id, known, hint="see_dags" if known else "start_manager", more="" if known else NO_DAGS
-        )
+        raise unknown_dag(store, dag_id, [one.dag_id for one in store.read(DagRow)])
     return row
+
+
+def unknown_dag(store: Store, dag_id: str, known: Collection[str]) -> NotFound:
+    """`known`: the ids of all DAGs. Where files can't be read, the DAG may be in one of them."""
+    if count_import_errors(store):
+        return NotFound("DAG", dag_id, known, hint="see_import_errors")
+    return NotFound("DAG", dag_id, known, hint="see_dags" if known else "start_manager", more="" if known else NO_DAGS)
 
 
 def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:

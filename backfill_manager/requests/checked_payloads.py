@@ -24,7 +24,7 @@ from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.backfill_settings import settings_now
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.bundles import find_bundle, list_bundles
-from backfill_manager.queries.dags import all_dags, current_dag, spec_reader
+from backfill_manager.queries.dags import all_dags, current_dag, spec_reader, unknown_dag
 from backfill_manager.queries.runs import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
@@ -275,7 +275,7 @@ def with_whole_ids(store: Store, command: Chosen) -> Chosen:
         return command
     dag_id = None if isinstance(command, ClearTasks) and command.is_regex else command.dag_id
     if dag_id is not None and dag_id not in (known := all_dags(store)):
-        raise NotFound("DAG", dag_id, known, hint="see_dags")
+        raise unknown_dag(store, dag_id, known)
     whole = (
         {run.run_id for run in store.read(DagRun, matching(dag_id=dag_id, run_id=command.run_ids))} if dag_id else ()
     )

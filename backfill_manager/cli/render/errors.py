@@ -9,6 +9,7 @@ from backfill_manager.errors import BackfillManagerError
 # hint -> what could be done next; filled with the error's params
 HINTS: Final = {
     "see_dags": "see `bfm dags list`",
+    "see_import_errors": "it may be in a file that could not be read, see `bfm dags import-errors`",
     "see_runs": "see `bfm runs list`",
     "see_backfills": "see `bfm backfill list`",
     "see_bundles": "see `bfm bundles list`",
