@@ -32,11 +32,12 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from backfill_manager.dags.definition import (
     CALLBACK_TIMEOUT_S,
     CALLBACKS,
+    VALUES_OF_CONDITIONS,
     DagSpec,
     TableRead,
     TaskKind,
@@ -44,9 +45,9 @@ from backfill_manager.dags.definition import (
     has_macros,
 )
 from backfill_manager.dags.mapping import MAX_ID
-from backfill_manager.errors import InvalidDag, InvalidInput
+from backfill_manager.errors import InvalidDag, InvalidInput, nearest
 from backfill_manager.schemas.checks import Check as Check
-from backfill_manager.schemas.checks import in_code
+from backfill_manager.schemas.checks import Condition, in_code, parse
 from backfill_manager.schemas.params import Param as Param
 from backfill_manager.schemas.params import split_params
 from backfill_manager.schemas.waits import On, Wait
@@ -69,6 +70,7 @@ _OF_INTO: Final = {  # settings of SQL that need `into`, and why
     "checks": "check rows before they go into a table, and these statements write by themselves; name the table with into=..., "
     "which takes the rows of the last one",
 }  # fmt: skip
+_OF_SQL: Final = (*VALUES_OF_CONDITIONS, "run_id")  # named parameters of SQL in all tasks, beside the params
 MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
@@ -99,6 +101,7 @@ class _DagBuilder:
     root: Path | None  # of the bundle; what is not in it would not be in its snapshot either
     default_args: dict[str, Any]
     params: tuple[str, ...] = ()  # their names
+    takes_any_param: bool = False  # without params and schedule: those of each run are its own affair
     tasks: dict[str, TaskSpec] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -108,6 +111,7 @@ class _DagBuilder:
 
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
         """`over` makes a task of each of its values, beside each other."""
+        _refuse_wrong_checks(settings.get("checks", ()), _who(task_id))
         over = settings.get("over")
         common = {name: value for name, value in settings.items() if name != "over"}
         if over is None:
@@ -353,24 +357,53 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
         if checked.get(option) and overwrites and option != "mode":
             raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {option}")
     statement = _text(text, building, who, ".sql", "a statement")
-    if has_macros(statement):
-        _check_macros(statement, None if statement == text else text, building, who)
+    is_mapped = checked.get("over") is not None
+    _check_statement(statement, None if statement == text else text, building, who, is_mapped=is_mapped)
     return building.add("sql", name, {**checked, "sql": statement})
 
 
-def _check_macros(statement: str, file: str | None, building: _DagBuilder, who: str) -> None:
-    """`InvalidDag` names the line in the file, or in the text."""
+def _refuse_wrong_checks(checks: Iterable[Check], who: str) -> None:
+    collection = _collection()
+    of_rows = [check.condition for check in checks if isinstance(parse(check.condition), Condition)]
+    if not of_rows or (collection is not None and collection.is_for_task):
+        return
+    from backfill_manager.store.sql_guard import problem_of_condition  # more than most DAG files need
+
+    for text in of_rows:
+        if problem := problem_of_condition(text):
+            raise InvalidDag(f"{who}: check {text!r}: {problem}")
+
+
+def _check_statement(statement: str, file: str | None, building: _DagBuilder, who: str, *, is_mapped: bool) -> None:
+    """`InvalidDag` for macros that are wrong, and for a named parameter that no run has; it names the line in the file, or in
+    the text."""
     collection = _collection()
     if collection is not None and collection.is_for_task:
         return
-    from backfill_manager.dags.sql_macros import MacroError, check_macros
 
-    try:
-        check_macros(statement, building.params)
-    except MacroError as error:
-        line = "" if error.line is None else f"line {error.line}" if file else f"line {error.line} of its text"
-        where = ", ".join(part for part in (file, line) if part)
-        raise InvalidDag(f"{who}: {where}: {error}" if where else f"{who}: {error}") from None
+    def wrong(message: object, line: int | None) -> NoReturn:
+        place = "" if line is None else f"line {line}" if file else f"line {line} of its text"
+        where = ", ".join(part for part in (file, place) if part)
+        raise InvalidDag(f"{who}: {where}: {message}" if where else f"{who}: {message}") from None
+
+    text = statement
+    if has_macros(statement):
+        from backfill_manager.dags.sql_macros import MacroError, check_macros
+
+        try:
+            text = check_macros(statement, building.params)
+        except MacroError as error:
+            wrong(error, error.line)
+    if building.takes_any_param:
+        return
+    from backfill_manager.store.sql_guard import named_parameters
+
+    known = (*building.params, *_OF_SQL, *(["mapped_value"] if is_mapped else []))
+    for name, line in named_parameters(text, known).items():
+        hint = nearest(name, known, n=1) or f"; there are {', '.join(known)}"
+        if name == "mapped_value":
+            hint = "; only a mapped task, one with over=..., has it"
+        wrong(f":{name} is no param of the DAG, and no value that every run has{hint}", line)
 
 
 def bash_task(name: str, command: str, **settings: Unpack[BashSettings]) -> Task:
@@ -474,7 +507,9 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
 
     file = collection.file if collection else Path(function.__code__.co_filename)
     names = (*checked.get("params", {}), *checked.get("declared_params", {}))
-    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args, names)
+    takes_any = not names and checked.get("schedule") is None
+    root = collection.root if collection else None
+    building = _DagBuilder(dag_id, file.parent, root, default_args, names, takes_any)
     token = _building.set(building)
     try:
         function()

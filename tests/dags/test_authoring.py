@@ -14,7 +14,7 @@ from typing import Any
 import pendulum
 import pytest
 
-from backfill_manager import Check, Dag, bash_task, dag, sql, task
+from backfill_manager import Check, Dag, bash_task, condition, dag, sql, task
 from backfill_manager.dags.authoring import collecting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import InvalidDag
@@ -24,6 +24,7 @@ from backfill_manager.value_rules import read_memory
 UTC = timezone.utc
 any_dag: Any = dag  # for calls that a type checker would refuse too
 any_task: Any = task
+any_sql: Any = sql
 
 
 @pytest.mark.parametrize(
@@ -691,3 +692,98 @@ def test_a_task_whose_process_does_not_stand_back_keeps_that() -> None:
 )
 def test_memory_is_read_as_megabytes(text: Any, megabytes: int) -> None:
     assert read_memory(text) == megabytes
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "message"),
+    [
+        ("SELECT 1\n WHERE d = :interval_strat", {}, "line 2 of its text: :interval_strat is no param"),
+        ("SELECT :regio", {}, "did you mean 'region'?"),
+        ("SELECT :x", {}, "; there are region, interval_end, interval_start, logical_date, partition_key, run_id"),
+        ("SELECT {{\n interval.start }}\n{% if run_id %}, :x{% endif %}", {}, "line 3 of its text: :x is no"),
+        ("wrong.sql", {}, "wrong.sql, line 3: :to is no param"),
+        ("SELECT :mapped_value", {}, "only a mapped task, one with over=..., has it"),
+        ("SELECT :mapped_value, :region, :interval_end, :run_id, :logical_date, :partition_key", {"over": ["a"]}, None),
+        ("SELECT ':x', `:y`, a:b, a::int -- :z\n, CAST(a AS STRUCT<b:int, date:date>), '12:30' /* :c */", {}, None),
+    ],
+)
+def test_a_named_parameter_that_no_run_has_is_reported(
+    tmp_path: Path, text: str, settings: dict[str, Any], message: str | None
+) -> None:
+    (tmp_path / "wrong.sql").write_text("SELECT 1\nWHERE at >= :interval_start\n  AND at < :to\n")
+
+    def make(**of_dag: Any) -> None:
+        with collecting(tmp_path, tmp_path / "d.py"):
+
+            @dag(**of_dag)
+            def d() -> None:
+                any_sql("s", text, **settings)
+
+    make()  # without params and schedule: each run sets what it likes
+    of_dags: list[dict[str, Any]] = [{"params": {"region": "eu"}}, {"params": {"region": "eu"}, "schedule": "@daily"}]
+    for of_dag in of_dags:
+        if message is None:
+            make(**of_dag)
+            continue
+        with pytest.raises(InvalidDag) as error:
+            make(**of_dag)
+        assert str(error.value).startswith("DAG 'd', task 's': ")
+        assert message in str(error.value)
+
+
+def test_a_schedule_without_params_takes_none_in_its_sql_either() -> None:
+    with pytest.raises(InvalidDag, match=":x is no param of the DAG, and no value that every run has"):
+
+        @dag(schedule="@daily")
+        def d() -> None:
+            sql("s", "SELECT :x")
+
+
+def test_a_condition_to_wait_for_has_the_values_of_its_interval_alone() -> None:
+    with pytest.raises(InvalidDag, match="waits_for: a condition has no value :region; there are interval_end, "):
+
+        @dag(params={"region": "eu"})
+        def d() -> None:
+            sql("s", "SELECT :region", waits_for=[condition("SELECT count(*) > 0 FROM t WHERE r = :region")])
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        ("delay >", "check 'delay >': it is no condition in Spark SQL: it can't be read at '>'"),
+        ("(delay > 1", "it can't be read at '1'"),
+        ("delay > 1 and", "it can't be read at 'and'"),
+        ("a && b", "it can't be read at '&&'"),
+        ("name = 'x", "a quotation mark or a comment does not end"),
+        ("a > 1; b > 1", "it is one condition, and has no semicolon"),
+        ("SELECT a > 1", "it is a condition that each row has to meet, such as `delay > 0`, and no query"),
+        ("day >= :interval_start", "it has no parameters or macros, such as :interval_start"),
+        ("day >= {{ interval.start }}", "it has no parameters or macros, such as {{ ... }}"),
+        ("max(delay) < 100", "each row has to meet it by itself, and max(...) is of many rows"),
+    ],
+)
+def test_a_check_that_can_be_no_condition_is_reported_when_the_file_is_read(check: str, message: str) -> None:
+    for make in (
+        lambda: any_task(checks=[check])(_work)(),
+        lambda: any_sql("_work", "SELECT 1", into="t", checks=[check]),
+    ):
+        with pytest.raises(InvalidDag) as error:
+            dag("d")(make)
+        assert str(error.value).startswith("DAG 'd', task '_work': check ")
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "event:user.id::int > 0", "values > 1", "range < 1", "a >>> 1 = 0", "a = X '1C'", "my_function(a) IS NOT NULL",
+        "forall(transform(a, (x, i) -> x + i), y -> y > 0)", "a NOT RLIKE ALL ('x', 'y')", "a COLLATE UTF8_LCASE = 'x'",
+        "id IN (SELECT max(id) FROM t)", "`max` > 1", "day >= DATE'2020-01-01' -- since then", "CASE WHEN a THEN b ELSE c END",
+    ],
+)  # fmt: skip
+def test_a_check_that_only_spark_can_judge_is_taken(check: str) -> None:
+    @dag
+    def d() -> None:
+        sql("s", "SELECT 1", into="t", checks=[check])
+
+    assert [one.condition for one in d.spec.tasks[0].checks] == [check]
