@@ -81,6 +81,7 @@ class Dag:
     spec: DagSpec
     functions: Mapping[str, Function]
     explicit: frozenset[str]  # settings that its author gave; the others are defaults
+    line: int | None = None  # of its file, that made it
 
     @property
     def dag_id(self) -> str:
@@ -522,10 +523,18 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     spec = DagSpec(tasks=building.specs(waits_for), **checked)
     if not is_for_task:
         spec.check()
-    made = Dag(spec, building.functions, frozenset(settings))
+    made = Dag(spec, building.functions, frozenset(settings), _line_of(file))
     if collection is not None:
         collection.dags.append(made)
     return made
+
+
+def _line_of(file: Path) -> int | None:
+    """The line of the file that runs now; None where it does not."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename != str(file):
+        frame = frame.f_back
+    return None if frame is None else frame.f_lineno
 
 
 def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str, Any]:

@@ -94,8 +94,8 @@ _NOT_READ: Final = re.compile(r">>>|\bx\s+'", re.IGNORECASE)  # nor this: a shif
 
 
 def problem_of_condition(sql: str) -> str | None:
-    """What is wrong with a condition of single rows, as far as can be told without Spark: of functions, columns and types only
-    Spark knows."""
+    """What is wrong with a condition of single rows, as far as it can be known without Spark: of functions, columns and types
+    only Spark knows."""
     from sqlglot import ErrorLevel, parse, tokenize
     from sqlglot.errors import ParseError, TokenError
 

@@ -50,11 +50,13 @@ def dags_of_yaml(path: Path, root: Path, import_module: ImportModule) -> list[au
     (`ModuleNotFoundError` with that name if there is none). `InvalidDag` for mistakes of the file; what a module
     raises when it is imported comes out as it is. Both have the file's line in their traceback."""
     with authoring.collecting(root, path) as collection:
+        lines: dict[str, int] = {}
         for document in documents_of(path):
             reader = _Reader(path, document, import_module)
-            made = reader.dag()
-            if any(dag.dag_id == made.dag_id for dag in collection.dags if dag is not made):
-                reader.wrong(("dag_id",), f"DAG {made.dag_id!r} is here twice; give one of them another dag_id")
+            made, line = reader.dag(), document.line(("dag_id",))
+            if (first := lines.setdefault(made.dag_id, line)) != line:
+                again = f"is here twice, first on line {first}; give one of them another dag_id"
+                reader.wrong(("dag_id",), f"DAG {made.dag_id!r} {again}")
     return collection.dags
 
 
