@@ -71,6 +71,7 @@ _OF_INTO: Final = {  # settings of SQL that need `into`, and why
     "which takes the rows of the last one",
 }  # fmt: skip
 _OF_SQL: Final = (*VALUES_OF_CONDITIONS, "run_id")  # named parameters of SQL in all tasks, beside the params
+ONLY_SHOWN: Final = ("tags", "owner", "description")
 MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
@@ -480,6 +481,10 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
     _refuse_unrun_body(function, who)
+    collection = _collection()
+    is_for_task = collection is not None and collection.is_for_task
+    if is_for_task:  # what is only shown may be of a release that took any length
+        settings = {name: value for name, value in settings.items() if name not in ONLY_SHOWN}
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
     of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
     default_args = of_every_task | checked.pop("default_args", {})
@@ -495,14 +500,13 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     except TypeError:
         params = "what differs from run to run are its params"
         raise InvalidDag(f"{who}: its function must take no arguments; {params}") from None
-    if "description" not in checked and function.__doc__:
-        checked["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
+    if "description" not in checked and function.__doc__ and not is_for_task:
+        first_line = inspect.cleandoc(function.__doc__).partition("\n")[0]
+        checked |= check_settings("DagSettings", {"description": first_line}, who)
     if "reads" in checked:
         checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
     checked |= split_params(checked.pop("params", {}))
     callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
-    collection = _collection()
-    is_for_task = collection is not None and collection.is_for_task
     if not is_for_task:
         parse_times(checked, who)
 

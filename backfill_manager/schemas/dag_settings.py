@@ -39,6 +39,8 @@ from backfill_manager.value_rules import (
     read_memory,
 )
 
+MAX_LABEL: Final = 200  # characters of a tag, and of an owner
+MAX_DESCRIPTION: Final = 4000
 MAX_INT: Final = 2**31 - 1  # what is larger doesn't fit into a column
 MAX_MAPPED: Final = 1000  # tasks of one `over`
 MAX_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
@@ -235,7 +237,8 @@ Memory = Annotated[
 Nice = Annotated[int, Field(ge=0, le=MAX_NICE)]
 Factor = Annotated[float, Field(ge=1, le=MAX_INT)]
 Rule = Annotated[TriggerRule, BeforeValidator(_trigger_rule)]
-Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[str, ...]), BeforeValidator(_as_tuple)]
+Label = Annotated[str, Field(max_length=MAX_LABEL)]
+Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[Label, ...]), BeforeValidator(_as_tuple)]
 Names = Annotated[
     list[str] | tuple[str, ...], _As(tuple[Text, ...]), BeforeValidator(_as_tuple), AfterValidator(_unique)
 ]
@@ -580,8 +583,8 @@ class _OfDag(TypedDict, total=False):
         Names, _help("Targets, declared in `notifications` of the configuration, that receive messages about the DAG.")
     ]
     tags: Annotated[Tags, _help("Tags by which the DAG can be found.")]
-    description: Annotated[str, _help("Short description of the DAG.")]
-    owner: Annotated[str, _help("Person or team that is responsible for the DAG.")]
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION), _help("Short description of the DAG.")]
+    owner: Annotated[Label, _help("Person or team that is responsible for the DAG.")]
 
 
 @with_config(_CONFIG)

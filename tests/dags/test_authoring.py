@@ -17,6 +17,7 @@ import pytest
 from backfill_manager import Check, Dag, bash_task, condition, dag, sql, task
 from backfill_manager.dags.authoring import collecting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.yaml.reader import dags_of_yaml
 from backfill_manager.errors import InvalidDag
 from backfill_manager.testing import dag_spec
 from backfill_manager.value_rules import read_memory
@@ -729,6 +730,46 @@ def test_a_named_parameter_that_no_run_has_is_reported(
             make(**of_dag)
         assert str(error.value).startswith("DAG 'd', task 's': ")
         assert message in str(error.value)
+
+
+def test_what_is_shown_of_a_dag_is_not_longer_than_lists_can_hold() -> None:
+    def make(doc: str = "", **settings: Any) -> Dag:
+        def d() -> None:
+            sql("s", "SELECT 1")
+
+        d.__doc__ = doc
+        made: Dag = any_dag(**settings)(d)
+        return made
+
+    longest = make(tags=["x" * 200, "y"], owner="x" * 200, description="x" * 4000)
+    assert (len(longest.spec.tags[0]), len(longest.spec.owner), len(longest.spec.description)) == (200, 200, 4000)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"tags": ["y", "x" * 201]}, "tags[1] must be text of at most 200 characters, not 'xxx"),
+        ({"owner": "x" * 201}, "owner must be text of at most 200 characters, not 'xxx"),
+        ({"description": "x" * 4001}, "description must be text of at most 4000 characters, not 'xxx"),
+        ({"doc": "x" * 4001}, "description must be text of at most 4000 characters, not 'xxx"),
+    ]
+    for wrong, message in cases:
+        with pytest.raises(InvalidDag) as error:
+            make(**wrong)
+        assert str(error.value).startswith(f"DAG 'd': {message}")
+
+
+def test_what_a_version_has_stored_is_not_judged_again_where_its_tasks_run(tmp_path: Path) -> None:
+    with collecting(tmp_path, tmp_path / "d.py", is_for_task=True):
+
+        @dag(owner="x" * 201, schedule="@daily")
+        def d() -> None:
+            any_task(checks=["delay >"])(_work)()
+            sql("s", "SELECT :x")
+
+    assert list(d.functions) == ["_work"]
+    file = tmp_path / "d.dag.yaml"
+    file.write_text(f"dag_id: d\nschedule: '@daily'\ntags: [{'x' * 201}]\ntasks:\n  s: {{sql: 'SELECT :x'}}\n")
+    with pytest.raises(InvalidDag, match="of at most 200 characters"):
+        dags_of_yaml(file, tmp_path, lambda name: pytest.fail(name))
+    (made,) = dags_of_yaml(file, tmp_path, lambda name: pytest.fail(name), is_for_task=True)
+    assert made.dag_id == "d"
 
 
 def test_a_schedule_without_params_takes_none_in_its_sql_either() -> None:
