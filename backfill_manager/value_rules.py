@@ -27,7 +27,6 @@ _KINDS: Final = {  # pydantic's types of errors, by what the value must be
     "keys and values": ("model_type", "dict_type", "mapping_type"),
     "a list": ("list_type", "tuple_type"),
     "text": ("string_type",),
-    "text of at most {max_length} characters": ("string_too_long",),
     "a whole number": ("int_type", "int_parsing", "int_from_float"),
     "a number": ("float_type", "float_parsing"),
     "a finite number": ("finite_number",),

@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, Valid
 from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
 from typing_extensions import TypedDict, get_type_hints
 
-from backfill_manager.errors import nearest
+from backfill_manager.errors import nearest, shorten
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule, WriteMode
 from backfill_manager.schemas.checks import Check, OnFailure, read_checks
 from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
@@ -89,6 +89,17 @@ def _checked(rule: str, is_right: Callable[[Any], Any], read: Callable[[Any], An
         return read(value)
 
     return check
+
+
+def _at_most(most: int) -> Any:
+    """A length. Not `max_length`, which takes no half characters: they are reported with their place (`DagSpec.check`)."""
+
+    def check(value: str) -> str:
+        if len(value) > most:
+            raise ValueError(f"must be text of at most {most:,} characters, not {shorten(repr(value), 100)}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _is_text(value: Any) -> bool:
@@ -237,7 +248,8 @@ Memory = Annotated[
 Nice = Annotated[int, Field(ge=0, le=MAX_NICE)]
 Factor = Annotated[float, Field(ge=1, le=MAX_INT)]
 Rule = Annotated[TriggerRule, BeforeValidator(_trigger_rule)]
-Label = Annotated[str, Field(max_length=MAX_LABEL)]
+Label = Annotated[str, _at_most(MAX_LABEL), Field(json_schema_extra={"maxLength": MAX_LABEL})]
+Description = Annotated[str, _at_most(MAX_DESCRIPTION), Field(json_schema_extra={"maxLength": MAX_DESCRIPTION})]
 Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[Label, ...]), BeforeValidator(_as_tuple)]
 Names = Annotated[
     list[str] | tuple[str, ...], _As(tuple[Text, ...]), BeforeValidator(_as_tuple), AfterValidator(_unique)
@@ -583,7 +595,7 @@ class _OfDag(TypedDict, total=False):
         Names, _help("Targets, declared in `notifications` of the configuration, that receive messages about the DAG.")
     ]
     tags: Annotated[Tags, _help("Tags by which the DAG can be found.")]
-    description: Annotated[str, Field(max_length=MAX_DESCRIPTION), _help("Short description of the DAG.")]
+    description: Annotated[Description, _help("Short description of the DAG.")]
     owner: Annotated[Label, _help("Person or team that is responsible for the DAG.")]
 
 

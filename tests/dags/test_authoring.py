@@ -746,8 +746,8 @@ def test_what_is_shown_of_a_dag_is_not_longer_than_lists_can_hold() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"tags": ["y", "x" * 201]}, "tags[1] must be text of at most 200 characters, not 'xxx"),
         ({"owner": "x" * 201}, "owner must be text of at most 200 characters, not 'xxx"),
-        ({"description": "x" * 4001}, "description must be text of at most 4000 characters, not 'xxx"),
-        ({"doc": "x" * 4001}, "description must be text of at most 4000 characters, not 'xxx"),
+        ({"description": "x" * 4001}, "description must be text of at most 4,000 characters, not 'xxx"),
+        ({"doc": "x" * 4001}, "description must be text of at most 4,000 characters, not 'xxx"),
     ]
     for wrong, message in cases:
         with pytest.raises(InvalidDag) as error:
