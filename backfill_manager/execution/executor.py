@@ -368,9 +368,12 @@ class Executor:
         if not runs:
             self._end(it, outcome)
             return True
-        what = "" if it.running is None else "TaskStopped is raised in its code, "
+        spark = "its Spark jobs are cancelled, and it can write no more"
+        what = spark if it.running is None else f"TaskStopped is raised in its code, {spark}"
+        if it.launch.task.kind == "bash":
+            what = "SIGTERM is sent to its command"
         level = "ERROR" if isinstance(outcome, m.Failed) else "WARNING"
-        it.lines.add(level, f"{_reason(outcome)}: {what}its Spark jobs are cancelled, and it can write no more")
+        it.lines.add(level, f"{_reason(outcome)}: {what}")
         it.turns.stop_waiting()
         if it.running is not None:
             it.running.stop()

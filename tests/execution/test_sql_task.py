@@ -192,6 +192,16 @@ def test_parameters_are_shown_as_the_values_that_spark_gets(runner: TaskRunner) 
         assert (values[f"{name}_a"], types[f"{name}_a"]) == (values[f"{name}_b"], types[f"{name}_b"]), name
 
 
+@pytest.mark.parametrize("into", [None, "nothing"])
+def test_a_statement_that_takes_too_long_leaves_no_stack_of_java_in_the_log(runner: TaskRunner, into: str | None) -> None:
+    text = "SELECT sum(id * rand()) AS total FROM range({})"
+    assert isinstance(runner.run(a_sql_launch(text.format(1))), Succeeded)  # the JVM knows the way
+    launch = runner.start(a_sql_launch(text.format(100_000_000_000_000), run_id="long", into=into, timeout=5.0))
+    assert runner.recorder.outcome(launch) == Failed("timed out after 5 s")
+    print("LOG", repr(runner.recorder.lines(launch)))
+    assert not any("\n" in line for line in runner.recorder.lines(launch))
+
+
 def test_a_text_without_a_statement_is_refused(runner: TaskRunner) -> None:
     assert runner.run(a_sql_launch("-- later")) == Failed("sql task 'work' has no statement", retryable=False)
 
