@@ -239,6 +239,11 @@ class Task:
         self._order([self], self._tasks(after))
         return self
 
+    def expand(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidDag(
+            f"{_who(self.task_id)} is made already; map its function, without calling it: function.expand(over=...)"
+        )
+
     def __repr__(self) -> str:
         return f"<task {self.task_id!r} of DAG {self._building.dag_id!r}>"
 

@@ -727,6 +727,8 @@ def _problem(detail: Any, settings: Any) -> Problem:
         nested = {"tasks": YamlTask, "default_args": YamlDefaultArgs if settings is YamlDag else DefaultArgs}
         known = settings_of(nested[str(place[0])] if len(place) > 1 else settings)
         hint = nearest(str(place[-1]), known, n=1) or f"; known are {', '.join(known)}"
+        if len(place) == 1 and settings in (DagSettings, YamlDag) and place[0] in settings_of(DefaultArgs):
+            hint = f"; {place[0]} is one of tasks, and of default_args"
         return Problem(place, True, f"has no setting {place[-1]!r}{hint}")
     if place[-1:] == ("[key]",):
         return Problem(place[:-1], False, f"has an id that {describe_error(detail)}")

@@ -325,6 +325,8 @@ def _with_task(**settings: Any) -> Dag:
     ("settings", "message"),
     [
         ({"schedul": "@daily"}, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
+        ({"retries": 3}, "DAG 'd' has no setting 'retries'; retries is one of tasks, and of default_args"),
+        ({"schedule": "Daily"}, "DAG 'd': schedule: 'Daily' is not a schedule; did you mean '@daily'?"),
         ({"xyzzy": 1}, "DAG 'd' has no setting 'xyzzy'; known are dag_id, schedule, "),
         ({"dag_id": "a b"}, "dag_id must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'"),
         ({"dag_id": ".."}, "not dots only, not '..'"),
@@ -730,6 +732,16 @@ def test_a_named_parameter_that_no_run_has_is_reported(
             make(**of_dag)
         assert str(error.value).startswith("DAG 'd', task 's': ")
         assert message in str(error.value)
+
+
+def test_a_task_that_is_made_cannot_be_mapped_any_more() -> None:
+    with pytest.raises(
+        InvalidDag, match=r"DAG 'd', task '_work' is made already; map its function, without calling it"
+    ):
+
+        @dag
+        def d() -> None:
+            any_task(_work)().expand(over=["a"])
 
 
 def test_what_is_shown_of_a_dag_is_not_longer_than_lists_can_hold() -> None:
