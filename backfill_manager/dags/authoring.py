@@ -365,7 +365,10 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
             raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {option}")
     statement = _text(text, building, who, ".sql", "a statement")
     is_mapped = checked.get("over") is not None
-    _check_statement(statement, None if statement == text else text, building, who, is_mapped=is_mapped)
+    has_output = checked.get("into") is not None
+    _check_statement(
+        statement, None if statement == text else text, building, who, is_mapped=is_mapped, has_output=has_output
+    )
     return building.add("sql", name, {**checked, "sql": statement})
 
 
@@ -381,9 +384,11 @@ def _refuse_wrong_checks(checks: Iterable[Check], who: str) -> None:
             raise InvalidDag(f"{who}: check {text!r}: {problem}")
 
 
-def _check_statement(statement: str, file: str | None, building: _DagBuilder, who: str, *, is_mapped: bool) -> None:
-    """`InvalidDag` for macros that are wrong, and for a named parameter that no run has; it names the line in the file, or in
-    the text."""
+def _check_statement(
+    statement: str, file: str | None, building: _DagBuilder, who: str, *, is_mapped: bool, has_output: bool
+) -> None:
+    """`InvalidDag` for macros that are wrong, for what can be no statement, and for a named parameter that no run has; it names
+    the line in the file, or in the text."""
     collection = _collection()
     if collection is not None and collection.is_for_task:
         return
@@ -401,10 +406,12 @@ def _check_statement(statement: str, file: str | None, building: _DagBuilder, wh
             text = check_macros(statement, building.params)
         except MacroError as error:
             wrong(error, error.line)
+    from backfill_manager.store.sql_guard import named_parameters, problem_of_statements
+
+    if problem := problem_of_statements(text, has_output=has_output):
+        wrong(problem, None)
     if building.takes_any_param:
         return
-    from backfill_manager.store.sql_guard import named_parameters
-
     known = (*building.params, *_OF_SQL, *(["mapped_value"] if is_mapped else []))
     for name, line in named_parameters(text, known).items():
         hint = nearest(name, known, n=1) or f"; there are {', '.join(known)}"

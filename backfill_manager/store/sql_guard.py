@@ -82,6 +82,32 @@ def named_parameters(sql: str, known: Collection[str] = ()) -> dict[str, int]:
     return found
 
 
+_NOTHING: Final = re.compile(r"(?:--[^\n]*|/\*.*?\*/|[;\s])*", re.DOTALL)
+_CHANGES: Final = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "TRUNCATE")
+
+
+def problem_of_statements(sql: str, *, has_output: bool) -> str | None:
+    """What is certainly wrong with the text of a SQL task. `has_output`: the rows of its last statement go into a table. Most
+    texts are not tokenized for it, which takes time."""
+    if _NOTHING.fullmatch(sql):
+        return "it has no statement"
+    may_be_open = any(sql.count(mark) % 2 for mark in "'\"`") or sql.count("/*") != sql.count("*/")
+    may_change = has_output and any(word in sql.upper() for word in _CHANGES)
+    if not may_be_open and not may_change:
+        return None
+    from sqlglot import tokenize
+    from sqlglot.errors import TokenError
+
+    try:
+        tokenize(sql, read="spark")
+    except TokenError:
+        return "a quotation mark or a comment does not end"
+    found = split_statements(sql, "spark")
+    if has_output and found[0][0] != "BEGIN" and (last := found[-1][0]) in _CHANGES:
+        return f"its last statement begins with {last}, and with into=... it is a query, whose rows go into the table"
+    return None
+
+
 _OF_MANY_ROWS: Final = ("approx_count_distinct", "avg", "count", "count_if", "max", "mean", "min", "sum")
 # A condition of these alone is one that sqlglot reads as Spark does. It does not know all that Spark takes: names that are words
 # of SQL elsewhere, `event:user`.

@@ -734,6 +734,36 @@ def test_a_named_parameter_that_no_run_has_is_reported(
         assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "into", "message"),
+    [
+        ("SELECT 'x", None, "a quotation mark or a comment does not end"),
+        ("SELECT 1 /* why", None, "a quotation mark or a comment does not end"),
+        ("-- nothing\n/* at all */ ;", None, "it has no statement"),
+        (
+            "SELECT 1; insert INTO t SELECT 1",
+            "u",
+            "its last statement begins with INSERT, and with into=... it is a query",
+        ),
+        ("INSERT INTO t SELECT 1", None, None),
+        ("CREATE TEMP VIEW v AS SELECT 1; WITH x AS (SELECT 1) SELECT created_at -- it's", "u", None),
+        ("BEGIN INSERT INTO t SELECT 1; SELECT 2; END", "u", None),
+        ("SELECT 'it\\'s', r'\\', \"'\", `a'b`", "u", None),
+        ("FROM t SELECT 1", "u", None),
+    ],
+)
+def test_a_text_that_can_be_no_statement_is_reported(text: str, into: str | None, message: str | None) -> None:
+    def make() -> Dag:
+        return dag("d")(lambda: any_sql("s", text, into=into))
+
+    if message is None:
+        assert make().spec.tasks[0].sql == text
+    else:
+        with pytest.raises(InvalidDag) as error:
+            make()
+        assert str(error.value).startswith(f"DAG 'd', task 's': {message}")
+
+
 def test_a_task_that_is_made_cannot_be_mapped_any_more() -> None:
     with pytest.raises(
         InvalidDag, match=r"DAG 'd', task '_work' is made already; map its function, without calling it"
