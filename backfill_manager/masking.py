@@ -168,7 +168,22 @@ _COMMANDS: Final = (
 )
 _ELEMENT: Final = _Pattern(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
 _COOKIE: Final = _Pattern(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
-_PRIVATE_KEY: Final = _Pattern(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)[^-]+")
+_BEGIN_KEY: Final = r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_PRIVATE_KEY: Final = _Pattern(rf"({_BEGIN_KEY})(?:(?:(?!-----(?:BEGIN|END))[\s\S])+(?=-----END)|[^-]+)")
+# What may stand on a line of a key: base64, `Proc-Type: 4,ENCRYPTED`, nothing.
+_LINE_OF_KEY: Final = re.compile(r"(?:[A-Za-z0-9+/=]+|[A-Za-z-]{1,40}: [^\n]{0,200})?[\"',]{0,4}")
+_BEGINS_KEY: Final = _Pattern(rf"{_BEGIN_KEY}[^\n]*\Z")
+# A value in quotation marks that do not end on their line.
+_OPEN: Final = _Pattern(
+    rf"""(?P<before>{_NAME}["'`]?\]?[ \t]{{0,9}}(?:=>|:=|={{1,3}}|:)[ \t]{{0,9}}[bfru]{{0,2}}"""
+    r"""(?P<quote>"{3}|'{3}|["']))(?P<rest>(?:\\.|(?!(?P=quote))[^\\])*)\\?\Z"""
+)
+# `password: first`, alone on its line: lines below it that are indented more go on with the value.
+_PLAIN: Final = re.compile(
+    r"""(?P<before>[ ]*(?:[-?][ ]+)*)["']?(?P<key>[\w.-]{1,120})["']?:[ ]+[^\s"'|>&*!{\[#%@`].*\Z"""
+)
+_GOES_ON: Final = re.compile(r"(?![\w.-]+:(?:\s|\Z)|-\s|at\s|File\s).+")
+_MAX_OPEN: Final = 60  # lines of one value: its end may be missing
 _ORACLE: Final = _Pattern(r"(?i)(jdbc:oracle:\w{1,9}:[^/\s]{1,100}/)[^@\s]+(?=@)")
 _TEXT_OF_CODE: Final = _Pattern(rf"""\"{{3}}[\s\S]*?\"{{3}}|'{{3}}[\s\S]*?'{{3}}|{_QUOTED}|(?:\#|--)[^\n]*""")
 _SQL_FILE: Final = re.compile(
@@ -368,6 +383,70 @@ def _hidden_at_names(text: str, patterns: tuple[_Pattern, ...]) -> str:
     return text
 
 
+class OpenValues:
+    """The lines of a text, one after the other, each masked as far as it is of a secret that an earlier line begins: a private
+    key, a text in quotation marks, a value of YAML."""
+
+    def __init__(self) -> None:
+        self._goes_on: Callable[[str], str | None] | None = (
+            None  # masks the next line; None: it is no part of the secret
+        )
+        self._lines = 0
+
+    def masked(self, line: str) -> str:
+        if self._goes_on is not None:
+            shown = self._goes_on(line) if self._lines < _MAX_OPEN else None
+            self._lines += 1
+            if shown is not None:
+                return shown
+        self._goes_on, self._lines = None, 0
+        if "-----BEGIN" in line and _BEGINS_KEY.search(line) and "-----END" not in line:
+            self._goes_on = self._of_key
+        elif ('"' in line or "'" in line) and (open_ := self._opened(line)):
+            quote = open_["quote"]
+            self._goes_on = lambda line: self._of_quoted(line, quote)
+            return open_["before"] + (MASK if open_["rest"].strip() else open_["rest"])
+        elif ": " in line and (plain := _PLAIN.match(line)) and is_secret(plain["key"]):
+            indentation = len(plain["before"])
+            self._goes_on = lambda line: _of_plain(line, indentation)
+        return line
+
+    def _opened(self, line: str) -> dict[str, str] | None:
+        lower = line.lower()
+        if not any(one in lower for one in _HINTS):
+            return None
+        for start in _starts_of_names(line):
+            if found := _OPEN.match(line, start):
+                return {**found.groupdict(), "before": line[:start] + found["before"]}
+        return None
+
+    def _of_key(self, line: str) -> str | None:
+        key, end, after = line.partition("-----END")
+        content = key.strip()
+        if end:
+            self._goes_on = None
+        elif not _LINE_OF_KEY.fullmatch(content):
+            return None
+        return f"{_hidden_content(key)}{end}{after}"
+
+    def _of_quoted(self, line: str, quote: str) -> str:
+        found = re.match(rf"(?:\\.|(?!{quote})[^\\])*", line)
+        end = found.end() if found else 0
+        if line.startswith(quote, end):
+            self._goes_on = None
+        return f"{_hidden_content(line[:end])}{line[end:]}"
+
+
+def _of_plain(line: str, indentation: int) -> str | None:
+    content = line.lstrip(" ")
+    return _hidden_content(line) if len(line) - len(content) > indentation and _GOES_ON.fullmatch(content) else None
+
+
+def _hidden_content(text: str) -> str:
+    content = text.strip()
+    return text.replace(content, MASK) if content else text
+
+
 class BlockLines:
     """The lines of a text, one after the other, each masked where it is of the block of a secret: lines keep their numbers."""
 
@@ -386,6 +465,8 @@ class BlockLines:
 
 
 def _without_blocks(text: str) -> str:
+    if "\n" in text:
+        text = "\n".join(map(OpenValues().masked, text.split("\n")))
     lines, parts = BlockLines(), _END_OF_LINE.split(text)
     for at in range(0, len(parts), 2):
         end = len(parts[at])

@@ -32,11 +32,12 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from backfill_manager.dags.definition import (
     CALLBACK_TIMEOUT_S,
     CALLBACKS,
+    VALUES_OF_CONDITIONS,
     DagSpec,
     TableRead,
     TaskKind,
@@ -44,9 +45,9 @@ from backfill_manager.dags.definition import (
     has_macros,
 )
 from backfill_manager.dags.mapping import MAX_ID
-from backfill_manager.errors import InvalidDag, InvalidInput
+from backfill_manager.errors import InvalidDag, InvalidInput, nearest
 from backfill_manager.schemas.checks import Check as Check
-from backfill_manager.schemas.checks import in_code
+from backfill_manager.schemas.checks import Condition, in_code, parse
 from backfill_manager.schemas.params import Param as Param
 from backfill_manager.schemas.params import split_params
 from backfill_manager.schemas.waits import On, Wait
@@ -69,6 +70,8 @@ _OF_INTO: Final = {  # settings of SQL that need `into`, and why
     "checks": "check rows before they go into a table, and these statements write by themselves; name the table with into=..., "
     "which takes the rows of the last one",
 }  # fmt: skip
+_OF_SQL: Final = (*VALUES_OF_CONDITIONS, "run_id")  # named parameters of SQL in all tasks, beside the params
+ONLY_SHOWN: Final = ("tags", "owner", "description")
 MAX_COMMAND: Final = 100_000  # bytes; Linux takes no argument of more than 131,072
 
 
@@ -79,6 +82,7 @@ class Dag:
     spec: DagSpec
     functions: Mapping[str, Function]
     explicit: frozenset[str]  # settings that its author gave; the others are defaults
+    line: int | None = None  # of its file, that made it
 
     @property
     def dag_id(self) -> str:
@@ -99,6 +103,7 @@ class _DagBuilder:
     root: Path | None  # of the bundle; what is not in it would not be in its snapshot either
     default_args: dict[str, Any]
     params: tuple[str, ...] = ()  # their names
+    takes_any_param: bool = False  # without params and schedule: those of each run are its own affair
     tasks: dict[str, TaskSpec] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     upstream: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -108,6 +113,7 @@ class _DagBuilder:
 
     def add(self, kind: TaskKind, task_id: str, settings: Mapping[str, Any], function: Function | None = None) -> Task:
         """`over` makes a task of each of its values, beside each other."""
+        _refuse_wrong_checks(settings.get("checks", ()), _who(task_id))
         over = settings.get("over")
         common = {name: value for name, value in settings.items() if name != "over"}
         if over is None:
@@ -233,6 +239,11 @@ class Task:
         self._order([self], self._tasks(after))
         return self
 
+    def expand(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidDag(
+            f"{_who(self.task_id)} is made already; map its function, without calling it: function.expand(over=...)"
+        )
+
     def __repr__(self) -> str:
         return f"<task {self.task_id!r} of DAG {self._building.dag_id!r}>"
 
@@ -353,24 +364,60 @@ def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
         if checked.get(option) and overwrites and option != "mode":
             raise InvalidDag(f"{who}: mode='overwrite' replaces the whole table, so it takes no {option}")
     statement = _text(text, building, who, ".sql", "a statement")
-    if has_macros(statement):
-        _check_macros(statement, None if statement == text else text, building, who)
+    is_mapped = checked.get("over") is not None
+    has_output = checked.get("into") is not None
+    _check_statement(
+        statement, None if statement == text else text, building, who, is_mapped=is_mapped, has_output=has_output
+    )
     return building.add("sql", name, {**checked, "sql": statement})
 
 
-def _check_macros(statement: str, file: str | None, building: _DagBuilder, who: str) -> None:
-    """`InvalidDag` names the line in the file, or in the text."""
+def _refuse_wrong_checks(checks: Iterable[Check], who: str) -> None:
+    collection = _collection()
+    of_rows = [check.condition for check in checks if isinstance(parse(check.condition), Condition)]
+    if not of_rows or (collection is not None and collection.is_for_task):
+        return
+    from backfill_manager.store.sql_guard import problem_of_condition  # more than most DAG files need
+
+    for text in of_rows:
+        if problem := problem_of_condition(text):
+            raise InvalidDag(f"{who}: check {text!r}: {problem}")
+
+
+def _check_statement(
+    statement: str, file: str | None, building: _DagBuilder, who: str, *, is_mapped: bool, has_output: bool
+) -> None:
+    """`InvalidDag` for macros that are wrong, for what can be no statement, and for a named parameter that no run has; it names
+    the line in the file, or in the text."""
     collection = _collection()
     if collection is not None and collection.is_for_task:
         return
-    from backfill_manager.dags.sql_macros import MacroError, check_macros
 
-    try:
-        check_macros(statement, building.params)
-    except MacroError as error:
-        line = "" if error.line is None else f"line {error.line}" if file else f"line {error.line} of its text"
-        where = ", ".join(part for part in (file, line) if part)
-        raise InvalidDag(f"{who}: {where}: {error}" if where else f"{who}: {error}") from None
+    def wrong(message: object, line: int | None) -> NoReturn:
+        place = "" if line is None else f"line {line}" if file else f"line {line} of its text"
+        where = ", ".join(part for part in (file, place) if part)
+        raise InvalidDag(f"{who}: {where}: {message}" if where else f"{who}: {message}") from None
+
+    text = statement
+    if has_macros(statement):
+        from backfill_manager.dags.sql_macros import MacroError, check_macros
+
+        try:
+            text = check_macros(statement, building.params)
+        except MacroError as error:
+            wrong(error, error.line)
+    from backfill_manager.store.sql_guard import named_parameters, problem_of_statements
+
+    if problem := problem_of_statements(text, has_output=has_output):
+        wrong(problem, None)
+    if building.takes_any_param:
+        return
+    known = (*building.params, *_OF_SQL, *(["mapped_value"] if is_mapped else []))
+    for name, line in named_parameters(text, known).items():
+        hint = nearest(name, known, n=1) or f"; there are {', '.join(known)}"
+        if name == "mapped_value":
+            hint = "; only a mapped task, one with over=..., has it"
+        wrong(f":{name} is no param of the DAG, and no value that every run has{hint}", line)
 
 
 def bash_task(name: str, command: str, **settings: Unpack[BashSettings]) -> Task:
@@ -446,6 +493,10 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
     _refuse_unrun_body(function, who)
+    collection = _collection()
+    is_for_task = collection is not None and collection.is_for_task
+    if is_for_task:  # what is only shown may be of a release that took any length
+        settings = {name: value for name, value in settings.items() if name not in ONLY_SHOWN}
     checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
     of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
     default_args = of_every_task | checked.pop("default_args", {})
@@ -461,20 +512,21 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     except TypeError:
         params = "what differs from run to run are its params"
         raise InvalidDag(f"{who}: its function must take no arguments; {params}") from None
-    if "description" not in checked and function.__doc__:
-        checked["description"] = inspect.cleandoc(function.__doc__).partition("\n")[0]
+    if "description" not in checked and function.__doc__ and not is_for_task:
+        first_line = inspect.cleandoc(function.__doc__).partition("\n")[0]
+        checked |= check_settings("DagSettings", {"description": first_line}, who)
     if "reads" in checked:
         checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
     checked |= split_params(checked.pop("params", {}))
     callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
-    collection = _collection()
-    is_for_task = collection is not None and collection.is_for_task
     if not is_for_task:
         parse_times(checked, who)
 
     file = collection.file if collection else Path(function.__code__.co_filename)
     names = (*checked.get("params", {}), *checked.get("declared_params", {}))
-    building = _DagBuilder(dag_id, file.parent, collection.root if collection else None, default_args, names)
+    takes_any = not names and checked.get("schedule") is None
+    root = collection.root if collection else None
+    building = _DagBuilder(dag_id, file.parent, root, default_args, names, takes_any)
     token = _building.set(building)
     try:
         function()
@@ -487,10 +539,18 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     spec = DagSpec(tasks=building.specs(waits_for), **checked)
     if not is_for_task:
         spec.check()
-    made = Dag(spec, building.functions, frozenset(settings))
+    made = Dag(spec, building.functions, frozenset(settings), _line_of(file))
     if collection is not None:
         collection.dags.append(made)
     return made
+
+
+def _line_of(file: Path) -> int | None:
+    """The line of the file that runs now; None where it does not."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename != str(file):
+        frame = frame.f_back
+    return None if frame is None else frame.f_lineno
 
 
 def check_settings(kind: str, settings: Mapping[str, Any], who: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ TaskKind = Literal["python", "executor", "sql", "bash"]
 CallsBack = Literal["success", "failed"]
 CALLBACKS: Final[dict[str, CallsBack]] = {"on_success": "success", "on_failure": "failed"}  # setting -> what it reports
 CALLBACK_TIMEOUT_S: Final = 600.0
+VALUES_OF_CONDITIONS: Final = ("interval_end", "interval_start", "logical_date", "partition_key")  # named parameters
 
 
 @dataclass(frozen=True)
@@ -273,10 +274,8 @@ class DagSpec:
                 hint = nearest(task.trigger_rule, TRIGGER_RULES) or "; one of " + ", ".join(TRIGGER_RULES)
                 raise InvalidDag(f"{who}: unknown trigger rule {task.trigger_rule!r}{hint}")
             for wait in task.waits_for:
-                if isinstance(wait, ConditionWait) and not _is_query(wait.condition):
-                    shown = shorten(" ".join(wait.condition.split()), 100)
-                    example = "SELECT count(*) > 0 FROM t"
-                    raise InvalidDag(f"{who}: waits_for: a condition is one query, such as {example}, not {shown!r}")
+                if isinstance(wait, ConditionWait) and (problem := _problem_of_condition(wait.condition)):
+                    raise InvalidDag(f"{who}: waits_for: {problem}")
             for up in task.upstream:
                 if up not in ids or self.is_callback(up):
                     why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
@@ -356,12 +355,18 @@ def has_macros(sql: str) -> bool:
     return "{{" in sql or "{%" in sql
 
 
-def _is_query(text: str) -> bool:
+def _problem_of_condition(text: str) -> str | None:
     """As far as the text tells; Spark's parser takes nothing else when it is run (execution/wait_checks.py)."""
-    from backfill_manager.store.sql_guard import split_statements  # more than most DAG files need
+    from backfill_manager.store.sql_guard import named_parameters, split_statements  # more than most DAG files need
 
     found = split_statements(text, "spark")
-    return len(found) == 1 and found[0][0] in ("SELECT", "WITH", "VALUES")
+    if len(found) != 1 or found[0][0] not in ("SELECT", "WITH", "VALUES"):
+        shown, example = shorten(" ".join(text.split()), 100), "SELECT count(*) > 0 FROM t"
+        return f"a condition is one query, such as {example}, not {shown!r}"
+    if unknown := next(iter(named_parameters(text, VALUES_OF_CONDITIONS)), None):
+        hint = nearest(unknown, VALUES_OF_CONDITIONS, n=1) or f"; there are {', '.join(VALUES_OF_CONDITIONS)}"
+        return f"a condition has no value :{unknown}{hint}"
+    return None
 
 
 def _transitive(task_ids: Collection[str], neighbours: Callable[[str], Collection[str]]) -> frozenset[str]:

@@ -75,8 +75,9 @@ class _Sql(NamedTuple):
     text: str
 
 
-def check_macros(text: str, params: Collection[str] | None = None) -> None:
-    """`MacroError` for what can be known of a text before it has values. `params`: the names of the DAG's."""
+def check_macros(text: str, params: Collection[str] | None = None) -> str:
+    """The text with a word of SQL for each value, and all that any run may have of it. `MacroError` for what can be known of a
+    text before it has values. `params`: the names of the DAG's."""
     environment = _Environment("UTC")
     try:
         tree = environment.parse(text)
@@ -112,7 +113,11 @@ def check_macros(text: str, params: Collection[str] | None = None) -> None:
         elif kind_of_token == "variable_begin":
             parts.append(f"{_MARK}{len(lines)}__")
             lines.append(line)
-    _check_places("".join(parts), lines)
+        else:
+            parts.append("\n" * value.count("\n"))
+    with_marks = "".join(parts)
+    _check_places(with_marks, lines)
+    return with_marks
 
 
 def render_macros(text: str, values: Mapping[str, Any], timezone: str) -> str:

@@ -173,8 +173,10 @@ def _without_conflicts(
         foreign = next(dag_id for dag_id in parsed.dag_ids if held.get(dag_id, mine) != mine)
         bundle, file = held[foreign]
         where = file if bundle == submission.bundle else f"{file} of bundle {bundle!r}"
+        first = next((one.where(foreign) for one in submission.parsed if one.file == where), None)
+        where += f", line {first}" if first else ""
         message = f"DAG {foreign!r} is already made by {where}; give one of them another dag_id, or take one away"
-        conflicts.append(FailedFile(parsed.file, None, message))
+        conflicts.append(FailedFile(parsed.file, parsed.where(foreign), message))
     return accepted, conflicts
 
 

@@ -34,6 +34,7 @@ from backfill_manager.masking import mask_text
 LINES_OF_ERROR: Final = 3  # the last ones of standard error
 MAX_LINE_OF_ERROR: Final = 150  # characters of each
 MAX_DRAIN: Final = 1024  # reads of what is left in a stream when the command has ended
+_STOPPED: Final = b"s"  # to the thread that reads
 _BASH: Final = ("bash", "-euo", "pipefail", "-c")
 
 
@@ -67,7 +68,7 @@ def run_bash(
         return printed
     if code == task.skip_exit_code:
         raise TaskSkipped(f"ended with exit code {code}")
-    ending = f"exit code {code}" if code > 0 else f"signal {-code} ({_name_of_signal(-code)})"
+    ending = _ending(code)
     last = " / ".join(
         shorten(mask_text(line, known), MAX_LINE_OF_ERROR) for line in said
     )  # whole: no part of one is left
@@ -130,15 +131,26 @@ def _run(
     assert process.stdout is not None and process.stderr is not None
     printed = _Lines(process.stdout, lambda line: log("INFO", line), cut, keep=1)
     said = _Lines(process.stderr, lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)
+    # A thread of its own reads: a stop is raised in this one, at any place, and lines that it has read would be lost.
+    ended, end = os.pipe()
+    reader = threading.Thread(target=_read_until_ended, args=(ended, (printed, said)), name="bfm bash", daemon=True)
+    reader.start()
     try:
-        _read_until_ended(process, (printed, said))
-    except (
-        BaseException
-    ):  # it is stopped: the command may end well, until the manager kills this process and all below it
+        process.wait()
+    except BaseException:  # noqa: BLE001 - it is stopped, by what this module can't import
+        # The command may end well, until the manager kills this process and all below it.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
-        _read_until_ended(process, (printed, said))
-        raise
+        os.write(end, _STOPPED)
+        process.wait()
+        os.close(end)
+        reader.join()
+        how = f"ended with {_ending(process.returncode)} after it was stopped"
+        log("WARNING", f"the command {how}")
+        raise BashFailed(how) from None
+    else:
+        os.close(end)
+        reader.join()
     finally:
         if not (printed.is_closed and said.is_closed):  # by what it has left behind
             with suppress(ProcessLookupError, PermissionError):  # of another user: `sudo`
@@ -148,15 +160,9 @@ def _run(
     return process.returncode, next(iter(printed.last), None), list(said.last)
 
 
-def _read_until_ended(process: subprocess.Popen[bytes], streams: tuple[_Lines, ...]) -> None:
-    """Logs lines as they come. What the command has left behind may hold its streams open: it is not waited for."""
-    ended, end = os.pipe()
-
-    def wait() -> None:
-        process.wait()
-        os.close(end)
-
-    threading.Thread(target=wait, name="bfm bash", daemon=True).start()
+def _read_until_ended(ended: int, streams: tuple[_Lines, ...]) -> None:
+    """Logs lines as they come, until the pipe `ended` is closed; at a stop also one that has no end yet, as the command may be
+    killed. What the command has left behind may hold its streams open: it is not waited for."""
     has_ended = False
     try:
         with selectors.DefaultSelector() as selector:
@@ -167,7 +173,9 @@ def _read_until_ended(process: subprocess.Popen[bytes], streams: tuple[_Lines, .
             while not has_ended:
                 for key, _ in selector.select():
                     if key.data is None:
-                        has_ended = True
+                        has_ended = os.read(ended, 1) != _STOPPED
+                        for stream in () if has_ended else streams:
+                            stream.end_line()
                         continue
                     key.data.read()
                     if key.data.is_closed:
@@ -207,6 +215,9 @@ class _Lines:
         for _ in range(MAX_DRAIN):
             if self.is_closed or not self.read():
                 break
+        self.end_line()
+
+    def end_line(self) -> None:
         self._take([(line, True) for line in self._lines.rest()])
 
     def _take(self, pieces: list[tuple[str, bool]]) -> None:
@@ -219,5 +230,6 @@ class _Lines:
                 self.last.append(line if self._has_begun else line.strip())
 
 
-def _name_of_signal(number: int) -> str:
-    return next((one.name for one in signal.Signals if one == number), "unknown")
+def _ending(code: int) -> str:
+    name = next((one.name for one in signal.Signals if one == -code), "unknown")
+    return f"signal {-code} ({name})" if code < 0 else f"exit code {code}"

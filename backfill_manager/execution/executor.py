@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease, nearest
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
@@ -146,8 +146,8 @@ class Executor:
             if self._closing:
                 refusal = m.PutBack("the manager is stopping")
             elif launch.pool not in self._slots:
-                pools = ", ".join(sorted(self._slots))
-                refusal = m.Failed(f"there is no pool {launch.pool!r}; there are {pools}", retryable=False)
+                hint = nearest(launch.pool, self._slots, n=1) or f"; there are {', '.join(sorted(self._slots))}"
+                refusal = m.Failed(f"there is no pool {launch.pool!r}{hint}", retryable=False)
             else:
                 order = start_order(launch.priority, ti.run_seq, for_schedule=launch.run.is_for_schedule)
                 heapq.heappush(self._waiting[launch.pool], (order, next(self._order), it))
@@ -368,9 +368,12 @@ class Executor:
         if not runs:
             self._end(it, outcome)
             return True
-        what = "" if it.running is None else "TaskStopped is raised in its code, "
+        spark = "its Spark jobs are cancelled, and it can write no more"
+        what = spark if it.running is None else f"TaskStopped is raised in its code, {spark}"
+        if it.launch.task.kind == "bash":
+            what = "SIGTERM is sent to its command"
         level = "ERROR" if isinstance(outcome, m.Failed) else "WARNING"
-        it.lines.add(level, f"{_reason(outcome)}: {what}its Spark jobs are cancelled, and it can write no more")
+        it.lines.add(level, f"{_reason(outcome)}: {what}")
         it.turns.stop_waiting()
         if it.running is not None:
             it.running.stop()

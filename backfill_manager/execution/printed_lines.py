@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from backfill_manager.masking import BlockLines, Known, longest_known, mask_text
+from backfill_manager.masking import BlockLines, Known, OpenValues, longest_known, mask_text
 
 MAX_LINE: Final = 1 << 16  # characters of a line that is printed; a longer one is cut into several
 _BEFORE: Final = 4096  # characters before the end of a piece, where a secret and its name may stand
@@ -22,7 +22,8 @@ class PrintedLines:
 
     def __init__(self, cut: Callable[[str], int]) -> None:
         self._cut, self._begun = cut, ""
-        self._blocks = BlockLines()  # which only the lines together tell; all else is masked line by line
+        # Which only the lines together tell; all else is masked line by line.
+        self._open, self._blocks = OpenValues(), BlockLines()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def feed(self, content: bytes) -> list[str]:
@@ -32,7 +33,7 @@ class PrintedLines:
     def feed_pieces(self, content: bytes) -> list[tuple[str, bool]]:
         """The same, each with whether it ends there; else the next one goes on with it."""
         *lines, self._begun = (self._begun + self._decode(content)).split("\n")
-        pieces = [(self._blocks.masked(line.rstrip("\r")), True) for line in lines]
+        pieces = [(self._masked(line.rstrip("\r")), True) for line in lines]
         while len(self._begun) > MAX_LINE and (end := self._cut(self._begun)):
             pieces.append((self._begun[:end].rstrip("\r"), False))
             self._begun = self._begun[end:]
@@ -41,7 +42,10 @@ class PrintedLines:
     def rest(self) -> list[str]:
         """What is left at the end: a line, or none."""
         left, self._begun = self._begun + self._decode(b"", final=True), ""
-        return [self._blocks.masked(left.rstrip("\r"))] if left else []
+        return [self._masked(left.rstrip("\r"))] if left else []
+
+    def _masked(self, line: str) -> str:
+        return self._blocks.masked(self._open.masked(line))
 
 
 def end_of_piece(text: str, known: tuple[Known, ...] = ()) -> int:

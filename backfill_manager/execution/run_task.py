@@ -54,7 +54,16 @@ def run_sql_task(
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
 
-    return _outcome_of(launch, run, log)
+    def is_stopped() -> bool:
+        try:
+            refuse_if_abandoned()
+        except AbandonedTry:
+            return True
+        except LostLease:
+            return False
+        return False
+
+    return _outcome_of(launch, run, log, is_stopped=is_stopped)
 
 
 def run_python_task(
@@ -100,7 +109,14 @@ def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Tur
     return None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
 
 
-def _outcome_of(launch: TaskLaunch, run: Callable[[], Succeeded], log: Log, memory_mb: int | None = None) -> Outcome:
+def _outcome_of(
+    launch: TaskLaunch,
+    run: Callable[[], Succeeded],
+    log: Log,
+    memory_mb: int | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """`is_stopped`: then an error is how Spark ends the jobs, and its traceback says nothing."""
     known = launch.secrets  # no part of one may be left where an error is cut
     try:
         return run()
@@ -119,7 +135,7 @@ def _outcome_of(launch: TaskLaunch, run: Callable[[], Succeeded], log: Log, memo
         log("ERROR", traceback_text(error))
         return Failed(one_line(error, known) if memory_mb is None else went_over(memory_mb))
     except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
-        log("ERROR", traceback_text(error))
+        log("ERROR", one_line(error, known) if is_stopped() else traceback_text(error))
         return Failed(one_line(error, known), retryable=not isinstance(error, InvalidInput))
 
 

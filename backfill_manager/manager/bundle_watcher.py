@@ -137,7 +137,7 @@ class BundleService(Service):
         except InvalidInput as error:  # the bundle can't be fetched, or there is no such parser
             self._submit(parsers.unreadable_because(error, self._bundle))
             due = self._bundle.settings.fetch_interval
-        except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party parsers raise anything
             self._submit_unreadable(self._refusal(error))
             due = self._bundle.settings.fetch_interval
         return due if due is None else max(due, MIN_INTERVAL_S)
@@ -180,7 +180,7 @@ class BundleService(Service):
             submission = self._parse_subpath(request)
         except LoaderClosed:
             return  # the manager stops; the next one finds the request
-        except Exception as error:  # noqa: BLE001 - third-party parsers raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - third-party parsers raise anything
             result = ParseResult(None, request, self._refusal(error))
         else:
             result = ParseResult(submission, request)
@@ -229,7 +229,7 @@ class BundleService(Service):
             "parsed as usual. If it hangs, fix it and restart the manager"
         )
 
-    def _refusal(self, error: Exception) -> BackfillManagerError | str:
+    def _refusal(self, error: BaseException) -> BackfillManagerError | str:
         """One line; what no parser should raise goes to the log with its traceback."""
         if isinstance(error, BackfillManagerError):
             return error

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import nearest
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
 from backfill_manager.humanise import name_list, parse_outcome, plural, unknown_pools
 from backfill_manager.logging import get_logger
@@ -297,7 +298,9 @@ class TickLoop:
         dry_run = request is not None and request.dry_run
         result = (self._dags.dry_run if dry_run else self._dags.submit)(event.submission, now, self.state.pools)
         for one in () if dry_run else result.unknown_pools:
-            log.warning("unknown pool", dag=one.dag_id, pool=one.pool, tasks=name_list(one.tasks))
+            hint = nearest(one.pool, self.state.pools, n=1).removeprefix("; ")
+            more = {"hint": hint} if hint else {}
+            log.warning("unknown pool", dag=one.dag_id, pool=one.pool, tasks=name_list(one.tasks), **more)
         for change in () if dry_run else (one for one in result.changes if one.change != "deactivated"):
             notification_rules.warn_of_unknown(self.state, change.dag_id, self.state.current_spec(change.dag_id).notify)
         if request is not None:

@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, Valid
 from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
 from typing_extensions import TypedDict, get_type_hints
 
-from backfill_manager.errors import nearest
+from backfill_manager.errors import nearest, shorten
 from backfill_manager.model.states import TRIGGER_RULES, TriggerRule, WriteMode
 from backfill_manager.schemas.checks import Check, OnFailure, read_checks
 from backfill_manager.schemas.params import PARAM_TYPES, read_params, read_yaml_params
@@ -39,6 +39,8 @@ from backfill_manager.value_rules import (
     read_memory,
 )
 
+MAX_LABEL: Final = 200  # characters of a tag, and of an owner
+MAX_DESCRIPTION: Final = 4000
 MAX_INT: Final = 2**31 - 1  # what is larger doesn't fit into a column
 MAX_MAPPED: Final = 1000  # tasks of one `over`
 MAX_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
@@ -87,6 +89,17 @@ def _checked(rule: str, is_right: Callable[[Any], Any], read: Callable[[Any], An
         return read(value)
 
     return check
+
+
+def _at_most(most: int) -> Any:
+    """A length. Not `max_length`, which takes no half characters: they are reported with their place (`DagSpec.check`)."""
+
+    def check(value: str) -> str:
+        if len(value) > most:
+            raise ValueError(f"must be text of at most {most:,} characters, not {shorten(repr(value), 100)}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _is_text(value: Any) -> bool:
@@ -235,7 +248,9 @@ Memory = Annotated[
 Nice = Annotated[int, Field(ge=0, le=MAX_NICE)]
 Factor = Annotated[float, Field(ge=1, le=MAX_INT)]
 Rule = Annotated[TriggerRule, BeforeValidator(_trigger_rule)]
-Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[str, ...]), BeforeValidator(_as_tuple)]
+Label = Annotated[str, _at_most(MAX_LABEL), Field(json_schema_extra={"maxLength": MAX_LABEL})]
+Description = Annotated[str, _at_most(MAX_DESCRIPTION), Field(json_schema_extra={"maxLength": MAX_DESCRIPTION})]
+Tags = Annotated[list[str] | tuple[str, ...], _As(tuple[Label, ...]), BeforeValidator(_as_tuple)]
 Names = Annotated[
     list[str] | tuple[str, ...], _As(tuple[Text, ...]), BeforeValidator(_as_tuple), AfterValidator(_unique)
 ]
@@ -580,8 +595,8 @@ class _OfDag(TypedDict, total=False):
         Names, _help("Targets, declared in `notifications` of the configuration, that receive messages about the DAG.")
     ]
     tags: Annotated[Tags, _help("Tags by which the DAG can be found.")]
-    description: Annotated[str, _help("Short description of the DAG.")]
-    owner: Annotated[str, _help("Person or team that is responsible for the DAG.")]
+    description: Annotated[Description, _help("Short description of the DAG.")]
+    owner: Annotated[Label, _help("Person or team that is responsible for the DAG.")]
 
 
 @with_config(_CONFIG)
@@ -712,6 +727,8 @@ def _problem(detail: Any, settings: Any) -> Problem:
         nested = {"tasks": YamlTask, "default_args": YamlDefaultArgs if settings is YamlDag else DefaultArgs}
         known = settings_of(nested[str(place[0])] if len(place) > 1 else settings)
         hint = nearest(str(place[-1]), known, n=1) or f"; known are {', '.join(known)}"
+        if len(place) == 1 and settings in (DagSettings, YamlDag) and place[0] in settings_of(DefaultArgs):
+            hint = f"; {place[0]} is one of tasks, and of default_args"
         return Problem(place, True, f"has no setting {place[-1]!r}{hint}")
     if place[-1:] == ("[key]",):
         return Problem(place[:-1], False, f"has an id that {describe_error(detail)}")

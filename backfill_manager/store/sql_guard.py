@@ -7,7 +7,10 @@ and values quoted so that nothing from outside becomes code.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
+from itertools import pairwise
+from typing import Final
 
 from backfill_manager.errors import InvalidInput
 
@@ -49,6 +52,101 @@ def single_query(sql: str) -> str:
         shown = " ".join(sql.split())[:60]
         raise InvalidInput(f"Only a query can be run here, one that begins with SELECT or WITH; this is {shown!r}.")
     return found[0][1]
+
+
+_NAMED: Final = re.compile(r"(?<!:):([^\W\d]\w*)")
+# What stands before a colon that takes something out of a value (`event:user`); before a parameter there is none of these.
+_ENDS_VALUE: Final = ("VAR", "IDENTIFIER", "R_PAREN", "R_BRACKET", "STRING")
+
+
+def named_parameters(sql: str, known: Collection[str] = ()) -> dict[str, int]:
+    """The parameters `:name` of Spark SQL that are not known, each with its first line; not what looks so within quotation marks
+    and comments, or behind a value, a label or a field of a struct. What can't be tokenized has none."""
+    if set(_NAMED.findall(sql)) <= set(known):
+        return {}
+    from sqlglot import TokenType, tokenize
+    from sqlglot.errors import TokenError
+
+    try:
+        tokens = tokenize(sql, read="spark")
+    except TokenError:
+        return {}
+    found: dict[str, int] = {}
+    for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        if colon.token_type != TokenType.COLON or name.start != colon.end + 1 or not name.text.isidentifier():
+            continue
+        is_label = before is not None and before.end + 1 == colon.start and before.text.isidentifier()
+        is_path = before is not None and before.token_type.name in _ENDS_VALUE
+        if name.text not in known and not is_label and not is_path:
+            found.setdefault(name.text, name.line)
+    return found
+
+
+_NOTHING: Final = re.compile(r"(?:--[^\n]*|/\*.*?\*/|[;\s])*", re.DOTALL)
+_CHANGES: Final = ("INSERT", "MERGE", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "TRUNCATE")
+
+
+def problem_of_statements(sql: str, *, has_output: bool) -> str | None:
+    """What is certainly wrong with the text of a SQL task. `has_output`: the rows of its last statement go into a table. Most
+    texts are not tokenized for it, which takes time."""
+    if _NOTHING.fullmatch(sql):
+        return "it has no statement"
+    may_be_open = any(sql.count(mark) % 2 for mark in "'\"`") or sql.count("/*") != sql.count("*/")
+    may_change = has_output and any(word in sql.upper() for word in _CHANGES)
+    if not may_be_open and not may_change:
+        return None
+    from sqlglot import tokenize
+    from sqlglot.errors import TokenError
+
+    try:
+        tokenize(sql, read="spark")
+    except TokenError:
+        return "a quotation mark or a comment does not end"
+    found = split_statements(sql, "spark")
+    if has_output and found[0][0] != "BEGIN" and (last := found[-1][0]) in _CHANGES:
+        return f"its last statement begins with {last}, and with into=... it is a query, whose rows go into the table"
+    return None
+
+
+_OF_MANY_ROWS: Final = ("approx_count_distinct", "avg", "count", "count_if", "max", "mean", "min", "sum")
+# A condition of these alone is one that sqlglot reads as Spark does. It does not know all that Spark takes: names that are words
+# of SQL elsewhere, `event:user`.
+_PLAIN: Final = frozenset((
+    "VAR", "IDENTIFIER", "STRING", "NUMBER", "L_PAREN", "R_PAREN", "L_BRACKET", "R_BRACKET", "COMMA", "DOT", "STAR", "PLUS",
+    "DASH", "SLASH", "MOD", "AMP", "PIPE", "CARET", "TILDE", "NOT", "DPIPE", "DAMP", "EQ", "NEQ", "NULLSAFE_EQ", "LT", "LTE",
+    "GT", "GTE", "FARROW", "AND", "OR", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN",
+))  # fmt: skip
+_NOT_READ: Final = re.compile(r">>>|\bx\s+'", re.IGNORECASE)  # nor this: a shift, a binary literal
+
+
+def problem_of_condition(sql: str) -> str | None:
+    """What is wrong with a condition of single rows, as far as it can be known without Spark: of functions, columns and types
+    only Spark knows."""
+    from sqlglot import ErrorLevel, parse, tokenize
+    from sqlglot.errors import ParseError, TokenError
+
+    try:
+        tokens = tokenize(sql, read="spark")
+    except TokenError:
+        return "a quotation mark or a comment does not end"
+    kinds = [token.token_type.name for token in tokens]
+    if "SEMICOLON" in kinds:
+        return "it is one condition, and has no semicolon"
+    if kinds[:1] in (["SELECT"], ["WITH"]) and kinds[1:2] not in ([], ["EQ"], ["DOT"]):
+        return "it is a condition that each row has to meet, such as `delay > 0`, and no query"
+    values = [*(["?"] if "PLACEHOLDER" in kinds else []), *(f":{name}" for name in named_parameters(sql))]
+    if values or "L_BRACE" in kinds:
+        return f"it has no parameters or macros, such as {values[0] if values else '{{ ... }}'}"
+    for token, after in pairwise(tokens) if "SELECT" not in kinds else ():
+        if token.text.lower() in _OF_MANY_ROWS and after.token_type.name == "L_PAREN":
+            return f"each row has to meet it by itself, and {token.text}(...) is of many rows"
+    try:
+        parse(f"SELECT * FROM t WHERE {sql}", read="spark", error_level=ErrorLevel.RAISE)  # noqa: S608 - it is not run
+    except ParseError as error:
+        if _PLAIN.issuperset(kinds) and not _NOT_READ.search(sql):
+            near = error.errors[0].get("highlight") or ""
+            return f"it is no condition in Spark SQL: it can't be read at {near!r}"
+    return None
 
 
 def with_view(query: str, name: str, definition: str) -> str:

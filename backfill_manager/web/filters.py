@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from backfill_manager import humanise
 from backfill_manager.clock import UTC, format_instant, parse_instant
+from backfill_manager.errors import nearest
 from backfill_manager.masking import mask_values
 from backfill_manager.model.states import RUNNING
 from backfill_manager.web.highlight import code_lines
@@ -155,5 +156,5 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "state_label": state_label, "plural": humanise.plural, "size": humanise.size, "memory": humanise.memory,
     "in_zone": humanise.window,
     "as_json": as_json, "short_run": short_run, "inline_code": inline_code,
-    "code_lines": code_lines,
+    "code_lines": code_lines, "nearest": nearest,
 }  # fmt: skip

@@ -200,6 +200,7 @@ def test_bundles_are_listed_with_what_came_of_them(bfm: Bfm, dags: Path, state: 
 def test_a_bundle_is_shown_with_how_it_is_read_and_when_it_was(bfm: Bfm, dags: Path, state: FilledState) -> None:
     before = bfm("bundles", "show", "mine", "--output", "json").document
     assert (before["settings"]["max_file_parse_interval"], before["parsed_at"]) == (None, None)
+    (dags / "glacier").mkdir()
     (dags / "manifest.yaml").write_text(
         "version: v1beta\nmax_file_parse_interval: 5 minutes\n"
         "directories: [{path: glacier, max_file_parse_interval: 1 day}]\n"

@@ -209,6 +209,8 @@ def test_a_dag_that_names_a_pool_that_does_not_exist_is_shown_with_it(bfm: Bfm, 
         in bfm("dags", "show", "flights").err
     )
     assert bfm("dags", "show", "flights", "--output", "json").document["unknown_pools"] == {"slow": ["clean", "load"]}
+    state.put(Pool(name="slowly", slots=2, weight=1, min_share=0))
+    assert "they fail when they start; did you mean 'slowly'? A new pool" in bfm("dags", "show", "flights").err
     state.put(Pool(name="slow", slots=2, weight=1, min_share=0))
     assert bfm("dags", "show", "flights").err == ""
 

@@ -64,7 +64,7 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
         "unknown_pools": {"slow": ["load"]},
     }
     below = {"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": {
-        **SUMMARY, "dag_id": "report", "unknown_pools": {"slow": ["a", "b"]}, "before_start_date": 2,
+        **SUMMARY, "dag_id": "report", "unknown_pools": {"backfil": ["a", "b"]}, "before_start_date": 2,
     }}  # fmt: skip
     plan: dict[str, Any] = {"items": [item(1)], "summary": summary, "downstream": [below]}
     state.dag(batchable=True)
@@ -81,7 +81,10 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
     assert (
         "There is no pool 'slow', which load of flights names: it fails when it starts. A new pool is made in" in said
     )
-    assert "There is no pool 'slow', which a, b of report name: they fail when they start." in said
+    assert (
+        "There is no pool 'backfil', which a, b of report name: they fail when they start; did you mean 'backfill'?"
+        in said
+    )
 
 
 def test_where_tasks_are_chosen_those_that_run_are_named(bfm: Bfm, state: FilledState) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import pendulum
 import pytest
 
-from backfill_manager import Check, Dag, bash_task, dag, sql, task
+from backfill_manager import Check, Dag, bash_task, condition, dag, sql, task
 from backfill_manager.dags.authoring import collecting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.yaml.reader import dags_of_yaml
 from backfill_manager.errors import InvalidDag
 from backfill_manager.testing import dag_spec
 from backfill_manager.value_rules import read_memory
@@ -24,6 +25,7 @@ from backfill_manager.value_rules import read_memory
 UTC = timezone.utc
 any_dag: Any = dag  # for calls that a type checker would refuse too
 any_task: Any = task
+any_sql: Any = sql
 
 
 @pytest.mark.parametrize(
@@ -323,6 +325,8 @@ def _with_task(**settings: Any) -> Dag:
     ("settings", "message"),
     [
         ({"schedul": "@daily"}, "DAG 'd' has no setting 'schedul'; did you mean 'schedule'?"),
+        ({"retries": 3}, "DAG 'd' has no setting 'retries'; retries is one of tasks, and of default_args"),
+        ({"schedule": "Daily"}, "DAG 'd': schedule: 'Daily' is not a schedule; did you mean '@daily'?"),
         ({"xyzzy": 1}, "DAG 'd' has no setting 'xyzzy'; known are dag_id, schedule, "),
         ({"dag_id": "a b"}, "dag_id must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'"),
         ({"dag_id": ".."}, "not dots only, not '..'"),
@@ -691,3 +695,178 @@ def test_a_task_whose_process_does_not_stand_back_keeps_that() -> None:
 )
 def test_memory_is_read_as_megabytes(text: Any, megabytes: int) -> None:
     assert read_memory(text) == megabytes
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "message"),
+    [
+        ("SELECT 1\n WHERE d = :interval_strat", {}, "line 2 of its text: :interval_strat is no param"),
+        ("SELECT :regio", {}, "did you mean 'region'?"),
+        ("SELECT :x", {}, "; there are region, interval_end, interval_start, logical_date, partition_key, run_id"),
+        ("SELECT {{\n interval.start }}\n{% if run_id %}, :x{% endif %}", {}, "line 3 of its text: :x is no"),
+        ("wrong.sql", {}, "wrong.sql, line 3: :to is no param"),
+        ("SELECT :mapped_value", {}, "only a mapped task, one with over=..., has it"),
+        ("SELECT :mapped_value, :region, :interval_end, :run_id, :logical_date, :partition_key", {"over": ["a"]}, None),
+        ("SELECT ':x', `:y`, a:b, a::int -- :z\n, CAST(a AS STRUCT<b:int, date:date>), '12:30' /* :c */", {}, None),
+    ],
+)
+def test_a_named_parameter_that_no_run_has_is_reported(
+    tmp_path: Path, text: str, settings: dict[str, Any], message: str | None
+) -> None:
+    (tmp_path / "wrong.sql").write_text("SELECT 1\nWHERE at >= :interval_start\n  AND at < :to\n")
+
+    def make(**of_dag: Any) -> None:
+        with collecting(tmp_path, tmp_path / "d.py"):
+
+            @dag(**of_dag)
+            def d() -> None:
+                any_sql("s", text, **settings)
+
+    make()  # without params and schedule: each run sets what it likes
+    of_dags: list[dict[str, Any]] = [{"params": {"region": "eu"}}, {"params": {"region": "eu"}, "schedule": "@daily"}]
+    for of_dag in of_dags:
+        if message is None:
+            make(**of_dag)
+            continue
+        with pytest.raises(InvalidDag) as error:
+            make(**of_dag)
+        assert str(error.value).startswith("DAG 'd', task 's': ")
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "into", "message"),
+    [
+        ("SELECT 'x", None, "a quotation mark or a comment does not end"),
+        ("SELECT 1 /* why", None, "a quotation mark or a comment does not end"),
+        ("-- nothing\n/* at all */ ;", None, "it has no statement"),
+        (
+            "SELECT 1; insert INTO t SELECT 1",
+            "u",
+            "its last statement begins with INSERT, and with into=... it is a query",
+        ),
+        ("INSERT INTO t SELECT 1", None, None),
+        ("CREATE TEMP VIEW v AS SELECT 1; WITH x AS (SELECT 1) SELECT created_at -- it's", "u", None),
+        ("BEGIN INSERT INTO t SELECT 1; SELECT 2; END", "u", None),
+        ("SELECT 'it\\'s', r'\\', \"'\", `a'b`", "u", None),
+        ("FROM t SELECT 1", "u", None),
+    ],
+)
+def test_a_text_that_can_be_no_statement_is_reported(text: str, into: str | None, message: str | None) -> None:
+    def make() -> Dag:
+        return dag("d")(lambda: any_sql("s", text, into=into))
+
+    if message is None:
+        assert make().spec.tasks[0].sql == text
+    else:
+        with pytest.raises(InvalidDag) as error:
+            make()
+        assert str(error.value).startswith(f"DAG 'd', task 's': {message}")
+
+
+def test_a_task_that_is_made_cannot_be_mapped_any_more() -> None:
+    with pytest.raises(
+        InvalidDag, match=r"DAG 'd', task '_work' is made already; map its function, without calling it"
+    ):
+
+        @dag
+        def d() -> None:
+            any_task(_work)().expand(over=["a"])
+
+
+def test_what_is_shown_of_a_dag_is_not_longer_than_lists_can_hold() -> None:
+    def make(doc: str = "", **settings: Any) -> Dag:
+        def d() -> None:
+            sql("s", "SELECT 1")
+
+        d.__doc__ = doc
+        made: Dag = any_dag(**settings)(d)
+        return made
+
+    longest = make(tags=["x" * 200, "y"], owner="x" * 200, description="x" * 4000)
+    assert (len(longest.spec.tags[0]), len(longest.spec.owner), len(longest.spec.description)) == (200, 200, 4000)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"tags": ["y", "x" * 201]}, "tags[1] must be text of at most 200 characters, not 'xxx"),
+        ({"owner": "x" * 201}, "owner must be text of at most 200 characters, not 'xxx"),
+        ({"description": "x" * 4001}, "description must be text of at most 4,000 characters, not 'xxx"),
+        ({"doc": "x" * 4001}, "description must be text of at most 4,000 characters, not 'xxx"),
+    ]
+    for wrong, message in cases:
+        with pytest.raises(InvalidDag) as error:
+            make(**wrong)
+        assert str(error.value).startswith(f"DAG 'd': {message}")
+
+
+def test_what_a_version_has_stored_is_not_judged_again_where_its_tasks_run(tmp_path: Path) -> None:
+    with collecting(tmp_path, tmp_path / "d.py", is_for_task=True):
+
+        @dag(owner="x" * 201, schedule="@daily")
+        def d() -> None:
+            any_task(checks=["delay >"])(_work)()
+            sql("s", "SELECT :x")
+
+    assert list(d.functions) == ["_work"]
+    file = tmp_path / "d.dag.yaml"
+    file.write_text(f"dag_id: d\nschedule: '@daily'\ntags: [{'x' * 201}]\ntasks:\n  s: {{sql: 'SELECT :x'}}\n")
+    with pytest.raises(InvalidDag, match="of at most 200 characters"):
+        dags_of_yaml(file, tmp_path, lambda name: pytest.fail(name))
+    (made,) = dags_of_yaml(file, tmp_path, lambda name: pytest.fail(name), is_for_task=True)
+    assert made.dag_id == "d"
+
+
+def test_a_schedule_without_params_takes_none_in_its_sql_either() -> None:
+    with pytest.raises(InvalidDag, match=":x is no param of the DAG, and no value that every run has"):
+
+        @dag(schedule="@daily")
+        def d() -> None:
+            sql("s", "SELECT :x")
+
+
+def test_a_condition_to_wait_for_has_the_values_of_its_interval_alone() -> None:
+    with pytest.raises(InvalidDag, match="waits_for: a condition has no value :region; there are interval_end, "):
+
+        @dag(params={"region": "eu"})
+        def d() -> None:
+            sql("s", "SELECT :region", waits_for=[condition("SELECT count(*) > 0 FROM t WHERE r = :region")])
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        ("delay >", "check 'delay >': it is no condition in Spark SQL: it can't be read at '>'"),
+        ("(delay > 1", "it can't be read at '1'"),
+        ("delay > 1 and", "it can't be read at 'and'"),
+        ("a && b", "it can't be read at '&&'"),
+        ("name = 'x", "a quotation mark or a comment does not end"),
+        ("a > 1; b > 1", "it is one condition, and has no semicolon"),
+        ("SELECT a > 1", "it is a condition that each row has to meet, such as `delay > 0`, and no query"),
+        ("day >= :interval_start", "it has no parameters or macros, such as :interval_start"),
+        ("day >= {{ interval.start }}", "it has no parameters or macros, such as {{ ... }}"),
+        ("max(delay) < 100", "each row has to meet it by itself, and max(...) is of many rows"),
+    ],
+)
+def test_a_check_that_can_be_no_condition_is_reported_when_the_file_is_read(check: str, message: str) -> None:
+    for make in (
+        lambda: any_task(checks=[check])(_work)(),
+        lambda: any_sql("_work", "SELECT 1", into="t", checks=[check]),
+    ):
+        with pytest.raises(InvalidDag) as error:
+            dag("d")(make)
+        assert str(error.value).startswith("DAG 'd', task '_work': check ")
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "event:user.id::int > 0", "values > 1", "range < 1", "a >>> 1 = 0", "a = X '1C'", "my_function(a) IS NOT NULL",
+        "forall(transform(a, (x, i) -> x + i), y -> y > 0)", "a NOT RLIKE ALL ('x', 'y')", "a COLLATE UTF8_LCASE = 'x'",
+        "id IN (SELECT max(id) FROM t)", "`max` > 1", "day >= DATE'2020-01-01' -- since then", "CASE WHEN a THEN b ELSE c END",
+    ],
+)  # fmt: skip
+def test_a_check_that_only_spark_can_judge_is_taken(check: str) -> None:
+    @dag
+    def d() -> None:
+        sql("s", "SELECT 1", into="t", checks=[check])
+
+    assert [one.condition for one in d.spec.tasks[0].checks] == [check]

@@ -173,10 +173,18 @@ def test_one_bad_dag_takes_the_others_of_its_file_along_but_not_those_of_other_f
 
 
 def test_an_id_that_one_file_makes_twice_is_reported(loader: DagLoader, bundle: BundleFolder) -> None:
-    bundle.write_dag("f.py", "same", "same")
-    assert (
-        only_failure(loader, bundle).message == "DAG 'same' is made twice in this file; give one of them another dag_id"
+    bundle.write(
+        "f.py",
+        "from backfill_manager import dag, sql\nfor _ in range(2):\n    @dag('same')\n    def d(): sql('s', 'SELECT 1')\n",
     )
+    bundle.write(
+        "g.py",
+        (bundle.root / "f.py").read_text().replace("for _ in range(2):", "if True:")
+        + "\n@dag\ndef same():\n  sql('s', 'x')",
+    )
+    in_loop, below = (one for one in load(loader, bundle) if isinstance(one, FailedFile))
+    same = "DAG 'same' is made twice in this file, first on line 3; give one of them another dag_id"
+    assert [(one.file, one.line, one.message) for one in (in_loop, below)] == [("f.py", 3, same), ("g.py", 6, same)]
 
 
 @pytest.mark.parametrize(

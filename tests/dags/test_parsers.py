@@ -196,6 +196,22 @@ def test_a_folder_with_a_pace_of_its_own_is_looked_at_then(folder: BundleFolder,
     assert it.active == ["a", "a2", "b", "b2"]
 
 
+def test_a_folder_that_the_bundle_does_not_have_is_an_error_until_it_is_there(
+    folder: BundleFolder, watch: Watch
+) -> None:
+    folder.write("manifest.yaml", "version: v1beta\ndirectories:\n- path: subs\n  scan_interval: 100\n")
+    it, message = watch(folder), "directories[0].path: there is no folder 'subs' in the bundle; did you mean 'sub'?"
+    it.scan()
+    assert it.errors == {"manifest.yaml": f"manifest.yaml, line 3: {message}"}
+    (folder.root / "subs").mkdir()
+    it.later(30)
+    assert it.errors == {} and it.active == ["a", "b"]
+    of_configuration = watch(folder, directories=[{"path": "sub"}, {"path": "sbu"}])
+    of_configuration.scan()
+    (error,) = of_configuration.errors.values()
+    assert error == f"bundle 'b': {message.replace('[0]', '[1]').replace('subs', 'sbu')}"
+
+
 def test_a_file_that_changes_all_the_time_is_not_read_more_often_than_its_folder_allows(
     folder: BundleFolder, watch: Watch
 ) -> None:

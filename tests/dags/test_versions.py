@@ -218,6 +218,14 @@ def test_two_files_that_claim_one_id_give_it_to_the_first_and_an_error_to_the_se
     }
 
 
+def test_the_lines_of_both_are_named_where_they_are_known() -> None:
+    state, scan = State(), scan_of({name: [spec("d", name)] for name in ("a.py", "b.py")})
+    state.take(replace(scan, parsed=tuple(replace(one, lines=(7,)) for one in scan.parsed)))
+    (error,) = [row for row in state.of(ImportProblem) if row.is_current]
+    assert (error.file, error.line) == ("b.py", 7)
+    assert error.message.startswith("DAG 'd' is already made by a.py, line 7; give ")
+
+
 def test_a_newcomer_does_not_take_an_id_from_the_file_that_holds_it() -> None:
     state = State()
     state.take(scan_of({"b.py": [spec("d", "b.py")]}))

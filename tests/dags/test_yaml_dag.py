@@ -309,7 +309,7 @@ WRONG_DAG = {
     "default_args empty": ("dag_id: d\ndefault_args:\n" + TASKS, 2, "default_args must be keys and values, not None"),
     "callback": ("dag_id: d\non_failure: helpers:no\n" + TASKS, 2, "helpers:no names no function of helpers"),
     "two alike": ("dag_id: d\nowner: a\nowner: b\n" + TASKS, 3, "'owner' is here twice; first on line 2"),
-    "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice; give one of them another"),
+    "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice, first on line 1; give one"),
     "second document": ("dag_id: d\n" + TASKS + "---\ndag_id: e\nx: 1\n" + TASKS, 5, "DAG 'e' has no setting 'x'"),
     "params key": ("dag_id: d\nparams: {1: 2}\n" + TASKS, 2, "a key must be text, and 1 is none in YAML"),
     "params type": ("dag_id: d\nparams: {a: {type: strin, default: x}}\n" + TASKS, 2, "'a' has the type 'strin', which is none; "

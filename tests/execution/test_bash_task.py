@@ -254,9 +254,33 @@ def test_what_is_cancelled_may_end_well_and_leaves_nothing_behind(runner: TaskRu
     assert (tmp_path / "begun").read_text() == "begun\n"
     runner.executor.cancel(launch.key, "by a test")
     assert runner.recorder.outcome(launch) == Cancelled("by a test")
-    assert "cleaned up" in runner.recorder.lines(launch)
+    lines = runner.recorder.lines(launch)
+    assert lines[0] == ("by a test: SIGTERM is sent to its command")
+    assert lines[1:3] == ["cleaned up", "the command ended with exit code 1 after it was stopped"]
+    assert lines[3].startswith("it ended ") and len(lines) == 4
     left = [pid for pid in pids.read_text().split() if _is_running(int(pid))]
     assert left == []
+
+
+def test_all_that_it_has_printed_before_it_was_stopped_is_in_its_log(runner: TaskRunner, tmp_path: Path) -> None:
+    """Also a line without an end, of a command that does not heed the stop and is killed."""
+    os.mkfifo(tmp_path / "begun")
+    command = """
+        trap '' TERM
+        seq 2000
+        printf 'half a line'
+        echo begun > "$FOLDER/begun"
+        while true; do sleep 1000; done
+    """
+    launch = a_command(command, env=(("FOLDER", str(tmp_path)),))
+    runner.start(launch)
+    assert (tmp_path / "begun").read_text() == "begun\n"
+    runner.executor.cancel(launch.key, "by a test")
+    assert runner.recorder.outcome(launch) == Cancelled("by a test")
+    lines = runner.recorder.lines(launch)
+    printed = [line for line in lines if line.isdigit()]
+    assert (printed, "half a line" in lines) == ([str(n) for n in range(1, 2001)], True)
+    assert "it is killed now" in runner.log_of(launch)
 
 
 def _is_running(pid: int) -> bool:

@@ -231,7 +231,7 @@ def keys_of(event: Event) -> set[LaunchKey]:
 
 def test_an_unknown_pool_is_a_failure_that_names_the_pools(runner: TaskRunner) -> None:
     outcome = runner.run(a_launch(pool="backfil"), lambda ctx: None)
-    assert outcome == Failed("there is no pool 'backfil'; there are backfill, narrow, scheduled", retryable=False)
+    assert outcome == Failed("there is no pool 'backfil'; did you mean 'backfill'?", retryable=False)
 
 
 def test_closing_waits_then_gives_up_what_still_runs(runner: TaskRunner, gate: Gate) -> None:

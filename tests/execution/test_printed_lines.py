@@ -62,6 +62,29 @@ def test_a_line_that_is_one_secret_is_cut_all_the_same() -> None:
     assert len(found) > 1 and max(map(len, found)) < 3 * MAX_LINE
 
 
+@pytest.mark.parametrize(
+    ("printed", "stored"),
+    [
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow/+\nab==\n-----END RSA PRIVATE KEY-----\nnext",
+            "-----BEGIN RSA PRIVATE KEY-----\n***\n\n***\n***\n-----END RSA PRIVATE KEY-----\nnext",
+        ),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEow\nno key: goes on", "-----BEGIN PRIVATE KEY-----\n***\nno key: goes on"),
+        ('a: 1\npassword: "one of\n  two\n  three"  # why\nuser: me', 'a: 1\npassword: "***"\n  ***\n  ***"  # why\nuser: me'),
+        ("export TOKEN='one\ntwo' X=1\nY=2", "export TOKEN='***'\n***' X=1\nY=2"),
+        ('password = """\none\ntwo"""\nuser = 1', 'password = """\n***\n***"""\nuser = 1'),
+        ("- password: one\n    two\n    three\n  user: me", "- password: ***\n    ***\n    ***\n  user: me"),
+        ("token: expired\n  at com.x.Y(Z.java:1)\n  File 'x'", "token: ***\n  at com.x.Y(Z.java:1)\n  File 'x'"),
+        ("password: 'x'\nit's\ntoken='y' and 'z", "password: '***'\nit's\ntoken='***' and 'z"),
+        ("password = 'cut off" + "\nline" * 62, "password = '***'" + "\n***" * 60 + "\nline" * 2),
+    ],
+)  # fmt: skip
+def test_a_secret_of_several_lines_is_masked_on_each_of_them(printed: str, stored: str) -> None:
+    assert "\n".join(map(mask_text, pieces_of(printed))) == stored
+    if "PRIVATE KEY" not in printed:  # which is one *** where it is seen as a whole
+        assert mask_text(printed) == stored
+
+
 def test_a_block_of_a_secret_is_masked_over_its_lines_and_only_there() -> None:
     lines = PrintedLines(end_of_piece)
     printed = b"db:\n  password: |\n    hunter2\r\n\n    and 3\n  user: |\n    me\ntoken: >\n  cut off"

@@ -192,6 +192,21 @@ def test_parameters_are_shown_as_the_values_that_spark_gets(runner: TaskRunner) 
         assert (values[f"{name}_a"], types[f"{name}_a"]) == (values[f"{name}_b"], types[f"{name}_b"]), name
 
 
+@pytest.mark.parametrize("has_output", [False, True])
+def test_a_statement_that_takes_too_long_leaves_no_stack_of_java_in_the_log(
+    runner: TaskRunner, table: str, has_output: bool
+) -> None:
+    text, into = (
+        "SELECT sum(sqrt(id)) AS total FROM range({})",
+        {"into": table, "mode": "overwrite"} if has_output else {},
+    )
+    assert isinstance(runner.run(a_sql_launch(text.format(1))), Succeeded)  # the JVM knows the way
+    launch = runner.start(a_sql_launch(text.format(100_000_000_000_000), run_id="long", timeout=5.0, **into))
+    assert runner.recorder.outcome(launch) == Failed("timed out after 5 s")
+    lines = runner.recorder.lines(launch)
+    assert "cancelled" in lines[-2] and not any("\n" in line for line in lines)
+
+
 def test_a_text_without_a_statement_is_refused(runner: TaskRunner) -> None:
     assert runner.run(a_sql_launch("-- later")) == Failed("sql task 'work' has no statement", retryable=False)
 

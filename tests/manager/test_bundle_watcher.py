@@ -104,14 +104,21 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return with_text
 
 
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        ("KeyError('what is this?')", "KeyError: 'what is this?'"),
+        ("SystemExit('no network')", "SystemExit: no network"),
+    ],
+)
 def test_a_parser_that_breaks_is_an_error_of_its_bundle_and_holds_up_no_other(
-    watch: Watch, install: Callable[[str], None]
+    watch: Watch, install: Callable[[str], None], raised: str, shown: str
 ) -> None:
-    install(PARSER.format("raise KeyError('what is this?')"))
+    install(PARSER.format(f"raise {raised}"))
     it = watch(bad="nightly", good="standard")
     assert it.look() == 30
     assert it.active == ["good"]
-    assert it.errors == {"bad": "bundle 'bad': its parser 'nightly' failed: KeyError: 'what is this?'"}
+    assert it.errors == {"bad": f"bundle 'bad': its parser 'nightly' failed: {shown}"}
 
 
 def test_a_parser_whose_package_cannot_be_imported_is_an_error_of_its_bundle(

@@ -51,6 +51,14 @@ def test_a_dag_that_names_no_pool_that_exists_is_logged_when_it_changes(capfd: p
     assert "unknown pool" not in capfd.readouterr().err, "it is parsed all the time"
 
 
+def test_the_log_proposes_the_pool_that_is_nearest(capfd: pytest.CaptureFixture[str]) -> None:
+    manager = InMemoryManager()
+    definition = dag_spec("d", "a", each={"a": {"pool": "backfil"}}).to_json()
+    manager.events.put(ParseResult(replace(FOUND, parsed=(ParsedFile("d.py", ("d",), (definition,)),))))
+    manager.drain()
+    assert "pool=backfil tasks=a hint=\"did you mean 'backfill'?\"" in capfd.readouterr().err
+
+
 def test_so_is_one_that_notifies_a_target_that_is_not_configured(capfd: pytest.CaptureFixture[str]) -> None:
     manager = InMemoryManager()
     definition = dag_spec("d", "a", notify=("oncall",)).to_json()

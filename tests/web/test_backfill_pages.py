@@ -581,6 +581,7 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
         ("tasks", "(((", "is not a regular expression"),
         ("window", "25:00-26:00", "20:00-06:00"),
         ("pool", "nopool", "There is no pool 'nopool'"),
+        ("pool", "backfil", "There is no pool 'backfil'; did you mean 'backfill'?"),
         ("overrides", "colour=red", "is not a setting that a backfill can set"),
     ],
 )
@@ -906,7 +907,7 @@ def test_the_plan_points_out_what_may_not_be_meant(
     hand = Hand(manager, monkeypatch)
     document = hand.plan()
     document["summary"].update(existing_not_succeeded=2, before_start_date=1, unknown_pools={"slow": ["load"]})
-    below = {**document["summary"], "dag_id": "report", "before_start_date": 3}
+    below = {**document["summary"], "dag_id": "report", "before_start_date": 3, "unknown_pools": {"backfil": ["a"]}}
     document["downstream"] = [{"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": below}]
     monkeypatch.setattr(hand, "plan", lambda: document)
     result = Page(led.post("/backfills/new/dry-run", data=FORM).text).root.whole_text
@@ -914,6 +915,10 @@ def test_the_plan_points_out_what_may_not_be_meant(
     assert "1 item would run before the start date of the DAG" in result
     assert "3 items would run before its start date." in result
     assert "there is no pool slow. Tasks that name it fail when they start: load." in result
+    assert (
+        "there is no pool backfil; did you mean 'backfill'? Tasks of report that name it fail when they start: a."
+        in result
+    )
 
 
 def test_without_scripts_the_button_brings_the_same_plan(

@@ -78,7 +78,7 @@ def create(
         if text is not None:
             context.out.note(text)
     if dry_run:
-        print_plan(context.out, context.backend.dry_run(request_kinds.BACKFILL_CREATE, values))
+        print_plan(context, context.backend.dry_run(request_kinds.BACKFILL_CREATE, values))
         return 0
     from backfill_manager.queries.backfills import requested_view
 

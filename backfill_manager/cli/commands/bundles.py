@@ -9,9 +9,10 @@ from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import Bundle, argument
-from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, NEW_POOL, Column
+from backfill_manager.cli.render.plan import note_unknown_pools
+from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, Column
 from backfill_manager.cli.render.response import outcome_of, submit, wait_for_response
-from backfill_manager.humanise import memory, parse_outcome, unknown_pool
+from backfill_manager.humanise import memory, parse_outcome
 from backfill_manager.schemas.request_kinds import BUNDLE_DEACTIVATE, BUNDLE_PARSE
 
 PARSE_TIMEOUT_S: Final = 900.0  # a bundle of thousands of files takes its time
@@ -98,7 +99,7 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
     text = parse_outcome(result, dry_run=dry_run)
     out.print_result({**result, "dry_run": dry_run}, f"{text}{stored}")
     for one in result.get("unknown_pools", ()):
-        out.note(f"{unknown_pool(one['dag_id'], one['pool'], one['tasks'])}. {NEW_POOL}")
+        note_unknown_pools(context, one["dag_id"], {one["pool"]: one["tasks"]})
     if errors and out.is_table:
         out.print_line("")
         out.print_rows(errors, ERROR_COLUMNS)

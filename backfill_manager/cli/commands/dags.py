@@ -15,13 +15,13 @@ from backfill_manager.cli.commands.runs import task_columns
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import CONF, Dag, argument, flag, option
 from backfill_manager.cli.render.errors import option_of
-from backfill_manager.cli.render.plan import print_mark_plan
-from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, NEW_POOL, Column, Output, seconds
+from backfill_manager.cli.render.plan import note_unknown_pools, print_mark_plan
+from backfill_manager.cli.render.printer import COMMIT, ERROR_COLUMNS, Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import carry_out_plan, outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
-from backfill_manager.humanise import duration, plural, unknown_pool
+from backfill_manager.humanise import duration, plural
 from backfill_manager.schemas.params import list_params
 from backfill_manager.schemas.request_kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
 
@@ -89,8 +89,7 @@ def show(context: CliContext, dag: Dag) -> None:
     fields.append(("notifies", ", ".join(document["notify"])))
     runs = ", ".join(f"{number} {state}" for state, number in document["runs"].items())
     context.out.print_fields(document, [*fields, ("runs", runs or "none yet")])
-    for pool, tasks in document.get("unknown_pools", {}).items():
-        context.out.note(f"{unknown_pool(dag, pool, tasks)}. {NEW_POOL}")
+    note_unknown_pools(context, dag, document.get("unknown_pools", {}))
     columns = ("task_id", "kind", WAITS_FOR, "trigger_rule", Column("retries", right=True), "depends_on_past")
     if context.out.is_table:
         context.out.print_line("")

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from backfill_manager import humanise
-from backfill_manager.cli.render.printer import NEW_POOL, Column, Output, seconds
+from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.printer import Column, Output, seconds
 from backfill_manager.cli.render.rendered import print_rendered
+from backfill_manager.errors import nearest
 from backfill_manager.humanise import plural, size
 from backfill_manager.model.states import ITEM_STATES
 
@@ -67,7 +69,17 @@ def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column 
     ]
 
 
-def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
+def note_unknown_pools(context: CliContext, dag_id: str, pools: Mapping[str, Sequence[str]]) -> None:
+    """`pools`: those that do not exist, each with the tasks that name it."""
+    known = [pool["name"] for pool in context.backend.pools()] if pools else []
+    for pool, tasks in pools.items():
+        hint = nearest(pool, known, n=1) or "."
+        new = "A new pool is made in the configuration file, for the manager's next start."
+        context.out.note(f"{humanise.unknown_pool(dag_id, pool, tasks)}{hint} {new}")
+
+
+def print_plan(context: CliContext, plan: Mapping[str, Any]) -> None:
+    out = context.out
     if not out.is_table:
         out.print_document(plan)
         return
@@ -82,8 +94,7 @@ def print_plan(out: Output, plan: Mapping[str, Any]) -> None:
         for line in warnings(below["summary"]):
             out.note(f"{below['dag_id']}: {line}")
     for one in (summary, *(below["summary"] for below in plan.get("downstream") or ())):
-        for pool, pool_tasks in (one.get("unknown_pools") or {}).items():
-            out.note(f"{humanise.unknown_pool(one['dag_id'], pool, pool_tasks)}. {NEW_POOL}")
+        note_unknown_pools(context, one.get("dag_id", "this DAG"), one.get("unknown_pools") or {})
     if (tasks := summary.get("tasks")) is not None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
     if (why := summary.get("batching")) and summary["pending"]:

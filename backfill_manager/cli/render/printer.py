@@ -233,7 +233,6 @@ def first_line(value: Any) -> str:
     return lines[0] if lines else ""
 
 
-NEW_POOL: Final = "A new pool is made in the configuration file, for the manager's next start."
 NOTE: Final = Column("note", None, first_line, fold=True)  # of runs and backfills
 
 

@@ -73,7 +73,7 @@ class Bundle:
         if file not in self._dags and file.endswith(YAML_DAGS):
             from backfill_manager.dags.yaml.reader import dags_of_yaml
 
-            self._dags[file] = dags_of_yaml(self.root / file, self.root, self.import_module)
+            self._dags[file] = dags_of_yaml(self.root / file, self.root, self.import_module, is_for_task=self.by_value)
         if file not in self._dags and (name := _module_name(file)):
             importlib.import_module(name)
         if file not in self._dags:  # its name is none in Python, or means another module

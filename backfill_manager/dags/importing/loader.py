@@ -79,6 +79,11 @@ class ParsedFile:
     imported: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
+    lines: tuple[int | None, ...] = ()  # that made its DAGs; left out, or None, where they are not known
+
+    def where(self, dag_id: str) -> int | None:
+        """The line that makes the DAG."""
+        return next((line for one, line in zip(self.dag_ids, self.lines, strict=False) if one == dag_id), None)
 
     @property
     def dags(self) -> tuple[DagSpec, ...]:
@@ -253,9 +258,10 @@ def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
         if "failed" in answer:
             return _sanitized(FailedFile(**answer["failed"]))
         definitions = tuple(answer["dags"])
-        others = (tuple(answer[name]) for name in ("imported", "read", "listed"))
+        imported, read, listed = (tuple(answer[name]) for name in ("imported", "read", "listed"))
         dag_ids = tuple(DagSpec.from_json(text).dag_id for text in definitions)
-        return ParsedFile(file, dag_ids, definitions, *others)
+        lines = tuple(line if isinstance(line, int) else None for line in answer["lines"])
+        return ParsedFile(file, dag_ids, definitions, imported, read, listed, lines)
     except (AttributeError, KeyError, TypeError, ValueError):
         message = "what its process answered can't be read; does it write to files it did not open?"
         return FailedFile(file, None, message)

@@ -17,18 +17,18 @@ import os
 import sys
 import threading
 import traceback
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.importing import bundle_path
 from backfill_manager.dags.importing.bundle_path import Bundle
 from backfill_manager.dags.importing.dag_file import load_dags
 from backfill_manager.dags.importing.import_failure import explain
-from backfill_manager.errors import InvalidDag
+from backfill_manager.dags.yaml.text import fail_at
 from backfill_manager.processes import limits
 
 _LISTING: Final = frozenset({"os.listdir", "os.scandir"})  # `glob`, `os.walk` and pathlib come down to these
@@ -92,8 +92,8 @@ def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoRetur
 
 
 def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> dict[str, Any]:
-    """`{"dags": [definition, ...], "imported": [file, ...], "read": [...], "listed": [...]}`, or `{"failed": {...}}`:
-    all of the file or nothing."""
+    """`{"dags": [definition, ...], "lines": [...], "imported": [file, ...], "read": [...], "listed": [...]}`, or
+    `{"failed": {...}}`: all of the file or nothing."""
     root, file = bundle.root, job.file
     tracker = _FileAccessTracker(root)
     in_threads = _errors_of_threads(root)
@@ -102,9 +102,7 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
         if in_threads:  # nobody else learns of it, and its DAGs are missing
             raise in_threads[0]
         read, listed = tracker.accesses()
-        twice = next((dag_id for dag_id, n in Counter(dag.dag_id for dag in made).items() if n > 1), None)
-        if twice:
-            raise InvalidDag(f"DAG {twice!r} is made twice in this file; give one of them another dag_id")
+        _refuse_twice(made, root / file)
     except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
         if is_limited:
             limits.lift_memory_limit()
@@ -119,10 +117,20 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
         definitions.append(dataclasses.replace(dag.spec, file=file, **unsaid).to_json())
     return {
         "dags": definitions,
+        "lines": [dag.line for dag in made],
         "imported": sorted(bundle.imported_files() - {file}),
         "read": [name for name in read if name != file],
         "listed": listed,
     }
+
+
+def _refuse_twice(made: Iterable[Dag], path: Path) -> None:
+    first: dict[str, Dag] = {}
+    for dag in made:
+        if (other := first.setdefault(dag.dag_id, dag)) is not dag:
+            where = f", first on line {other.line}" if other.line else ""
+            message = f"DAG {dag.dag_id!r} is made twice in this file{where}; give one of them another dag_id"
+            fail_at(path, dag.line or 1, message)
 
 
 def _errors_of_threads(root: Path) -> list[BaseException]:

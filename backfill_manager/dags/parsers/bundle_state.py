@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, create_model
 from backfill_manager.dags.bundles import files
 from backfill_manager.dags.bundles.archive import ArchiveSource
 from backfill_manager.dags.bundles.git_repository import GitSource
-from backfill_manager.dags.bundles.manifest import with_manifest
+from backfill_manager.dags.bundles.manifest import MANIFEST, with_manifest
 from backfill_manager.dags.bundles.snapshot import Snapshot, take
 from backfill_manager.dags.bundles.source import BundleSource, FolderSource
-from backfill_manager.errors import InvalidConfig
+from backfill_manager.errors import InvalidConfig, nearest
 from backfill_manager.settings import BundleSettings, LimitSettings, RawSettings
 from backfill_manager.yaml_reader import Loc
 
@@ -100,6 +100,16 @@ class BundleState:
                 raise ParserChanged(self.parser)
             self.options = self.raw_options.checked(self._options_model, self.parser)
         content = files.read_bundle(origin.root, without=self._snapshots, fingerprints=self._fingerprints)
+        missing = (at for at, one in enumerate(settings.directories) if not (origin.root / one.path).exists())
+        if (at := next(missing, None)) is not None:
+            path, folders = (
+                settings.directories[at].path,
+                {str(parent) for file in content.files for parent in PurePath(file).parents},
+            )
+            message = f"directories[{at}].path: there is no folder {path!r} in the bundle{nearest(path, folders, n=1)}"
+            if "directories" in self.settings.model_fields_set:
+                raise InvalidConfig(message)
+            raise InvalidConfig(f"{places.get(('directories', at, 'path'), MANIFEST)}: {message}")
         return Fetched(origin.root, content, settings, origin.commit_id)
 
     def take_snapshot(self, fetched: Fetched) -> Snapshot:

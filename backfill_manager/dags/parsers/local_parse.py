@@ -27,7 +27,7 @@ def parse_bundle(
     with nullcontext(loader) if loader else DagLoader() as loader:
         try:
             submission = _parse(bundle, loader, DagCatalog(), SystemClock())
-        except Exception as error:  # noqa: BLE001 - a parser may come from another package
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a parser may come from another package
             return unreadable_because(error, bundle)
         return replace(submission, on_request=False, deactivates=True)
 
@@ -50,7 +50,7 @@ def parse_dry_run(
             submission = _parse(bundle, loader, catalog, clock, subpath, deactivate_removed)
         except BackfillManagerError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InvalidInput(f"bundle {bundle.name!r}: {parser_failure(error, bundle.parser)}") from error
         return catalog.dry_run(submission, clock.now(), pools)
 

@@ -295,7 +295,7 @@ def unreadable(bundle: BundleState, why: str, file: str = ".") -> Submission:
     return Submission(bundle.name, bundle.settings.place, bundle.parser, nothing, failed=(failed,), readable=False)
 
 
-def unreadable_because(error: Exception, bundle: BundleState) -> Submission:
+def unreadable_because(error: BaseException, bundle: BundleState) -> Submission:
     """`unreadable` for what fetching or parsing raised. An error of the manifest is reported as that file's."""
     message = str(error) if isinstance(error, InvalidInput) else parser_failure(error, bundle.parser)
     if isinstance(error, InvalidConfig) and message.startswith(MANIFEST):
@@ -304,7 +304,7 @@ def unreadable_because(error: Exception, bundle: BundleState) -> Submission:
     return unreadable(bundle, message if message.startswith(who) else f"{who}: {message}")
 
 
-def parser_failure(error: Exception, parser: str) -> str:
+def parser_failure(error: BaseException, parser: str) -> str:
     return f"its parser {parser!r} failed: {type(error).__name__}: {error_message(error).partition(chr(10))[0]}"
 
 

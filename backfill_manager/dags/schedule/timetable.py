@@ -66,10 +66,12 @@ def _parse_text(value: str) -> str:
     text = " ".join(value.split()) if value.isascii() else value  # blanks beyond ASCII don't separate fields
     if not text:
         raise InvalidSchedule("the text is empty; give a cron expression, a preset such as '@daily', or None")
+    presets = (*PRESETS, ONCE)
+    if f"@{text.lower()}" in presets:
+        raise InvalidSchedule(f"{text!r} is not a schedule; did you mean '@{text.lower()}'?")
     if not text.startswith("@"):
         parse_cron(text)
         return text
-    presets = (*PRESETS, ONCE)
     if text.lower() not in presets:
         hint = nearest(text.lower(), presets) or "; one of " + ", ".join(presets)
         raise InvalidSchedule(f"there is no preset {text[:60]!r}{hint}")

@@ -45,16 +45,23 @@ from backfill_manager.yaml_reader import Document, Loc
 ImportModule = Callable[[str], ModuleType]
 
 
-def dags_of_yaml(path: Path, root: Path, import_module: ImportModule) -> list[authoring.Dag]:
+def dags_of_yaml(
+    path: Path, root: Path, import_module: ImportModule, *, is_for_task: bool = False
+) -> list[authoring.Dag]:
     """The DAGs of a file of the bundle at `root`. `import_module` imports a module of that bundle by its name there
     (`ModuleNotFoundError` with that name if there is none). `InvalidDag` for mistakes of the file; what a module
     raises when it is imported comes out as it is. Both have the file's line in their traceback."""
-    with authoring.collecting(root, path) as collection:
+    with authoring.collecting(root, path, is_for_task=is_for_task) as collection:
+        lines: dict[str, int] = {}
         for document in documents_of(path):
+            if is_for_task and isinstance(document.value, dict):
+                for name in authoring.ONLY_SHOWN:
+                    document.value.pop(name, None)
             reader = _Reader(path, document, import_module)
-            made = reader.dag()
-            if any(dag.dag_id == made.dag_id for dag in collection.dags if dag is not made):
-                reader.wrong(("dag_id",), f"DAG {made.dag_id!r} is here twice; give one of them another dag_id")
+            made, line = reader.dag(), document.line(("dag_id",))
+            if (first := lines.setdefault(made.dag_id, line)) != line:
+                again = f"is here twice, first on line {first}; give one of them another dag_id"
+                reader.wrong(("dag_id",), f"DAG {made.dag_id!r} {again}")
     return collection.dags
 
 

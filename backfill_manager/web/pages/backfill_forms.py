@@ -195,7 +195,8 @@ async def _plan(context: PageContext, submitted: SubmittedForm, *, is_live: bool
     def shown(document: str) -> dict[str, Any]:
         plan = plan_shown(json.loads(document))
         drawn = None if plan["map"] is None else map_json(plan["map"], zone)
-        return {"is": "plan", **base, **plan, "json": drawn}
+        pools = [row.name for row in context.store.read(Pool)]
+        return {"is": "plan", **base, **plan, "json": drawn, "pools": pools}
 
     return await run_in_threadpool(shown, sent.answer.payload_json or "{}")
 

@@ -18,6 +18,7 @@ from typing_extensions import Self
 from backfill_manager.clock import parse_instant
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
+from backfill_manager.model.records import Pool
 from backfill_manager.model.states import REMOVED
 from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
@@ -74,7 +75,10 @@ def dag_page(context: PageContext, dag_id: str, tab: str, *, status: int = 200, 
     values.setdefault("field_zone", context.field_zone(dag["timezone"]))
     values["once"] = secrets.token_hex(8)
     values["example_conf"] = example_conf(dag["params"], dag["declared_params"])
-    return context.page(f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, **values)
+    pools = [row.name for row in context.store.read(Pool)] if dag["unknown_pools"] else []
+    return context.page(
+        f"dag_{tab}.html", status=status, dag=dag, params=params, tab=tab, tabs=tabs, pools=pools, **values
+    )
 
 
 @router.get("/dags/{dag_id}")
