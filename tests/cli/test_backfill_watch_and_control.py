@@ -38,7 +38,7 @@ def test_watching_ends_with_the_backfill_and_a_summary(bfm: Bfm, state: FilledSt
     assert (result.code, result.err) == (0, "")
 
 
-def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
+def test_failures_are_reported_as_they_come_and_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 2})
     state.clock.meanwhile = [
@@ -54,7 +54,7 @@ def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: Fi
     assert result.out.splitlines()[-1].endswith("1 item failed")
 
 
-def test_failures_are_told_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
+def test_failures_are_reported_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 3})
     state.clock.meanwhile = [
@@ -123,7 +123,7 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
     assert result.code == 0
 
 
-def test_each_end_of_the_manager_is_told_while_watching(bfm: Bfm, state: FilledState) -> None:
+def test_each_end_of_the_manager_is_reported_while_watching(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 1, "pending": 3})
     state.clock.meanwhile = [
@@ -238,7 +238,7 @@ def test_whoever_stops_watching_stops_only_that(state: FilledState, capfd: pytes
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "cancel"])
-def test_a_living_manager_is_waited_for_and_its_answer_told(bfm: Bfm, state: FilledState, verb: str) -> None:
+def test_a_living_manager_is_waited_for_and_its_answer_shown(bfm: Bfm, state: FilledState, verb: str) -> None:
     state.leads()
     state.backfill("abc1", {"pending": 1})
     state.clock.meanwhile = [lambda: state.answers_next(message="as you wish")]
@@ -352,7 +352,7 @@ def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) 
     assert (request.kind, request.payload_json) == ("manager.stop", '{"drain": true}')
 
 
-def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_a_manager_that_does_not_stop_is_reported(bfm: Bfm, state: FilledState) -> None:
     state.leads()
 
     result = bfm("manager", "stop", "--timeout", "3")
