@@ -109,7 +109,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
 
 
 def _may_make_run(state: ManagerState, live: ActiveBackfill, item: BackfillItem) -> bool:
-    """Whether a run of this item may be made: within `max_active_runs`, and beyond where all that have a place do nothing but wait
+    """Whether a run may be made of this item: within `max_active_runs`, and beyond where all that have a place only wait
     for their past, and the item, which is run again, comes before them: they may be waiting for it."""
     if len(live.running) < live.row.max_active_runs:
         return True

@@ -433,7 +433,7 @@ def test_compact_and_vacuum_leave_every_row_as_it_was(store: Store, runs: tuple[
     assert store.read(DagRun, order_by=["run_seq"]) == before
 
 
-@pytest.mark.slow  # a minute of Spark; for delta-rs see test_maintenance.py
+@pytest.mark.slow  # a minute of Spark; for delta-rs see test_compaction.py
 def test_asked_to_it_tidies_every_table_and_leaves_every_row(
     store: Store, runs: tuple[str, int], leader: Leadership
 ) -> None:

@@ -7,7 +7,7 @@ out; who is called, and who not, is a rule of its own. `stormy_history(seed)` as
 are checked that no order of racing may break. Of both, after every tick: nothing runs twice at once, and no more than the
 limits allow.
 
-Neither kills a manager for the third time in a row under one task: such a task fails (`test_losses.py`), and of which task it
+Neither kills a manager for the third time in a row under one task: such a task fails (`test_crash_loops.py`), and of which one it
 happens to depends on racing, which the model does not know.
 """
 
