@@ -149,6 +149,17 @@ def test_the_latest_is_the_one_that_was_asked_for_last_though_the_one_before_was
     assert find_backfill(state.store, "latest")["backfill_id"] == "second"
 
 
+@pytest.mark.parametrize("order", [("root", "below"), ("below", "root")], ids=" ".join)
+def test_the_latest_of_a_backfill_with_downstream_is_that_of_the_dag_that_was_named(
+    state: FilledState, order: tuple[str, ...]
+) -> None:
+    request = state.requested("root")
+    for backfill_id in order:
+        parents = '["root"]' if backfill_id == "below" else "[]"
+        state.backfill(backfill_id, {}, request_id=request.request_id, parents_json=parents)
+    assert find_backfill(state.store, "latest")["backfill_id"] == "root"
+
+
 def test_a_wrong_id_is_reported_with_the_nearest(state: FilledState) -> None:
     with pytest.raises(NotFound, match="there are no backfills yet"):
         find_backfill(state.store, "latest")
