@@ -201,6 +201,27 @@ def bfm_id(request: Request) -> str:
     return matches
 
 
+def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_for(
+    bfm: Bfm, state: FilledState
+) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+
+    def accept() -> None:
+        [request] = state.store.unanswered()
+        state.backfill(bfm_id(request), {"success": 1}, state="success", request_id=request.request_id)
+        state.backfill("below", {"running": 1}, dag_id="reports", request_id=request.request_id)
+        state.backfill("other", {"running": 1})
+        state.answers(request)
+
+    state.clock.meanwhile = [accept]
+    result = bfm("backfill", "create", *JANUARY, "--downstream", "--wait")
+    assert result.code == 0
+    assert "Downstream: backfill below of reports is running; watch it: `bfm backfill watch below`" in result.err
+    assert "other" not in result.err
+
+
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.pools()
