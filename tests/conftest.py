@@ -33,13 +33,13 @@ time.tzset()
 # What Spark does besides for a plan costs more than it saves for a few rows: measured with overwrites of three rows, code that is
 # generated and compiled takes a quarter of the CPU time, adaptive execution a tenth, the place in the code of each column 5 %.
 # spark-submit.sh's demo, which CI runs too, has all of it.
-FOR_FEW_ROWS = {
+SMALL_DATA_CONF = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
-SPARK_OPTIONS = " ".join(f"-D{name}={value}" for name, value in FOR_FEW_ROWS.items())
+SPARK_OPTIONS = " ".join(f"-D{name}={value}" for name, value in SMALL_DATA_CONF.items())
 
 # The time of an example depends on the machine, so there is no deadline. In CI the examples are the same every time.
 hypothesis.settings.register_profile(
@@ -141,7 +141,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            **({} if pytestconfig.getoption("--bench") else FOR_FEW_ROWS),
+            **({} if pytestconfig.getoption("--bench") else SMALL_DATA_CONF),
             "spark.driver.memory": "3g",  # the status store of thousands of jobs; with 1 GB the JVM would only collect garbage
             # A young generation that is collected seldom, and a heap that grows without full collections.
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={root} -Xms2g -Xmn768m -XX:MetaspaceSize=512m",

@@ -82,6 +82,8 @@ _MOVED: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "clear": "tasks clear", "trigger_dag": "dags trigger", "list_dags": "dags list", "list_tasks": "tasks list",
         "next_execution": "dags next", "unpause": "dags unpause", "pause": "dags pause", "run": "tasks run",
+        "logs": "tasks logs", "status": "manager status", "start": "manager start", "stop": "manager stop",
+        "watch": "backfill watch", "trigger": "dags trigger", "test": "dags test",
     },
     "dags": {
         "backfill": "backfill create", "clear": "tasks clear", "list-runs": "runs list", "next-execution": "dags next",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,12 @@ def one_line(error: BaseException, known: tuple[Known, ...] = ()) -> str:
     parts = [] if isinstance(error, BackfillManagerError) and lines else [type(error).__name__]
     line = ": ".join(parts + lines[:1])
     return line if len(line) <= MAX_ERROR_CHARS else f"{line[: MAX_ERROR_CHARS - 4]} ..."
+
+
+def silence_query_loggers() -> None:
+    """PySpark prints a page of JSON for every failed query before it raises; the exception is enough."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True
 
 
 def traceback_text(error: BaseException) -> str:

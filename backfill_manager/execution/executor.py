@@ -387,10 +387,10 @@ class Executor:
                 return
             try:
                 outcome = it.abandoned or outcome
-                is_told = it.abandoned is not None or it.lines.has_error(_reason(outcome).removesuffix(" ..."))
+                is_logged = it.abandoned is not None or it.lines.has_error(_reason(outcome).removesuffix(" ..."))
                 if (
-                    isinstance(outcome, m.Failed | m.Lost) and not is_told
-                ):  # its process has ended, and could not log it
+                    isinstance(outcome, m.Failed | m.Lost) and not is_logged
+                ):  # by its process, which ended before it could
                     it.lines.add("ERROR", _reason(outcome))
                 it.lines.close()
                 self._flush(it)

@@ -19,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.connectors import connector_conf, spark_jars
-from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.error_format import one_line, silence_query_loggers
 from backfill_manager.execution.jars import java
 from backfill_manager.execution.provided_session import find_session, refuse_remote
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
@@ -92,7 +92,6 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
-    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     jars, conf = jars_beside_deltas(conf or {})
@@ -124,9 +123,7 @@ def build_session(
     if not is_submitted:  # else Spark was given a file, as conf/log4j2.properties
         for name in LOGGERS_OF_FAILED_TASKS:
             spark.sparkContext._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, "OFF")
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # PySpark prints a page of JSON for every failed query before it raises; the exception is enough
-        PySparkLogger.getLogger(name).disabled = True
+    silence_query_loggers()
     logging.getLogger().addFilter(is_not_of_py4j)
     return spark
 

@@ -55,13 +55,13 @@ class SparkStatus:
 
     def stages_of(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
         """Those of these jobs that have begun, by what Spark still knows. None: nothing. `masked` hides secrets in names."""
-        return self._told(lambda: self._read(jobs[-MAX_JOBS:], masked)) if jobs else None
+        return self._if_available(lambda: self._read(jobs[-MAX_JOBS:], masked)) if jobs else None
 
     def job(self, number: int) -> dict[str, Any] | None:
         """Of one job, for its span. None: Spark keeps it no more, or is gone."""
-        return self._told(lambda: next(map(self._of_job, self._document(self._store.job, number)), None))
+        return self._if_available(lambda: next(map(self._of_job, self._document(self._store.job, number)), None))
 
-    def _told(self, read: Callable[[], T]) -> T | None:
+    def _if_available(self, read: Callable[[], T]) -> T | None:
         if self._as_json is None:
             return None
         with ignore_stopped_context():

@@ -36,6 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput
+from backfill_manager.execution.error_format import silence_query_loggers
 from backfill_manager.execution.spark_job_group import SESSION_OF
 
 SHARED: Final = ("bfm-jsc", "bfm-session", "bfm-conf", "bfm-context")  # names of Java objects that each gateway has
@@ -218,6 +219,7 @@ class TaskSpark:
 
     def _attach(self, port: int, secret: str, values: Mapping[str, Any], imports: bool, connection: int | None) -> None:
         """`imports`: the gateway does not know yet the names that PySpark uses."""
+        silence_query_loggers()
         self._gateway = gateway = _Gateway(
             java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
             python_parameters=PythonParameters(port=0, eager_load=False),

@@ -86,7 +86,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
     if live.timeline.has_gap:
         return  # read again by the next prefetch
     in_order, at = live.depends_on_past, 0  # items before `at` wait for an upstream backfill
-    while at < len(live.pending) and _has_room(tick.state, live, live.pending[at]):
+    while at < len(live.pending) and _may_make_run(tick.state, live, live.pending[at]):
         most = next_size(tick, live) if live.is_batch_auto else live.most_in_batch
         batch = list(islice(live.pending, at, at + most + 1))  # one more: it shows whether the batch is complete
         if batch[0].batch is not None:  # half of a failed batch, which may have been larger than what is set now
@@ -108,9 +108,9 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
             return _fail_items_behind(tick, live, items[-1])
 
 
-def _has_room(state: ManagerState, live: ActiveBackfill, item: BackfillItem) -> bool:
-    """For a run of this item: within `max_active_runs`, and beyond where all that have a place do nothing but wait for their
-    past, and the item, which is run again, comes before them: they may be waiting for it."""
+def _may_make_run(state: ManagerState, live: ActiveBackfill, item: BackfillItem) -> bool:
+    """Whether a run may be made of this item: within `max_active_runs`, and beyond where all that have a place only wait
+    for their past, and the item, which is run again, comes before them: they may be waiting for it."""
     if len(live.running) < live.row.max_active_runs:
         return True
     started = [run for key in live.running if (run := state.runs.get(key)) is not None and run.may_start]

@@ -58,7 +58,7 @@ MAX_WAIT_FOR_DUE_S: Final = 0.25
 PAUSE_PER_COMMIT: Final = 8.0  # waited after a commit, in its durations, while events gather; 1 when a pool needs work
 MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 60.0  # the clock may be set meanwhile, or the machine sleep, which no timer counts
-ROOM_POLL_INTERVAL_S: Final = 0.5
+SPACE_POLL_INTERVAL_S: Final = 0.5
 WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
@@ -134,7 +134,7 @@ class TickLoop:
     def run_until(self, done: Callable[[], bool]) -> None:
         """Tick until `done()`, which is called after every tick."""
         while True:
-            self._wait_for_room(done)
+            self._wait_for_space(done)
             self._wait_for_due()
             seconds = self.run_once()
             if done():
@@ -349,13 +349,13 @@ class TickLoop:
             self._on_stop(tick.drain)
 
     # -- wait ---------------------------------------------------------------------------------------------------------
-    def _wait_for_room(self, done: Callable[[], bool]) -> None:
+    def _wait_for_space(self, done: Callable[[], bool]) -> None:
         last_reason: str | None = None
         while reason := why_no_commit(self._store.root):
             if reason != last_reason:
                 log.warning(f"no tick: {reason}")
             last_reason = reason
-            self._events.wait(ROOM_POLL_INTERVAL_S)
+            self._events.wait(SPACE_POLL_INTERVAL_S)
             if done():
                 return
         if last_reason:

@@ -135,8 +135,11 @@ def _refused_requests(store: Store) -> list[Request]:
 
 
 def _latest(store: Store) -> dict[str, Any]:
-    """The newest that is not hidden, or one that was asked for since."""
-    made = store.first(Backfill, [Condition("hidden_at", "is_null")], ("-created_at",))
+    """The newest that is not hidden, or one that was asked for since. Of a tree (`downstream`), that of the DAG named."""
+    is_listed = Condition("hidden_at", "is_null")
+    made = store.first(Backfill, [is_listed], ("-created_at",))
+    if made and made.parents_json != "[]":
+        made = store.first(Backfill, [is_listed, *matching(request_id=made.request_id, parents_json="[]")]) or made
     since: list[Condition] = []
     if made:  # by when each was asked for: one may be planned while the next one waits
         request = store.first(Request, matching(request_id=made.request_id))

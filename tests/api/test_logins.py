@@ -124,19 +124,19 @@ def test_an_ipv4_proxy_is_known_at_an_ipv6_socket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "proto", "is_told"),
+    ("address", "proto", "is_required"),
     [("10.0.0.7", "https", True), ("10.0.0.7", "http", False), ("203.0.113.5", "https", False)],
 )
 def test_browsers_are_told_to_use_tls_behind_a_trusted_proxy_that_ends_it(
-    address: str, proto: str, is_told: bool
+    address: str, proto: str, is_required: bool
 ) -> None:
     api = ApiFixture(with_tokens(trusted_proxies=["10.0.0.7"]))
     answer = Caller(api.app, address=(address, 1))("GET", "/health", headers=via("203.0.113.9", proto))
-    assert ("strict-transport-security" in answer.headers) is is_told
+    assert ("strict-transport-security" in answer.headers) is is_required
 
 
 @pytest.mark.parametrize(
-    ("client", "proto", "is_told"),
+    ("client", "proto", "is_required"),
     [
         ("203.0.113.9, 10.0.0.8", "https, http", True),  # TLS ends at the first proxy, which is trusted
         ("203.0.113.9, 10.0.0.8", "http, https", False),
@@ -148,7 +148,7 @@ def test_browsers_are_told_to_use_tls_behind_a_trusted_proxy_that_ends_it(
     ],
 )
 def test_of_several_schemes_that_counts_by_which_the_client_came_to_a_trusted_proxy(
-    client: str, proto: str, is_told: bool
+    client: str, proto: str, is_required: bool
 ) -> None:
     api = ApiFixture(with_tokens(trusted_proxies=["10.0.0.0/24"]))
     call = Caller(api.app, address=PROXY)
@@ -159,7 +159,7 @@ def test_of_several_schemes_that_counts_by_which_the_client_came_to_a_trusted_pr
         headers=[("X-Forwarded-For", client), *(("X-Forwarded-Proto", one) for one in proto.split(","))],
     )
     for answer in (in_a_line, in_lines):
-        assert ("strict-transport-security" in answer.headers) is is_told
+        assert ("strict-transport-security" in answer.headers) is is_required
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_a_backfill_is_asked_for_with_the_keyboard_alone(
     assert '"start_date":"2013-01-25' in submitted.payload_json.replace(" ", "")
 
 
-def test_a_range_that_is_wrong_is_told_at_its_field(new_user: NewUser, url: str, manager: Living) -> None:
+def test_a_range_that_is_wrong_is_reported_at_its_field(new_user: NewUser, url: str, manager: Living) -> None:
     ada = new_user(url)
     page = ada.goes("/backfills/new?dag=flights&start_date=2013-01-05&end_date=2013-01-01")
     ada.allows.add(422)

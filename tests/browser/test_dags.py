@@ -118,7 +118,7 @@ def test_a_run_is_marked_after_a_question(
     assert [run.state for run in in_memory.runs("flights")] == ["success"]
 
 
-def test_a_file_that_can_not_be_read_is_told(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
+def test_a_file_that_can_not_be_read_is_reported(new_user: NewUser, url: str, in_memory: InMemoryManager) -> None:
     put(in_memory, import_problem())
     ada = new_user(url)
     page = ada.goes("/dags")

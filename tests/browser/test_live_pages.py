@@ -173,7 +173,7 @@ def test_a_change_leaves_focus_and_place_and_what_was_opened(new_user: NewUser, 
     assert page.evaluate("scrollY") == before
 
 
-def test_a_manager_that_goes_and_a_file_that_breaks_are_told_on_every_page(
+def test_a_manager_that_goes_and_a_file_that_breaks_are_reported_on_every_page(
     new_user: NewUser, url: str, in_memory: InMemoryManager
 ) -> None:
     ada = new_user(url)

@@ -157,6 +157,9 @@ def test_a_clear_in_the_words_of_airflow_is_the_same_clear(bfm: Bfm, filled: Fil
         ("runs clear latest", "bfm tasks clear DAG --run RUN"),
         ("dags resume flights", "bfm dags unpause flights"),
         ("dags run flights", "bfm dags trigger flights"),
+        ("logs flights 2013-01-05 clean", "bfm tasks logs flights 2013-01-05 clean"),
+        ("status", "bfm manager status"),
+        ("watch latest", "bfm backfill watch latest"),
     ],
 )
 def test_a_command_that_stands_elsewhere_is_answered_with_its_line(bfm: Bfm, typed: str, here: str) -> None:

@@ -369,7 +369,7 @@ WRONG = {
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["create", "dry run"])
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_told_in_one_line_and_nothing_is_asked(
+def test_what_is_wrong_is_reported_in_one_line_and_nothing_is_asked(
     bfm: Bfm, state: FilledState, what: str, dry_run: tuple[str, ...]
 ) -> None:
     before = state.filled_by(fill_with_odd_dags).fingerprint()
@@ -461,7 +461,7 @@ def test_a_plan_that_the_manager_refuses_is_exit_code_4(bfm: Bfm, filled: Filled
     assert (result.code, result.error) == (4, "the plan is empty: every date has a run")
 
 
-def test_a_manager_that_does_not_plan_in_time_is_told(bfm: Bfm, filled: FilledState) -> None:
+def test_a_manager_that_does_not_plan_in_time_is_reported(bfm: Bfm, filled: FilledState) -> None:
     filled.leads()
 
     result = bfm("backfill", "create", *JANUARY, "-n")

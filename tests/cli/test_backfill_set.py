@@ -70,7 +70,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_settings_that_make_no_sense_are_told_in_one_line(bfm: Bfm, state: FilledState, what: str) -> None:
+def test_settings_that_make_no_sense_are_reported_in_one_line(bfm: Bfm, state: FilledState, what: str) -> None:
     state.dag()
     state.pools()
     args, shown = WRONG[what]
@@ -169,7 +169,7 @@ UNCHANGEABLE = {
 
 
 @pytest.mark.parametrize("what", UNCHANGEABLE)
-def test_a_change_that_makes_no_sense_is_told_in_one_line(bfm: Bfm, filled: FilledState, what: str) -> None:
+def test_a_change_that_makes_no_sense_is_reported_in_one_line(bfm: Bfm, filled: FilledState, what: str) -> None:
     before = filled.fingerprint()
     args, code, shown = UNCHANGEABLE[what]
 
@@ -401,7 +401,7 @@ def test_outside_its_window_it_says_what_it_waits_for_and_until_when(bfm: Bfm, s
     assert line.endswith("(waits for its time window, 20:00-06:00 America/New_York, until 2013-01-02T01:00:00Z)")
 
 
-def test_a_watcher_is_told_the_time_left_from_the_first_look_on(bfm: Bfm, state: FilledState) -> None:
+def test_a_watcher_is_shown_the_time_left_from_the_first_look_on(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"success": 1, "running": 1})
     state.clock.at += timedelta(seconds=30)

@@ -38,7 +38,7 @@ def test_watching_ends_with_the_backfill_and_a_summary(bfm: Bfm, state: FilledSt
     assert (result.code, result.err) == (0, "")
 
 
-def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
+def test_failures_are_reported_as_they_come_and_make_exit_code_1(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 2})
     state.clock.meanwhile = [
@@ -54,7 +54,7 @@ def test_failures_are_told_as_they_come_and_make_exit_code_1(bfm: Bfm, state: Fi
     assert result.out.splitlines()[-1].endswith("1 item failed")
 
 
-def test_failures_are_told_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
+def test_failures_are_reported_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 3})
     state.clock.meanwhile = [
@@ -123,7 +123,7 @@ def test_a_backfill_that_waits_for_a_manager_says_so(bfm: Bfm, state: FilledStat
     assert result.code == 0
 
 
-def test_each_end_of_the_manager_is_told_while_watching(bfm: Bfm, state: FilledState) -> None:
+def test_each_end_of_the_manager_is_reported_while_watching(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 1, "pending": 3})
     state.clock.meanwhile = [
@@ -201,6 +201,27 @@ def bfm_id(request: Request) -> str:
     return matches
 
 
+def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_for(
+    bfm: Bfm, state: FilledState
+) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+
+    def accept() -> None:
+        [request] = state.store.unanswered()
+        state.backfill(bfm_id(request), {"success": 1}, state="success", request_id=request.request_id)
+        state.backfill("below", {"running": 1}, dag_id="reports", request_id=request.request_id)
+        state.backfill("other", {"running": 1})
+        state.answers(request)
+
+    state.clock.meanwhile = [accept]
+    result = bfm("backfill", "create", *JANUARY, "--downstream", "--wait")
+    assert result.code == 0
+    assert "Downstream: backfill below of reports is running; watch it: `bfm backfill watch below`" in result.err
+    assert "other" not in result.err
+
+
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.pools()
@@ -238,7 +259,7 @@ def test_whoever_stops_watching_stops_only_that(state: FilledState, capfd: pytes
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "cancel"])
-def test_a_living_manager_is_waited_for_and_its_answer_told(bfm: Bfm, state: FilledState, verb: str) -> None:
+def test_a_living_manager_is_waited_for_and_its_answer_shown(bfm: Bfm, state: FilledState, verb: str) -> None:
     state.leads()
     state.backfill("abc1", {"pending": 1})
     state.clock.meanwhile = [lambda: state.answers_next(message="as you wish")]
@@ -352,7 +373,7 @@ def test_stopping_waits_until_the_manager_is_gone(bfm: Bfm, state: FilledState) 
     assert (request.kind, request.payload_json) == ("manager.stop", '{"drain": true}')
 
 
-def test_a_manager_that_does_not_stop_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_a_manager_that_does_not_stop_is_reported(bfm: Bfm, state: FilledState) -> None:
     state.leads()
 
     result = bfm("manager", "stop", "--timeout", "3")

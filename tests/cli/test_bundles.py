@@ -70,7 +70,7 @@ def test_a_dry_run_of_parsing_needs_no_manager_and_no_state(bfm: Bfm, dags: Path
     assert not (dags.parent / "state").exists()
 
 
-def test_a_pool_that_does_not_exist_is_told_and_is_no_error(bfm: Bfm, dags: Path) -> None:
+def test_a_pool_that_does_not_exist_is_reported_and_is_no_error(bfm: Bfm, dags: Path) -> None:
     (dags / "slow.py").write_text(
         "from backfill_manager import dag, sql\n@dag\ndef slow():\n    sql('s', 'SELECT 1', pool='slwo')\n"
     )
@@ -99,13 +99,13 @@ def test_a_dry_run_says_how_many_dags_and_files_it_looked_at(bfm: Bfm, dags: Pat
         ({"dags": 1, "files": 1, "changes": [{"change": "new"}]}, True, "bundle x: would be: 1 new (1 DAG in 1 file)"),
     ],
 )
-def test_what_parsing_has_changed_is_told_with_what_was_looked_at(
+def test_what_parsing_has_changed_is_reported_with_what_was_looked_at(
     result: dict[str, Any], dry_run: bool, text: str
 ) -> None:
     assert parse_outcome({"bundle": "x", "changes": [], "errors": [], **result}, dry_run=dry_run) == text
 
 
-def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(bfm: Bfm, dags: Path) -> None:
+def test_a_file_that_can_not_be_read_is_reported_with_its_line_and_by_the_exit_code(bfm: Bfm, dags: Path) -> None:
     (dags / "broken.py").write_text("from backfill_manager import dag\n\n1 / 0\n")
     result = bfm("bundles", "parse", "mine", "broken.py", "--dry-run", "--output", "json")
     assert result.code == 1
@@ -125,7 +125,7 @@ def test_a_file_that_can_not_be_read_is_told_with_its_line_and_by_the_exit_code(
         ),
     ],
 )
-def test_a_bundle_or_path_that_is_not_there_is_told_in_one_line(
+def test_a_bundle_or_path_that_is_not_there_is_reported_in_one_line(
     bfm: Bfm, dags: Path, words: tuple[str, ...], code: int, shown: str
 ) -> None:
     result = bfm("bundles", "parse", *words, "--dry-run")
@@ -140,7 +140,7 @@ def test_parsing_for_good_is_asked_of_the_manager(bfm: Bfm, dags: Path, state: F
     assert '"deactivate_removed": true' in request.payload_json and '"subpath": "sub"' in request.payload_json
 
 
-def test_the_managers_answer_is_told_and_files_that_failed_make_the_exit_code(
+def test_the_managers_answer_is_reported_and_files_that_failed_make_the_exit_code(
     bfm: Bfm, dags: Path, state: FilledState
 ) -> None:
     state.leads()
@@ -276,7 +276,7 @@ def test_parsing_a_bundle_of_sheets_here_goes_through_its_parser(bfm: Bfm, dags:
     assert result.code == 1
 
 
-def test_versions_are_listed_and_what_differs_is_told(bfm: Bfm, dags: Path, state: FilledState) -> None:
+def test_versions_are_listed_and_what_differs_is_shown(bfm: Bfm, dags: Path, state: FilledState) -> None:
     parse = Parsing(state, dags)
     parse()
     write(dags, "schedule='@daily', tags=['x']", 2, "X = 2\n")
@@ -321,7 +321,7 @@ def test_a_dag_or_a_path_can_be_deactivated(bfm: Bfm, dags: Path, state: FilledS
     }  # fmt: skip
 
 
-def test_a_dag_that_a_person_deactivated_is_told_with_who_and_what_brings_it_back(
+def test_a_dag_that_a_person_deactivated_is_reported_with_who_and_what_brings_it_back(
     bfm: Bfm, dags: Path, state: FilledState
 ) -> None:
     Parsing(state, dags)()

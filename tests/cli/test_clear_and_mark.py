@@ -184,7 +184,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("what", NOTHING)
-def test_a_clear_of_nothing_is_told_in_one_line_and_not_asked(bfm: Bfm, filled: FilledState, what: str) -> None:
+def test_a_clear_of_nothing_is_reported_in_one_line_and_not_asked(bfm: Bfm, filled: FilledState, what: str) -> None:
     filled.dag("gone", is_active=False)
     before = filled.fingerprint()
     args, code, shown = NOTHING[what]
@@ -320,7 +320,7 @@ def test_a_date_in_a_batch_is_answered_with_the_run_that_took_it(
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
 )
-def test_what_can_not_be_marked_or_cancelled_is_told(
+def test_what_can_not_be_marked_or_cancelled_is_reported(
     bfm: Bfm, filled: FilledState, args: tuple[str, ...], code: int, shown: str
 ) -> None:
     filled.run("2013-01-01", DONE, run_id="old", state="overridden", overridden_by="new")

@@ -112,7 +112,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(state: FilledState, tmp_path:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 @pytest.mark.parametrize("command", ["backfill list", "backfill list --output json", "--version"])
-def test_output_that_has_no_room_is_no_bug(state: FilledState, tmp_path: Path, command: str) -> None:
+def test_output_on_a_full_disk_is_no_bug(state: FilledState, tmp_path: Path, command: str) -> None:
     state.backfill("b1", {"success": 1})
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:

@@ -215,7 +215,7 @@ def test_a_dag_that_names_a_pool_that_does_not_exist_is_shown_with_it(bfm: Bfm, 
     assert bfm("dags", "show", "flights").err == ""
 
 
-def test_when_a_run_is_late_and_who_hears_of_a_dag_is_shown(bfm: Bfm, state: FilledState) -> None:
+def test_when_a_run_is_late_and_who_is_notified_of_a_dag_is_shown(bfm: Bfm, state: FilledState) -> None:
     state.dag(expected_by=7200.0, notify=("sales-team",))
 
     shown = bfm("dags", "show", "flights", "--output", "json").document
@@ -394,7 +394,7 @@ def test_no_column_of_what_matters_vanishes_on_a_narrow_terminal(
     assert {"flig", "hts", "too", "late"} <= set(shown.split()), "broken over lines, and all there"
 
 
-def test_a_run_that_left_tasks_out_by_choice_is_told_apart_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
+def test_a_run_that_left_tasks_out_by_choice_is_distinguished_from_a_whole_one(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.run("2013-01-01", {"clean": "success"}, is_partial=True)
     state.run("2013-01-02", {"clean": "success", "delays": "success"}, is_partial=False)

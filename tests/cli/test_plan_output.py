@@ -104,7 +104,7 @@ def test_items_whose_failed_tasks_run_again_in_place_name_the_run(bfm: Bfm, stat
     assert "3 items: 3 would run (1 run in place, to re-run 2 failed tasks)." in out
 
 
-def test_what_will_be_read_and_how_long_it_takes_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_what_will_be_read_and_how_long_it_takes_is_shown(bfm: Bfm, state: FilledState) -> None:
     items = [item(n, rows=1000 * n, files=n, bytes=2_000_000) for n in (1, 2)]
 
     out = shown(bfm, state, {"items": items, "summary": {**SUMMARY, "estimate": ESTIMATE}})
@@ -145,7 +145,7 @@ def test_a_plan_by_which_nothing_runs_takes_no_time_that_is_worth_words(bfm: Bfm
         ({"run_s": None, "total_s": 2.25}, ["The full range takes about 2.2 s."]),
     ],
 )
-def test_only_what_is_known_is_told(estimate: dict[str, Any], lines: list[str]) -> None:
+def test_only_what_is_known_is_shown(estimate: dict[str, Any], lines: list[str]) -> None:
     assert list(estimate_lines(estimate)) == lines
 
 

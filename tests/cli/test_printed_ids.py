@@ -106,7 +106,9 @@ def test_a_run_id_that_begins_like_a_hundred_others_is_taken(ask: Ask, state: Fi
     assert ask("runs", "show", "backfill__a", "--output", "json").document["run_id"] == "backfill__a"
 
 
-def test_a_run_id_that_two_dags_have_is_told_with_both_names_and_either_is_taken(ask: Ask, state: FilledState) -> None:
+def test_a_run_id_that_two_dags_have_is_reported_with_both_names_and_either_is_taken(
+    ask: Ask, state: FilledState
+) -> None:
     shared = [OF_FLIGHTS[0], "backfill__south/west"]
     with_runs(state, "flights", shared)
     with_runs(state, "hourly", shared)
@@ -154,7 +156,7 @@ def test_sql_prints_what_the_tables_hold(bfm: Bfm, state: FilledState) -> None:
     assert result.out.splitlines()[-1].split() == [OF_FLIGHTS[0], OF_FLIGHTS[0], exact]
 
 
-def test_moments_are_told_from_dates_by_the_names_of_their_columns() -> None:
+def test_instants_are_distinguished_from_dates_by_the_names_of_their_columns() -> None:
     """What `cli.render.printer` goes by: a column that ends with `_at` is an instant, and none that names a run does."""
     for record in TABLES.values():
         kinds = typing.get_type_hints(record)

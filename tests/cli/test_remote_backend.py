@@ -190,7 +190,7 @@ def test_reading_commands_print_the_same_tables(ways: Callable[..., list[BfmResu
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 7])
-def test_what_has_more_than_a_page_is_told_whole(
+def test_what_has_more_than_a_page_is_listed_whole(
     ways: Callable[..., list[BfmResult]], state: FilledState, monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     state.dag()
@@ -359,7 +359,7 @@ def test_a_backfill_is_created_with_all_its_options(ways: Callable[..., list[Bfm
     assert shown["backfill_id"] != expected["backfill_id"]
 
 
-def test_an_answer_is_waited_for_and_told(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
+def test_an_answer_is_waited_for_and_shown(bfm: Bfm, url: str, state: FilledState, clock: StandingClock) -> None:
     state.filled_by(fill)
     state.leads()
     clock.meanwhile.append(lambda: state.answers_next(message="b1 is paused"))
@@ -389,7 +389,7 @@ PARSED = {
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_what_came_of_parsing_is_told_with_the_exit_code_of_files_that_failed(
+def test_what_came_of_parsing_is_reported_with_the_exit_code_of_files_that_failed(
     bfm: Bfm, url: str, state: FilledState, clock: StandingClock, output: str
 ) -> None:
     state.filled_by(fill)
@@ -406,7 +406,7 @@ def test_what_came_of_parsing_is_told_with_the_exit_code_of_files_that_failed(
     assert real.out != dry_run.out
 
 
-def test_a_manager_that_refuses_to_parse_is_told_the_same_way(
+def test_a_manager_that_refuses_to_parse_is_reported_the_same_way(
     bfm: Bfm, url: str, state: FilledState, clock: StandingClock
 ) -> None:
     state.filled_by(fill)
@@ -509,7 +509,7 @@ def test_a_run_in_the_future_is_refused_alike_and_taken_alike(
     assert first == second and first["allow_future"] is True
 
 
-def test_a_partial_run_is_told_alike(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
+def test_a_partial_run_is_reported_alike(ways: Callable[..., list[BfmResult]], state: FilledState) -> None:
     state.dag()
     state.run("2013-01-01", {"clean": "success"}, run_type="backfill", is_partial=True)
     for args in (("runs", "list"), ("runs", "show", "latest"), ("runs", "timeline", "flights")):
@@ -556,7 +556,7 @@ def test_the_server_and_the_token_may_come_from_the_environment(
     assert by_token.document["backfill_id"] == by_file.document["backfill_id"] == "b1"
 
 
-def test_a_missing_a_wrong_and_a_weak_token_are_told(bfm: Bfm, guarded_url: str, state: FilledState) -> None:
+def test_a_missing_a_wrong_and_a_weak_token_are_reported(bfm: Bfm, guarded_url: str, state: FilledState) -> None:
     state.dag()
 
     def pausing(**environ: str) -> BfmResult:
@@ -653,14 +653,14 @@ def test_of_each_command_it_is_known_how_it_goes_over_a_server() -> None:
     assert there == known
 
 
-def test_a_server_that_is_not_there_is_told_in_a_line(bfm: Bfm) -> None:
+def test_a_server_that_is_not_there_is_reported_in_a_line(bfm: Bfm) -> None:
     result = bfm("backfill", "list", "--server", "http://127.0.0.1:9")
 
     assert result.code == 1
     assert result.error.startswith("The server at http://127.0.0.1:9 can't be reached")
 
 
-def test_an_address_that_is_none_is_told_in_a_line(bfm: Bfm) -> None:
+def test_an_address_that_is_none_is_reported_in_a_line(bfm: Bfm) -> None:
     for wrong in ("localhost:8099", "ftp://here", "http://", "http://me:secret@here"):
         result = bfm("backfill", "list", "--server", wrong)
         assert result.code == 2

@@ -49,7 +49,7 @@ def test_as_a_copy_it_goes_on_under_a_new_id(bfm: Bfm, copy: Path) -> None:
     assert led_once(copy) == shown["state_id"]
 
 
-def test_as_the_original_it_keeps_its_id_and_the_other_one_is_told_to_be_a_copy(bfm: Bfm, copy: Path) -> None:
+def test_as_the_original_it_keeps_its_id_and_the_other_one_is_reported_as_a_copy(bfm: Bfm, copy: Path) -> None:
     result = bfm("--state", "copy", "state", "adopt", "--as-original")
     assert result.code == 0
     new = led_once(copy.parent / "state")

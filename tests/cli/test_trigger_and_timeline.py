@@ -33,7 +33,7 @@ def test_a_run_by_hand_is_asked_for_in_the_zone_of_the_dag(bfm: Bfm, state: Fill
     assert "No manager is running" in result.err
 
 
-def test_without_a_date_the_interval_that_the_manager_chose_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_without_a_date_the_interval_that_the_manager_chose_is_shown(bfm: Bfm, state: FilledState) -> None:
     def accept() -> None:
         run_id = state.run("2024-05-14", run_type="manual", state="queued")
         state.answers_next(message=f"run {run_id} from 14 to 15 May", object_id=run_id)
@@ -70,7 +70,7 @@ def test_with_wait_it_ends_when_the_run_has_ended(bfm: Bfm, state: FilledState, 
     assert result.out.splitlines()[-1].startswith(f"Run manual__2024-05-14T04:00:00Z of flights: {ends_as}")
 
 
-def test_a_manager_that_ends_while_its_run_or_log_is_watched_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_a_manager_that_ends_while_its_run_or_log_is_watched_is_reported(bfm: Bfm, state: FilledState) -> None:
     def accept() -> None:
         run_id = state.run("2024-05-14", run_type="manual", state="running", tasks={"clean": "running"})
         state.answers_next(message=f"run {run_id}", object_id=run_id)
@@ -128,7 +128,7 @@ def test_a_triggered_run_as_a_document(bfm: Bfm, state: FilledState) -> None:
         (("gone",), 4, "no longer defines it"),
     ],
 )
-def test_a_run_by_hand_that_makes_no_sense_is_told(
+def test_a_run_by_hand_that_makes_no_sense_is_reported(
     bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, shown: str
 ) -> None:
     state.dag()
@@ -244,7 +244,7 @@ def test_a_task_run_by_hand_as_a_document(bfm: Bfm, state: FilledState) -> None:
         (("flights", "clean"), 2, "T"),
     ],
 )
-def test_a_task_by_hand_that_makes_no_sense_is_told(
+def test_a_task_by_hand_that_makes_no_sense_is_reported(
     bfm: Bfm, state: FilledState, args: tuple[str, ...], code: int, shown: str
 ) -> None:
     state.dag()
@@ -255,7 +255,7 @@ def test_a_task_by_hand_that_makes_no_sense_is_told(
     assert state.store.read(Request) == []
 
 
-def test_a_manager_that_does_not_begin_the_task_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_a_manager_that_does_not_begin_the_task_is_reported(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.leads()
 
@@ -287,7 +287,7 @@ def history(state: FilledState) -> FilledState:
     return state.filled_by(fill)
 
 
-def test_the_timeline_is_told_in_the_order_of_logical_dates_with_what_was_overridden(
+def test_the_timeline_is_listed_in_the_order_of_logical_dates_with_what_was_overridden(
     bfm: Bfm, history: FilledState
 ) -> None:
     runs = bfm("runs", "timeline", "flights", "--output", "json").document

@@ -77,7 +77,7 @@ def test_an_option_of_a_command_without_a_value_is_not_taken_as_left_out(
 
 
 @pytest.mark.parametrize("args", [*READING, ("state", "init"), ("doctor",), ("manager", "start")], ids=" ".join)
-def test_a_file_in_place_of_the_state_is_told(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_a_file_in_place_of_the_state_is_reported(bfm: Bfm, tmp_path: Path, args: tuple[str, ...]) -> None:
     (tmp_path / "a.file").write_text("in the way")
 
     result = bfm("--state", "a.file", *args)
@@ -118,7 +118,7 @@ def test_a_folder_without_the_right_to_it_is_no_missing_state_and_no_bug(state: 
 
 
 @ONLY_AS_ROOT
-def test_a_user_without_a_home_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_a_user_without_a_home_gets_an_error_of_what_is_missing(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     missing = f"User {NAMELESS} has no home, where its cache would be: set HOME or BFM_CACHE."
 
@@ -129,7 +129,7 @@ def test_a_user_without_a_home_is_told_what_is_missing(tmp_path: Path) -> None:
     assert (served.returncode, served.stderr.splitlines()[-1]) == (2, missing)
 
 
-def test_a_state_of_runs_in_place_of_the_states_place_is_told_as_what_it_is(bfm: Bfm) -> None:
+def test_a_state_of_runs_in_place_of_the_states_place_is_reported_as_what_it_is(bfm: Bfm) -> None:
     for args in (("tasks", "list", "flights"), ("tasks", "states", "flights", "latest"), ("pools", "list")):
         result = bfm(*args, "--state", "failed")
         assert (result.code, result.error) == (
@@ -139,7 +139,7 @@ def test_a_state_of_runs_in_place_of_the_states_place_is_told_as_what_it_is(bfm:
         )
 
 
-def test_a_state_that_can_not_be_written_is_told(bfm: Bfm, tmp_path: Path) -> None:
+def test_a_state_that_can_not_be_written_is_reported(bfm: Bfm, tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("in the way")
 
     result = bfm("--state", "a_file/state", "state", "init")
@@ -149,7 +149,7 @@ def test_a_state_that_can_not_be_written_is_told(bfm: Bfm, tmp_path: Path) -> No
     assert (tmp_path / "a_file").read_text() == "in the way"
 
 
-def test_a_request_that_can_not_be_written_is_told(bfm: Bfm, state: FilledState) -> None:
+def test_a_request_that_can_not_be_written_is_reported(bfm: Bfm, state: FilledState) -> None:
     state.pools()
     before = state.fingerprint()
     log = state.root / "request" / "_delta_log"

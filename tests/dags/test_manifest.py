@@ -15,7 +15,7 @@ from backfill_manager.settings import BundleSettings
 DOCS = Path(__file__).parents[2] / "docs" / "bundles.md"
 
 
-def told_by(root: Path, text: str, **configured: object) -> BundleSettings:
+def settings_by(root: Path, text: str, **configured: object) -> BundleSettings:
     (root / "manifest.yaml").write_text(text)
     settings = BundleSettings(name="b", path=str(root), **configured)  # type: ignore[arg-type]
     return with_manifest(settings, root)[0]
@@ -23,7 +23,7 @@ def told_by(root: Path, text: str, **configured: object) -> BundleSettings:
 
 def wrong(root: Path, text: str) -> list[str]:
     with pytest.raises(InvalidConfig) as message:
-        told_by(root, text)
+        settings_by(root, text)
     return str(message.value).splitlines()
 
 
@@ -33,7 +33,7 @@ def test_a_bundle_without_a_manifest_is_as_configured(tmp_path: Path) -> None:
 
 
 def test_a_manifest_sets_how_its_bundle_is_read(tmp_path: Path) -> None:
-    settings = told_by(
+    settings = settings_by(
         tmp_path,
         "version: v1beta\nparser: event\nfetch_interval: 5 minutes\nimport_memory: 512\nkeep_last_good: false\n"
         "directories:\n- {path: glacier, scan_interval: 1 day, min_file_parse_interval: 2h}\n",
@@ -48,13 +48,13 @@ def test_a_manifest_sets_how_its_bundle_is_read(tmp_path: Path) -> None:
 
 def test_the_managers_configuration_wins_even_where_it_is_the_default(tmp_path: Path) -> None:
     text = "version: v1beta\nfetch_interval: 300\nimport_timeout: 60\n"
-    settings = told_by(tmp_path, text, fetch_interval=30.0)
+    settings = settings_by(tmp_path, text, fetch_interval=30.0)
     assert (settings.fetch_interval, settings.import_timeout) == (30, 60)
 
 
 @pytest.mark.parametrize("config", ["- directories_to_scan:\n      - ", "  directories_to_scan:\n    - "])
 def test_the_spelling_of_aip_85_is_understood(tmp_path: Path, config: str) -> None:
-    settings = told_by(
+    settings = settings_by(
         tmp_path,
         "version: v1beta\nbundle_parser: StandardBundleParser\nbundle_fetch_interval: 5 minutes\nbundle_config:\n"
         f"{config}{{path: /glacier/, scan_interval: 1 day, min_file_parse_interval: 1 day}}\n",
@@ -74,7 +74,7 @@ def test_the_spelling_of_aip_85_is_understood(tmp_path: Path, config: str) -> No
     ],
 )
 def test_parsers_have_a_name_in_aip_85_too(tmp_path: Path, theirs: str, ours: str) -> None:
-    assert told_by(tmp_path, f"version: v1beta\nbundle_parser: {theirs}\n").parser == ours
+    assert settings_by(tmp_path, f"version: v1beta\nbundle_parser: {theirs}\n").parser == ours
 
 
 def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
@@ -137,7 +137,9 @@ def test_a_manifest_that_is_no_text_is_reported(tmp_path: Path) -> None:
 
 def test_the_manifests_in_the_documentation_are_understood(tmp_path: Path) -> None:
     blocks = re.findall(r"```yaml\n(version: .+?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    read = [told_by(tmp_path, block) for block in blocks if "parser: nightly" not in block]  # see the guide's own tests
+    read = [
+        settings_by(tmp_path, block) for block in blocks if "parser: nightly" not in block
+    ]  # see the guide's own tests
     assert [(bundle.parser, bundle.fetch_interval, len(bundle.directories)) for bundle in read] == [
         ("standard", 30, 1),
         ("standard", 300, 1),
@@ -150,10 +152,10 @@ def test_max_file_parse_interval_is_set_for_a_bundle_and_for_a_folder(tmp_path: 
         "version: v1beta\nmax_file_parse_interval: 5 minutes\n"
         "directories: [{path: a, max_file_parse_interval: 90s}, {path: b, min_file_parse_interval: 5}]\n"
     )
-    settings = told_by(tmp_path, text)
+    settings = settings_by(tmp_path, text)
     assert settings.max_file_parse_interval == 300
     assert [directory.max_file_parse_interval for directory in settings.directories] == [90, None]
-    assert told_by(tmp_path, text, max_file_parse_interval=7).max_file_parse_interval == 7
+    assert settings_by(tmp_path, text, max_file_parse_interval=7).max_file_parse_interval == 7
 
 
 @pytest.mark.parametrize(
@@ -187,5 +189,5 @@ def test_a_max_file_parse_interval_that_can_not_be_is_reported(text: str, messag
 
 
 def test_options_for_a_parser_that_the_configuration_overrules_are_ignored(tmp_path: Path) -> None:
-    settings = told_by(tmp_path, "version: v1beta\nparser: no_such_parser\noptions: {x: 1}\n", parser="event")
+    settings = settings_by(tmp_path, "version: v1beta\nparser: no_such_parser\noptions: {x: 1}\n", parser="event")
     assert (settings.parser, settings.options) == ("event", {})

@@ -93,7 +93,7 @@ def settings(tmp_path: Path, sink: Sink) -> Settings:
     )
 
 
-def test_a_backfill_goes_through_every_room_and_each_interval_is_written_once(
+def test_a_backfill_goes_from_its_request_to_its_end_and_each_interval_is_written_once(
     manager: Callable[[], Store], settings: Settings, spark: SparkSession, tmp_path: Path, sink: Sink
 ) -> None:
     store = manager()

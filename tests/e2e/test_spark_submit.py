@@ -79,7 +79,7 @@ def submitted(tmp_path: Path) -> Iterator[Submitted]:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds the driver's parent in /proc")
 
 
-def test_told_to_stop_the_manager_drains_and_gives_the_lease_back(submitted: Submitted) -> None:
+def test_a_stopped_manager_drains_and_gives_the_lease_back(submitted: Submitted) -> None:
     assert [dag.dag_id for dag in submitted.store.read(DagRow)] == ["own"], "paths begin where it was started"
     submitted.process.send_signal(signal.SIGTERM)
     code, result = submitted.wait()

@@ -212,7 +212,7 @@ def test_a_stream_that_broke_off_goes_on_with_the_batch_that_is_next(
     assert rows_of(runner.spark, table) == [(0,), (1,), (2,)]
 
 
-def test_streams_into_one_table_are_told_apart_by_their_names(
+def test_streams_into_one_table_are_distinguished_by_their_names(
     runner: TaskRunner, table: str, source: str, tmp_path: Path
 ) -> None:
     def run(launch: TaskLaunch, *names: str) -> Any:
@@ -511,7 +511,9 @@ def _forget(spark: SparkSession, table: str) -> None:
         ({"mode": "upsert"}, "mode is 'replace', 'append' or 'overwrite', not 'upsert'"),
     ],
 )
-def test_a_wrong_call_is_told_in_one_line(runner: TaskRunner, table: str, how: dict[str, Any], complaint: str) -> None:
+def test_a_wrong_call_is_reported_in_one_line(
+    runner: TaskRunner, table: str, how: dict[str, Any], complaint: str
+) -> None:
     outcome = runner.run(a_launch(), writes(table, **how))
     assert isinstance(outcome, Failed) and not outcome.retryable
     assert complaint in outcome.error and "\n" not in outcome.error

@@ -316,7 +316,7 @@ def test_of_a_secret_of_params_nothing_is_left_where_a_line_or_an_error_is_cut(r
     assert runner.recorder.lines(launch)[0] == " ".join(["***"] * 2_000)
 
 
-def test_an_exception_that_can_not_be_told_fails_its_task_like_any_other(runner: TaskRunner) -> None:
+def test_an_exception_that_can_not_be_formatted_fails_its_task_like_any_other(runner: TaskRunner) -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise ValueError("no words")
@@ -533,7 +533,7 @@ def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(
     assert output == [None]
 
 
-def test_a_deadline_thread_that_fails_is_told_and_closing_does_not_wait_for_it(
+def test_a_deadline_thread_that_fails_is_reported_and_closing_does_not_wait_for_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     recorder, failed, let_go = EventRecorder(), list[tuple[str, str]](), FileSignal(tmp_path / "let go")

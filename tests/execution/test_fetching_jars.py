@@ -88,7 +88,7 @@ def test_jars_come_through_the_proxy_of_the_environment_with_its_password(
     assert [one.name for one in Path(path).parent.iterdir()] == ["thing-1.0.jar"]  # nothing of the password stays
 
 
-def test_a_jar_that_is_not_there_is_told(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jar_that_is_not_there_is_reported(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://ada:p%22a%5Cs%20s%401@127.0.0.1:{proxy.server_port}")
 
     with pytest.raises(InvalidInput, match=r"could not be fetched(.|\n)*\n:: org.example#other;2.0: not found$"):
@@ -106,7 +106,7 @@ def test_a_host_of_no_proxy_is_asked_directly(proxy: Proxy, monkeypatch: pytest.
     assert proxy.asked == [] and "p%22" not in str(refused.value) and PASSWORD not in str(refused.value)
 
 
-def test_what_is_no_proxy_is_told_without_its_password(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_proxy_is_reported_without_its_password(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://ada:secret@proxy:port")
 
     with pytest.raises(InvalidInput) as refused:

@@ -363,7 +363,7 @@ def test_a_fork_of_a_task_ends_by_a_signal_like_any_other_process(runner: TaskRu
     assert runner.log_of(launch) == "", "nothing of a stop of this try"
 
 
-def test_a_fork_of_a_task_is_told_that_it_can_not_reach_the_manager(runner: TaskRunner) -> None:
+def test_a_fork_of_a_task_gets_an_error_that_it_can_not_reach_the_manager(runner: TaskRunner) -> None:
     def forks(ctx: Any) -> str:
         with contextlib.suppress(BackfillManagerError):
             ctx.secret("password")  # there is none

@@ -304,7 +304,7 @@ def filled_table(spark: SparkSession) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("call", "complaint"), WRONG, ids=range(len(WRONG)))
-def test_a_wrong_call_is_told_in_one_line_and_nothing_is_written(
+def test_a_wrong_call_is_reported_in_one_line_and_nothing_is_written(
     runner: TaskRunner, filled_table: str, call: Callable[[Any, str, Any], Any], complaint: str
 ) -> None:
     outcome = runner.run(a_launch(), lambda ctx: call(ctx, filled_table, frame(ctx, (7, "b"))))
@@ -335,7 +335,7 @@ def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(runner: Task
 
 
 @pytest.mark.parametrize("how", [{}, {"time_column": "id"}])
-def test_a_run_by_hand_of_a_dag_without_a_schedule_is_told_of_overwrite(
+def test_a_run_by_hand_of_a_dag_without_a_schedule_gets_a_hint_at_overwrite(
     runner: TaskRunner, table: str, how: dict[str, Any]
 ) -> None:
     by_hand = a_launch(interval=(day(1), day(1)))

@@ -203,6 +203,20 @@ def test_a_task_without_spark_has_no_jobs_and_a_plain_one_imports_nothing_that_i
             assert recorder.spark_jobs_of(launch)
 
 
+def test_a_failed_query_that_the_task_catches_leaves_nothing_in_its_log(runner: TaskRunner) -> None:
+    def catches(ctx: Any) -> None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            ctx.spark.sql("SELECT not_a_column FROM range(1)")
+        except AnalysisException:
+            ctx.log.info("caught")
+
+    launch = a_launch()
+    assert runner.run(launch, catches) == Succeeded()
+    assert runner.recorder.lines(launch) == ["caught"]
+
+
 def test_tries_that_follow_each_other_share_nothing_of_their_connection(runner: TaskRunner) -> None:
     """One that left in order hands its connection on, with its thread of the JVM."""
 

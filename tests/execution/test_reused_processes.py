@@ -98,7 +98,7 @@ def test_each_try_has_a_session_its_pool_and_its_group_in_spark(runner: TaskRunn
     assert all(jobs) and len(set(itertools.chain(*jobs))) == sum(map(len, jobs)), "each job belongs to one try"
 
 
-def test_a_try_that_needs_no_spark_after_one_that_did_is_told_apart(runner: TaskRunner) -> None:
+def test_a_try_that_needs_no_spark_after_one_that_did_is_distinguished(runner: TaskRunner) -> None:
     version = Version(
         runner, lambda ctx: {"pid": os.getpid(), "rows": ctx.params["spark"] and ctx.spark.range(3).count()}
     )

@@ -51,7 +51,7 @@ def test_an_old_java_is_named_with_what_to_install(
         jars.java()
 
 
-def test_a_missing_java_is_told_with_the_place_that_was_looked_in(
+def test_a_missing_java_is_reported_with_the_place_that_was_looked_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -74,7 +74,7 @@ def test_a_task_that_fails_tells_of_the_stage_that_failed(runner: TaskRunner) ->
     assert found is not None and [one.status for one in found.longest] == ["failed"] and found.failed_tasks >= 1
 
 
-def test_of_many_stages_the_longest_are_told_and_all_are_added_up(runner: TaskRunner) -> None:
+def test_of_many_stages_the_longest_are_listed_and_all_are_added_up(runner: TaskRunner) -> None:
     def many(ctx: Any) -> None:
         for _ in range(25):
             ctx.spark.sparkContext.parallelize([1], 1).count()

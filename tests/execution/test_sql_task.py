@@ -313,7 +313,7 @@ def test_a_statement_that_another_process_was_quicker_than_is_repeated_alone(
     assert runner.log_of(launch).count("another writer was first at statement 2") == 1
 
 
-def test_a_statement_that_had_landed_is_told_and_counts_no_rows(runner: TaskRunner, table: str) -> None:
+def test_a_statement_that_had_landed_is_reported_and_counts_no_rows(runner: TaskRunner, table: str) -> None:
     launch = a_sql_launch(MERGE.format(table=table) + f"; DELETE FROM {table} WHERE id = 12345", params={"n": 3})
     assert runner.run(launch) == Succeeded(None)
     assert runner.recorder.rows_of(launch) == 2

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.importers.dbt import drafts, read_project
+from backfill_manager.importers.dbt.drafts import drafts
+from backfill_manager.importers.dbt.project import read_project
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import load_file
 

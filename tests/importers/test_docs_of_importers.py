@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from backfill_manager.importers.airflow.translate import translate
-from backfill_manager.importers.dbt import drafts, read_project
+from backfill_manager.importers.dbt.drafts import drafts
+from backfill_manager.importers.dbt.project import read_project
 from backfill_manager.importers.writer import write
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"

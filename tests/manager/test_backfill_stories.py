@@ -49,7 +49,7 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
     assert not manager.state.runs and not manager.state.backfills, "memory holds what is alive"
 
 
-def test_no_more_runs_are_alive_than_the_backfill_allows() -> None:
+def test_no_more_runs_are_active_than_the_backfill_allows() -> None:
     manager = InMemoryManager(PIPELINE, script=never)
     backfill = manager.backfill("d", JANUARY, max_active_runs=2)
     manager.drain()
@@ -560,7 +560,7 @@ def test_a_task_that_spark_lost_runs_again_without_costing_a_try() -> None:
     assert (ti.state, ti.try_number, ti.failures, ti.launch) == (s.SUCCESS, 1, 0, 2)
 
 
-def test_a_manager_told_to_stop_starts_nothing_more_and_the_next_one_goes_on() -> None:
+def test_a_manager_that_is_stopped_starts_nothing_more_and_the_next_one_goes_on() -> None:
     manager = InMemoryManager(PIPELINE, script=never)
     backfill = manager.backfill("d", JANUARY[:2], max_active_runs=1)
     manager.drain()

@@ -241,7 +241,9 @@ def test_a_next_look_that_is_no_instant_is_an_error_of_its_bundle(
     assert it.active == ["good"] and "next_scan; an instant with a time zone, or None" in it.errors["bad"]
 
 
-def test_a_parser_of_before_next_look_is_told_what_it_lacks(watch: Watch, install: Callable[[str], None]) -> None:
+def test_a_parser_of_before_next_look_gets_an_error_of_what_it_lacks(
+    watch: Watch, install: Callable[[str], None]
+) -> None:
     install(PARSER.format("return ()").replace("def next_look(self, last)", "def due_in(self)"))
     it = watch(bad="nightly", good="standard")
     it.look()
@@ -311,7 +313,7 @@ def test_an_error_of_the_bundle_goes_when_a_parser_that_finds_no_change_can_have
     assert it.errors == {}
 
 
-def test_a_parser_that_does_not_come_back_is_told_and_who_asks_it_is_answered(
+def test_a_parser_that_does_not_come_back_is_reported_and_who_asks_it_is_answered(
     watch: Watch, install: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundle_watcher, "STUCK_TIMEOUT_S", 0.2)

@@ -201,7 +201,7 @@ def test_callbacks_run_in_the_pool_of_the_run_with_its_version_and_settings() ->
     assert others == {("scheduled", 2)}
 
 
-def test_a_run_that_tells_takes_no_more_room_than_its_pool_has() -> None:
+def test_a_run_with_callbacks_takes_no_more_slots_than_its_pool_has() -> None:
     manager = InMemoryManager(chain("on_success", max_active_tasks=1), script=goes_on("on_success"))
     done(manager, 2, max_active_runs=2)
     assert len(manager.running) == 1
@@ -261,7 +261,7 @@ def test_a_deadlocked_run_calls_on_failure_and_says_what_blocks() -> None:
     assert manager.states(backfill) == {s.FAILED: 5}, "the others would meet the same"
 
 
-def test_a_batch_that_never_began_is_not_halved_because_it_told_of_it() -> None:
+def test_a_batch_that_never_began_is_not_halved_because_of_its_notification() -> None:
     manager = InMemoryManager(
         chain("on_failure", each={"a": {"depends_on_past": True}}, batchable=True), script=fails("a")
     )
@@ -300,7 +300,7 @@ def test_a_cancelled_backfill_stops_its_callbacks_and_a_run_that_had_done_its_wo
     assert manager.states(backfill) == {s.SUCCESS: 1}
 
 
-def test_a_cancelled_run_of_which_only_a_callback_is_left_is_told_of_as_what_it_is() -> None:
+def test_a_cancelled_run_of_which_only_a_callback_is_left_is_reported_as_what_it_is() -> None:
     manager = InMemoryManager(chain("on_success"), script=goes_on("on_success"))
     done(manager)
     answer = accepted(manager, "run.cancel", dag_id="d", run_id=FIRST)
@@ -357,7 +357,7 @@ def test_a_marked_task_that_lets_others_run_has_the_run_tell_anew() -> None:
     assert states_of(manager)["a.on_failure"] == s.SUCCESS, "its outcome was real"
 
 
-def test_a_marked_task_of_a_run_that_tells_waits_for_it_to_stop_and_has_it_told_anew() -> None:
+def test_a_marked_task_of_a_run_with_callbacks_waits_for_it_to_stop_and_has_them_called_anew() -> None:
     manager = InMemoryManager(chain(*OF_THE_RUN), script=goes_on("on_failure", failing=("a",)))
     done(manager)
     manager.script = fails()
@@ -420,7 +420,7 @@ def test_a_callback_by_its_whole_id_tells_again_and_nothing_else_runs(named: str
     assert manager.row(backfill).state == s.FAILED
 
 
-def test_a_callback_of_the_run_that_waits_for_a_slot_is_told_the_same_when_one_of_a_task_is_cleared() -> None:
+def test_a_callback_of_the_run_that_waits_for_a_slot_gets_the_same_when_one_of_a_task_is_cleared() -> None:
     spec = dag_spec("d", "a", callbacks=("a.on_failure", "on_failure"), each={"on_failure": {"max_active_tis": 1}})
     manager = InMemoryManager(spec, script=goes_on("on_failure", failing=("a",)))
     done(manager, 2, max_active_runs=2)
@@ -536,7 +536,7 @@ def a_mark() -> InMemoryManager:
 
 
 @pytest.mark.parametrize("history", [a_failure, a_deadlock, a_clear, a_mark], ids=lambda history: history.__name__)
-def test_killed_after_any_table_the_same_is_told(history: Callable[[], InMemoryManager]) -> None:
+def test_killed_after_any_table_the_same_is_reported(history: Callable[[], InMemoryManager]) -> None:
     def outcome(manager: InMemoryManager) -> object:
         tasks = {(ti.run_id, ti.task_id, ti.state, ti.error) for ti in manager.store.read(TaskInstance)}
         runs = {(run.run_id, run.state, run.reason) for run in manager.runs("d")}

@@ -116,7 +116,7 @@ def test_a_run_of_a_partition_with_params_is_tried_out(settings: Settings, spark
     assert any("north of us, 1" in line for line in result["logs"])
 
 
-def test_an_unknown_dag_is_told_with_the_files_that_could_not_be_loaded(
+def test_an_unknown_dag_is_reported_with_the_files_that_could_not_be_loaded(
     settings: Settings, spark: SparkSession
 ) -> None:
     with pytest.raises(NotFound, match=r"no DAG 'count'; did you mean 'counting'"):

@@ -36,7 +36,7 @@ def manager_on(disk: SmallDisk) -> InMemoryManager:
     return InMemoryManager(SPEC, clock=clock, store=open_state(disk.folder / "state", clock))  # type: ignore[arg-type]
 
 
-def test_the_manager_waits_and_goes_on_when_there_is_room(disk: SmallDisk, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_manager_waits_and_goes_on_when_there_is_space(disk: SmallDisk, capfd: pytest.CaptureFixture[str]) -> None:
     manager = manager_on(disk)
     stop = threading.Event()
     loop = threading.Thread(target=lambda: manager._loop.run_until(stop.is_set))
@@ -55,7 +55,7 @@ def test_the_manager_waits_and_goes_on_when_there_is_room(disk: SmallDisk, capfd
         manager.events.wake_for_requests()
         assert store.read(Response) == [], "a tick would have failed"
 
-        disk.make_room()
+        disk.clear()
         wait_for(lambda: store.read(Response))
     finally:
         stop.set()
@@ -79,11 +79,11 @@ def test_a_disk_that_fills_up_in_a_commit_loses_nothing(disk: SmallDisk, seed: i
             manager.tick()
         except (StateError, LostLease) as error:
             ends.append(str(error))
-            disk.make_room()
+            disk.clear()
             manager.crash()
             continue
         if is_full:
-            disk.make_room()
+            disk.clear()
         manager.clock.advance(seconds=1)
     manager.drain()
     assert ends and all(("\n" not in line and "can't be written: " in line) or "Term" in line for line in ends), ends
@@ -96,14 +96,14 @@ def test_a_disk_that_fills_up_in_a_commit_loses_nothing(disk: SmallDisk, seed: i
     assert all(finding.ok for finding in manager.store.check())
 
 
-def test_a_client_is_told_in_one_line_and_may_ask_again(disk: SmallDisk) -> None:
+def test_a_client_gets_the_reason_in_one_line_and_may_ask_again(disk: SmallDisk) -> None:
     manager = manager_on(disk)
     disk.fill()
     with pytest.raises(StateError, match="No space left on device") as shown:
         manager.ask("dag.pause", dag_id="flights")
     assert "\n" not in str(shown.value) and "Table request at" in str(shown.value)
 
-    disk.make_room()
+    disk.clear()
     manager.ask("dag.pause", dag_id="flights")
     manager.drain()
     assert manager.state.catalog.dags["flights"].is_paused
@@ -126,6 +126,6 @@ def test_a_manager_does_not_take_the_lease_of_a_state_whose_disk_is_full(
 
         wait_for(waits)
         assert not leader.done()
-        disk.make_room()
+        disk.clear()
         led = leader.result()
     assert led is not None and led.term == 2

@@ -47,7 +47,7 @@ def test_the_first_item_does_not_wait_for_the_run_before_it() -> None:
 
 
 @pytest.mark.parametrize("setting", [False, None])
-def test_told_to_wait_or_of_an_older_release_it_waits_and_a_failed_past_is_a_deadlock(setting: bool | None) -> None:
+def test_set_to_wait_or_of_an_older_release_it_waits_and_a_failed_past_is_a_deadlock(setting: bool | None) -> None:
     manager = after_a_failure()
     backfill = manager.backfill("d", JANUARY[1:4], ignore_first_depends_on_past=setting)
     manager.drain()

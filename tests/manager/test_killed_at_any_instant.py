@@ -2,7 +2,7 @@
 
 Random backfills, random task outcomes, crashes after a random number of table commits. Whatever happens: every item ends,
 each date has one run that counts, every finished task has exactly one try of its last start, and what had finished before
-a crash never ran again. Up to six kills, and never the third in a row under one task: that one fails it (`test_losses.py`).
+a crash never ran again. Up to six kills, and never the third in a row under one task: that one fails it (`test_crash_loops.py`).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def test_who_was_slower_goes_on_standing_by(store: MemoryStore) -> None:
     assert other.leader is not None and other.leader.term == 1, "as it last saw"
 
 
-def test_the_heart_notices_that_another_leads(store: MemoryStore) -> None:
+def test_the_heartbeat_notices_that_another_leads(store: MemoryStore) -> None:
     clock, result = FakeClock(), list[bool]()
     old = led_elsewhere(store, clock)
     heart = Heartbeat(old, clock, lease_s=15, on_lost=lambda: result.append(True))
@@ -117,7 +117,7 @@ def test_the_heart_notices_that_another_leads(store: MemoryStore) -> None:
     assert not heart.is_leader() and result == [True]
 
 
-def test_a_leader_whose_heart_stood_still_does_not_lead_any_more(store: MemoryStore) -> None:
+def test_a_leader_whose_heartbeat_stood_still_does_not_lead_any_more(store: MemoryStore) -> None:
     clock = FakeClock()
     heart = Heartbeat(led_elsewhere(store, clock), clock, lease_s=15, on_lost=lambda: None)
     clock.advance(seconds=16)  # the machine slept

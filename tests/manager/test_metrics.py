@@ -5,7 +5,7 @@ from __future__ import annotations
 from backfill_manager.manager.tick import WINDOW, TickMetrics
 
 
-def test_ticks_and_commits_are_counted_and_their_medians_told() -> None:
+def test_ticks_and_commits_are_counted_and_their_medians_shown() -> None:
     figures = TickMetrics()
     assert figures.columns() == {"ticks": 0, "commits": 0, "tick_ms": None, "commit_ms": None}
     for seconds in (0.010, 0.030, 0.020):

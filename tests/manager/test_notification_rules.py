@@ -133,7 +133,7 @@ def test_targets_choose_dags_and_dags_choose_targets(
     assert bool(manager.messages()) is hears
 
 
-def test_a_backfill_names_a_target_that_hears_of_its_end_whatever_it_is() -> None:
+def test_a_backfill_names_a_target_that_is_notified_of_its_end_whatever_it_is() -> None:
     manager = Manager(flights(), targets=(target("me", frozenset({"late"}), ()), target("others", dags=("x",))))
     manager.backfill("flights", days("2013-01-01", 1), notify="me")
     manager.drain()

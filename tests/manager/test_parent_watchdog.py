@@ -41,7 +41,7 @@ def _family(*, also_with: int | None = None, obeys: bool = True, exit_timeout_s:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_driver_whose_parent_is_killed_is_told_and_ends(how: signal.Signals) -> None:
+def test_a_driver_whose_parent_is_killed_gets_a_signal_and_ends(how: signal.Signals) -> None:
     with _family() as parent:
         assert parent.stdout is not None
         driver = int(parent.stdout.readline())

@@ -31,7 +31,7 @@ def ran(manager: InMemoryManager, n: int = 1, **fields: object) -> list[str]:
     ("upstream", "downstream", "chosen"),
     [(True, False, ["a", "b"]), (False, False, ["b"]), (True, True, ["a", "b", "c"]), (False, True, ["b", "c"])],
 )
-def test_tasks_take_upstream_and_downstream_along_as_told(upstream: bool, downstream: bool, chosen: list[str]) -> None:
+def test_tasks_take_upstream_and_downstream_along_as_asked(upstream: bool, downstream: bool, chosen: list[str]) -> None:
     manager = world()
     assert ran(manager, tasks="^b$", with_upstream=upstream, with_downstream=downstream) == chosen
     (run,) = manager.runs("d")
@@ -70,7 +70,7 @@ def test_to_a_backfill_that_chooses_tasks_a_partial_run_is_a_run_like_any_other(
     assert ran(manager, tasks="^b$", reprocess="completed") == ["a", "b"]
 
 
-def test_a_partial_run_that_is_alive_is_in_flight() -> None:
+def test_a_partial_run_that_is_active_is_in_flight() -> None:
     manager = world(lambda _: None)
     manager.backfill("d", DAYS[:1], tasks="^a$")
     manager.drain()

@@ -125,7 +125,7 @@ def test_a_cleared_task_has_all_its_retries_again() -> None:
         ({"upstream": True, "downstream": True}, "abc"),
     ],
 )
-def test_clear_of_one_task_takes_what_is_before_and_after_it_when_told(how: dict[str, bool], again: str) -> None:
+def test_clear_of_one_task_takes_what_is_before_and_after_it_when_asked_to(how: dict[str, bool], again: str) -> None:
     manager = InMemoryManager(THREE)
     done(manager)
     manager.launched.clear()

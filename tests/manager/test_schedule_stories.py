@@ -391,7 +391,7 @@ def test_a_stopping_manager_does_not_wake_for_a_run_that_it_will_not_make() -> N
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
-def test_no_more_scheduled_runs_are_alive_than_max_active_runs() -> None:
+def test_no_more_scheduled_runs_are_active_than_max_active_runs() -> None:
     manager = InMemoryManager(dag_spec("d", "a", max_active_runs=2, **FROM_2024), scheduled=True, script=never)
     play(manager, "2024-01-08")
     assert dates(manager.runs("d")) == ["01-01", "01-02"]
@@ -417,7 +417,7 @@ def test_with_depends_on_past_and_one_run_at_a_time_the_days_follow_each_other()
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 9
 
 
-def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_told_with_run_and_task() -> None:
+def test_a_scheduled_run_behind_a_failed_past_is_a_deadlock_reported_with_run_and_task() -> None:
     manager = InMemoryManager(
         dag_spec("d", "a", each=PAST, **FROM_2024), scheduled=True,
         script=lambda it: Failed("boom") if "01-02" in it.run.run_id else Succeeded(),

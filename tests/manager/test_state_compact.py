@@ -63,7 +63,7 @@ def a_try(decisions: Decisions, seq: int) -> None:
     decisions.leader.commit(made)
 
 
-def test_a_state_that_can_not_be_tidied_up_is_told_to_who_asked_and_the_manager_goes_on(state: Store) -> None:
+def test_a_state_that_can_not_be_compacted_is_reported_to_who_asked_and_the_manager_goes_on(state: Store) -> None:
     """A manager that ended of it would carry the request out again, and end again, each time that it starts."""
     leader = state.lead(leading_manager())
     decisions = Decisions(restore_state(state, term=1, now=NOW), state, leader)

@@ -60,7 +60,7 @@ def test_a_root_starts_whatever_its_rule() -> None:
     assert {evaluate(rule, ()) for rule in TRIGGER_RULES} == {"start"}
 
 
-def test_an_unknown_rule_is_told() -> None:
+def test_an_unknown_rule_is_reported() -> None:
     with pytest.raises(InvalidInput, match="all_sucess"):
         evaluate("all_sucess", [s.SUCCESS])
 

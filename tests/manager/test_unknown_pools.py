@@ -71,7 +71,7 @@ def test_so_is_one_that_notifies_a_target_that_is_not_configured(capfd: pytest.C
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_who_has_a_bundle_parsed_is_told_of_pools_that_do_not_exist(there: bool) -> None:
+def test_who_has_a_bundle_parsed_is_warned_of_pools_that_do_not_exist(there: bool) -> None:
     manager = InMemoryManager()
     manager.events.put(ParseResult(FOUND))
     manager.drain()
@@ -91,7 +91,7 @@ def test_who_has_a_bundle_parsed_is_told_of_pools_that_do_not_exist(there: bool)
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_who_creates_a_backfill_is_told_of_pools_that_do_not_exist(there: bool) -> None:
+def test_who_creates_a_backfill_is_warned_of_pools_that_do_not_exist(there: bool) -> None:
     manager = InMemoryManager(SPEC)
     if there:
         manager.state.put(Pool(name="slow", slots=1, weight=1, min_share=0))

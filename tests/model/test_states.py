@@ -32,7 +32,7 @@ def test_every_transition_is_between_known_states_and_every_state_is_reached(tab
     assert reached | {first} == set(KNOWN[table])
 
 
-def test_states_and_kinds_of_run_are_those_that_people_are_told_of() -> None:
+def test_states_and_kinds_of_run_are_those_of_the_documentation() -> None:
     """docs/semantics.md and everybody's queries name them: one more or less is a change for people."""
     assert set(s.TASK_STATES) == {
         "none", "scheduled", "queued", "running", "success", "failed", "up_for_retry", "upstream_failed", "skipped",

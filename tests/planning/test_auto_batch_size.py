@@ -116,7 +116,7 @@ def test_a_run_takes_the_time_of_the_longest_way_through_its_tasks() -> None:
     assert failed is not None and failed.failed
 
 
-def test_how_long_runs_wait_is_told_by_the_newest() -> None:
+def test_how_long_runs_wait_is_estimated_from_the_newest() -> None:
     assert waiting_factor([]) == waiting_factor(runs((1, 5.0))) == 1.0
     assert waiting_factor(runs(*[(1, 5.0)] * 9, lasted_s=5.0) + runs(*[(1, 5.0)] * 5, lasted_s=20.0)) == 4.0
 

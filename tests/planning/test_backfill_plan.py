@@ -513,7 +513,7 @@ def test_every_kind_leaves_out_what_has_not_ended(spark: SparkSession) -> None:
     assert column(keyed, "state") == ["pending"]
 
 
-def test_what_stands_there_is_told_before_that_it_has_not_ended(spark: SparkSession) -> None:
+def test_what_stands_there_is_reported_before_that_it_has_not_ended(spark: SparkSession) -> None:
     existing = runs(("running", day(4), None), ("success", day(5), None), ("failed", day(6), None))
     made = plan(spark, DAILY, existing, start_date=day(4), end_date=day(6), now=NOON, reprocess="failed")
     assert reasons(made) == {4: LIVE, 5: SKIP, 6: NOT_YET}

@@ -265,7 +265,7 @@ def test_what_never_ran_can_not_be_cleared_and_a_backfill_is_offered(scene: Scen
     )
 
 
-def test_a_dag_that_never_ran_at_all_is_told_likewise(scene: Scene) -> None:
+def test_a_dag_that_never_ran_at_all_is_reported_likewise(scene: Scene) -> None:
     scene.dag("gone", gone=True)
 
     with pytest.raises(InvalidInput, match=r"DAG 'flights' has never run, ") as error:
@@ -277,7 +277,7 @@ def test_a_dag_that_never_ran_at_all_is_told_likewise(scene: Scene) -> None:
         scene.clear("gone")
 
 
-def test_a_date_that_a_batch_took_is_told_with_the_run_that_stands_for_it(scene: Scene) -> None:
+def test_a_date_that_a_batch_took_is_reported_with_the_run_that_stands_for_it(scene: Scene) -> None:
     scene.run(1, ALL_WELL, items=10, interval_start=NEW_YEAR, interval_end=NEW_YEAR + 10 * DAY)
 
     with pytest.raises(
@@ -323,7 +323,7 @@ def test_a_dag_that_is_gone_is_cleared_with_the_version_it_had(scene: Scene) -> 
         scene.clear("gone", latest_version=True)
 
 
-def test_a_run_that_is_not_there_or_not_in_the_dates_is_told(scene: Scene) -> None:
+def test_a_run_that_is_not_there_or_not_in_the_dates_is_reported(scene: Scene) -> None:
     scene.run(1, ALL_WELL)
 
     with pytest.raises(

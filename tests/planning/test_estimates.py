@@ -219,7 +219,7 @@ def run(seconds: float, **result: Any) -> DagRun:
     )  # fmt: skip
 
 
-def test_how_long_it_takes_is_told_by_past_runs() -> None:
+def test_how_long_it_takes_is_estimated_from_past_runs() -> None:
     made = plan(dag(max_active_runs=4), items(days(*range(10)), skipped=(1, 2)))
     document = estimate(made, [run(10), run(40), run(60, items=3)], file_statistics, NOW).to_json_document()
     assert document == {
@@ -251,7 +251,7 @@ def test_runs_that_are_only_marked_read_nothing_and_take_no_time(table: str) -> 
     assert found.read == {"rows": 0, "files": 0, "bytes": 0} and found.items["rows"].to_pylist() == [0, 0]
 
 
-def test_nothing_is_told_of_a_dag_that_has_never_run() -> None:
+def test_nothing_is_estimated_for_a_dag_that_has_never_run() -> None:
     document = estimate(plan(dag(), items(days(1))), (), file_statistics, NOW).to_json_document()
     assert (document["run_s"], document["total_s"], document["finishes_at"]) == (None, None, None)
 
@@ -305,7 +305,7 @@ def test_without_an_estimate_a_plan_says_nothing_of_it(table: str) -> None:
     assert "estimate" not in document["summary"] and "rows" not in document["items"][0]
 
 
-def test_zones_of_columns_are_told_apart(tmp_path: Path) -> None:
+def test_zones_of_columns_are_distinguished(tmp_path: Path) -> None:
     where = str(tmp_path / "t")
     tokyo = pa.timestamp("us", tz="Asia/Tokyo")
     moment = datetime(2024, 1, 1, tzinfo=timezone.utc)

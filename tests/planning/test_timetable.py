@@ -209,7 +209,7 @@ def test_whatever_is_written_is_a_schedule_or_a_refusal(text: str) -> None:
         ({"seconds": 86_400}, "every day"), (None, "only when triggered"), ("@once", "once"),
     ],
 )  # fmt: skip
-def test_a_schedule_is_told_in_words(schedule: Any, words: str) -> None:
+def test_a_schedule_is_described_in_words(schedule: Any, words: str) -> None:
     assert Timetable(schedule).describe() == words
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import collected_process, leaves_children, of_another_user, told_environment
+from support import collected_process, environment_report, leaves_children, of_another_user
 from support.manager_process import wait_for
 from support.of_another_user import ONLY_AS_ROOT, without_leave_to_kill
 
@@ -75,7 +75,7 @@ def test_its_processes_have_the_environment_of_the_manager(path: str, monkeypatc
     """Another Python that a task starts must not find the manager's packages in place of its own."""
     monkeypatch.setenv("PYTHONPATH", path)
     server, (read, write) = ForkServerProcess(), os.pipe()
-    process = server.fork(f"{told_environment.__name__}:run", {}, [write], name="test")
+    process = server.fork(f"{environment_report.__name__}:run", {}, [write], name="test")
     os.close(write)
     with open(read) as printed:
         assert json.load(printed) == dict(os.environ)

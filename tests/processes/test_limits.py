@@ -94,7 +94,7 @@ print(time.process_time() - before)
     assert first > 1.5 * second
 
 
-def test_a_process_that_went_over_is_told_with_its_limit() -> None:
+def test_a_process_that_went_over_is_reported_with_its_limit() -> None:
     assert [went_over(megabytes) for megabytes in (512, 2048, 1536, 1500)] == [
         "went over its memory of 512 MB", "went over its memory of 2 GB", "went over its memory of 1.5 GB",
         "went over its memory of 1500 MB",

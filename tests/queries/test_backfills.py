@@ -60,7 +60,7 @@ def test_a_backfill_has_the_fields_of_the_interface_and_counts_its_items(state: 
     assert listed["config"]["type"] == "schedule"
 
 
-def test_backfills_are_told_newest_first_and_can_be_chosen(state: FilledState) -> None:
+def test_backfills_are_listed_newest_first_and_can_be_chosen(state: FilledState) -> None:
     state.backfill("older", {"success": 1}, state="success")
     state.clock.at += DAY
     state.backfill("newer", {"failed": 1}, state="failed", dag_id="other")
@@ -85,7 +85,7 @@ def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> N
     assert list_backfills(state.store, BackfillFilter("other")).items == []
 
 
-def test_a_backfill_that_exists_already_is_not_told_twice_while_its_answer_is_under_way(state: FilledState) -> None:
+def test_a_backfill_that_exists_already_is_not_listed_twice_while_its_answer_is_under_way(state: FilledState) -> None:
     state.requested("b1")
     state.backfill("b1", {"pending": 2})
 
@@ -93,7 +93,7 @@ def test_a_backfill_that_exists_already_is_not_told_twice_while_its_answer_is_un
     assert list_backfills(state.store, BackfillFilter(in_states=["queued"])).items == []
 
 
-def test_a_refused_backfill_is_told_with_the_reason_and_is_not_in_the_list(state: FilledState) -> None:
+def test_a_refused_backfill_is_reported_with_the_reason_and_is_not_in_the_list(state: FilledState) -> None:
     state.answers(state.requested("b1"), "refused", "the plan is empty: every date has a run")
 
     assert list_backfills(state.store).items == []
@@ -149,7 +149,18 @@ def test_the_latest_is_the_one_that_was_asked_for_last_though_the_one_before_was
     assert find_backfill(state.store, "latest")["backfill_id"] == "second"
 
 
-def test_a_wrong_id_is_told_with_the_nearest(state: FilledState) -> None:
+@pytest.mark.parametrize("order", [("root", "below"), ("below", "root")], ids=" ".join)
+def test_the_latest_of_a_backfill_with_downstream_is_that_of_the_dag_that_was_named(
+    state: FilledState, order: tuple[str, ...]
+) -> None:
+    request = state.requested("root")
+    for backfill_id in order:
+        parents = '["root"]' if backfill_id == "below" else "[]"
+        state.backfill(backfill_id, {}, request_id=request.request_id, parents_json=parents)
+    assert find_backfill(state.store, "latest")["backfill_id"] == "root"
+
+
+def test_a_wrong_id_is_reported_with_the_nearest(state: FilledState) -> None:
     with pytest.raises(NotFound, match="there are no backfills yet"):
         find_backfill(state.store, "latest")
     state.backfill("abc123def456", {})

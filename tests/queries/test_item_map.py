@@ -120,7 +120,7 @@ def test_the_map_of_a_million_items_takes_parts_of_a_second(items: int) -> None:
     assert len(found.cells) <= MAX_CELLS
 
 
-def test_it_is_read_from_the_state_by_range_and_told_beside_all_items(state: FilledState) -> None:
+def test_it_is_read_from_the_state_by_range_and_shown_beside_all_items(state: FilledState) -> None:
     state.backfill("aa", {"success": 20, "failed": 3, "pending": 8})
     state.backfill("bb", {"failed": 5})
     assert read_items_seen(state.store, "aa", 1, 31).map.by_state["failed"] == 3

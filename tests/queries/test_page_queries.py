@@ -302,7 +302,7 @@ def test_tasks_that_may_start_are_counted_by_the_pool_they_wait_for() -> None:
     assert waiting_by_pool(InMemoryManager(FLIGHTS).store) == {}
 
 
-def test_every_term_is_told_and_one_leads() -> None:
+def test_every_term_is_listed_and_one_leads() -> None:
     manager = InMemoryManager(FLIGHTS)
     manager.crash()
     lease = manager.store.lease()

@@ -162,7 +162,7 @@ def test_the_tasks_of_a_run_have_the_fields_of_the_interface(state: FilledState)
         find_task_instance(state.store, run, "claen")
 
 
-def test_tries_and_log_lines_are_told_in_order(state: FilledState) -> None:
+def test_tries_and_log_lines_are_listed_in_order(state: FilledState) -> None:
     state.backfill("b1", {"success": 1})
     run = find_run(state.store, "latest")
     state.logged(FIRST, "began", "one table")
@@ -231,7 +231,7 @@ def test_a_queued_task_takes_no_slot_yet(state: FilledState) -> None:
     assert (backfill["used"], backfill["free"], backfill["running"], backfill["queued"]) == (2, 14, 2, 1)
 
 
-def test_a_request_is_told_beside_its_answer(state: FilledState) -> None:
+def test_a_request_is_shown_beside_its_answer(state: FilledState) -> None:
     state.answers(state.requested("b1", request_id="aa1"), "refused", "no such dates")
     state.clock.at += DAY
     state.requested("b2", request_id="bb2")

@@ -204,7 +204,7 @@ def test_lineage_of_a_dag_and_of_a_table(state: FilledState, accessed: Accesses)
     ]  # fmt: skip
 
 
-def test_names_with_dots_are_told_apart(state: FilledState, accessed: Accesses) -> None:
+def test_names_with_dots_are_distinguished(state: FilledState, accessed: Accesses) -> None:
     accessed("etl.load", "write", "t")
     accessed("etl.load", "read", "far", dag_id="etl.load", task_id="x")
     found = lineage(state.store, table="t")

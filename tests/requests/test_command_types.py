@@ -160,7 +160,7 @@ def test_what_is_wrong_is_not_appended(state: FilledState, clock: StandingClock)
     assert state.store.read(Request) == []
 
 
-def test_an_answer_is_waited_for_no_longer_than_told(state: FilledState, clock: StandingClock) -> None:
+def test_an_answer_is_waited_for_no_longer_than_the_timeout(state: FilledState, clock: StandingClock) -> None:
     submitted = submit.submit(state.store, clock, "manager.stop", {"drain": True})
 
     assert submit.wait_for_response(state.store, clock, submitted.request_id, 3.0, pause=clock.pass_time) is None

@@ -56,7 +56,7 @@ def test_a_stored_expression_of_an_older_release_still_selects() -> None:
 
 
 @pytest.mark.parametrize("text", ["(", "*", "a{99999999999}", "(" * 500 + ")" * 500, "[z-a]", "(?P<a>x)(?P<a>y)"])
-def test_what_is_no_expression_is_told_so(text: str) -> None:
+def test_what_is_no_expression_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"is_regex .* is not a regular expression: "):
         ClearTasks(dag_id=text, is_regex=True).check()
 

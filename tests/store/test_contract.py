@@ -150,7 +150,7 @@ def test_rows_come_in_the_order_asked_for_with_nulls_last(store: Store, runs: tu
     assert store.read(DagRun, mine, limit=0) == []
 
 
-def test_a_condition_that_makes_no_sense_is_told(store: Store) -> None:
+def test_a_condition_that_makes_no_sense_is_reported(store: Store) -> None:
     with pytest.raises(InvalidInput, match="no column 'stat'; did you mean 'state'"):
         store.read(DagRun, [Condition("stat", "=", "x")])
     with pytest.raises(InvalidInput, match=r"dag_run\.run_seq holds int"):
@@ -427,13 +427,13 @@ def test_sql_with_a_wrong_name_is_answered_with_a_right_one(store: Store) -> Non
     assert "\n" not in str(refused.value)
 
 
-def test_housekeeping_leaves_every_row_as_it_was(store: Store, runs: tuple[str, int], leader: Leadership) -> None:
+def test_compact_and_vacuum_leave_every_row_as_it_was(store: Store, runs: tuple[str, int], leader: Leadership) -> None:
     before = store.read(DagRun, order_by=["run_seq"])
     leader().compact()
     assert store.read(DagRun, order_by=["run_seq"]) == before
 
 
-@pytest.mark.slow  # a minute of Spark; for delta-rs see test_maintenance.py
+@pytest.mark.slow  # a minute of Spark; for delta-rs see test_compaction.py
 def test_asked_to_it_tidies_every_table_and_leaves_every_row(
     store: Store, runs: tuple[str, int], leader: Leadership
 ) -> None:

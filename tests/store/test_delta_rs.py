@@ -63,7 +63,7 @@ def test_a_folder_that_was_opened_to_others_stays_so(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mode & 0o777 == 0o750
 
 
-def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_a_state_that_was_never_made_is_reported_with_the_command_that_makes_it(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "nothing"))
     assert not store.exists()
     for submitted in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
@@ -73,7 +73,7 @@ def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it(tmp_
     assert [finding.ok for finding in store.check()] == [False] * len(TABLES)
 
 
-def test_a_table_that_is_gone_is_told_by_name_and_place_and_can_be_made_anew(state: DeltaRsStore) -> None:
+def test_a_table_that_is_gone_is_reported_by_name_and_place_and_can_be_made_anew(state: DeltaRsStore) -> None:
     shutil.rmtree(state.tables.location("dag_run"))
     message = refusal(open_store(state.root))
     assert "dag_run" in message and state.tables.location("dag_run") in message and "is missing" in message
@@ -84,7 +84,7 @@ def test_a_table_that_is_gone_is_told_by_name_and_place_and_can_be_made_anew(sta
     assert state.read(DagRun) == []
 
 
-def test_a_garbled_log_is_told_by_name_and_place(state: DeltaRsStore) -> None:
+def test_a_garbled_log_is_reported_by_name_and_place(state: DeltaRsStore) -> None:
     log = Path(state.tables.location("dag_run"), "_delta_log", "00000000000000000000.json")
     log.write_text("{garbage\n")
     store = open_store(state.root)
@@ -108,7 +108,7 @@ def another_thread(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("another_thread")
 @pytest.mark.parametrize("harm", ["garbled", "gone"])
-def test_a_harmed_file_is_told_by_name_and_place(state: DeltaRsStore, harm: str) -> None:
+def test_a_harmed_file_is_reported_by_name_and_place(state: DeltaRsStore, harm: str) -> None:
     takes_over(state).commit(changes(run("d", 1)))
     (file,) = Path(state.tables.location("dag_run")).glob("*.parquet")
     file.write_bytes(b"garbage") if harm == "garbled" else file.unlink()
@@ -157,7 +157,7 @@ def test_a_table_with_other_columns_is_found_by_the_check(state: DeltaRsStore) -
     assert found.table == "pool" and "colour" in found.message
 
 
-def test_a_place_that_can_not_be_written_is_told(tmp_path: Path) -> None:
+def test_a_place_that_can_not_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a_file").write_text("not a folder")
     for root in (tmp_path / "a_file" / "state", Path("/proc/nothing/state")):
         store = open_store(str(root))

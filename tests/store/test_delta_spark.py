@@ -29,7 +29,7 @@ def is_conflict(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, CapturedException) and kind is not CapturedException
 
 
-def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: SparkSession) -> None:
+def test_a_schema_without_a_state_is_reported_with_the_command_that_makes_it(spark: SparkSession) -> None:
     store = open_store(f"spark_catalog.{unique('nothing')}", spark=spark)
     assert isinstance(store, DeltaSparkStore) and not store.exists()
     for submitted in (store.unanswered, store.lease, store.requests_version, lambda: store.append_request(request())):
@@ -37,7 +37,7 @@ def test_a_schema_without_a_state_is_told_with_the_command_that_makes_it(spark: 
             submitted()
 
 
-def test_a_catalog_that_does_not_exist_is_told_in_one_line(spark: SparkSession) -> None:
+def test_a_catalog_that_does_not_exist_is_reported_in_one_line(spark: SparkSession) -> None:
     store = open_store("no_such_catalog.jobs", spark=spark)
     for submitted in (store.exists, store.init, store.lease):
         with pytest.raises(StateError) as refused:
@@ -66,7 +66,7 @@ def test_the_stores_settings_are_not_those_of_tasks(spark: SparkSession, spark_s
     assert spark.catalog.currentDatabase() == "default"
 
 
-def test_the_version_is_told_by_the_log_as_by_the_history(spark_state: DeltaSparkStore) -> None:
+def test_the_version_is_the_same_by_the_log_as_by_the_history(spark_state: DeltaSparkStore) -> None:
     row = spark_state.tables.delta("pool").history(1).select("version").first()
     assert row is not None and spark_state.tables.version("pool") == row[0]
 
@@ -105,7 +105,7 @@ def test_every_conflict_of_commits_means_that_another_manager_leads(
         raise kind("[DELTA_CONCURRENT] another commit was quicker", "the stack trace")
 
 
-def test_the_heart_beats_while_the_table_of_leases_is_tidied(
+def test_the_heartbeat_goes_on_while_the_table_of_leases_is_compacted(
     spark_state: DeltaSparkStore, spark_leader: Leadership
 ) -> None:
     """Its MERGE and our OPTIMIZE can't both be committed: it comes again."""

@@ -173,7 +173,7 @@ class FaultyDeltaStore(DeltaRsStore):
 
 class FaultyManager(InMemoryManager):
     """Ends when its storage fails it, as a real one does, and is started again until it leads. Clients repeat what they were
-    not told to have arrived. A manager does not end for the third time in a row under one task (`test_losses.py`)."""
+    not told to have arrived. A manager does not end for the third time in a row under one task (`test_crash_loops.py`)."""
 
     faults: Faults
 

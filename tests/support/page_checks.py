@@ -36,14 +36,14 @@ class Element:
     @property
     def whole_text(self) -> str:
         """As a person reads it: in order, with single spaces."""
-        return " ".join("".join(self._told()).split())
+        return " ".join("".join(self._texts()).split())
 
-    def _told(self) -> Iterator[str]:
+    def _texts(self) -> Iterator[str]:
         for one in self.parts:
             if isinstance(one, str):
                 yield one
             else:
-                yield from one._told()
+                yield from one._texts()
                 yield "" if one.tag in WITHIN_TEXT else " "
 
 

@@ -7,7 +7,7 @@ out; who is called, and who not, is a rule of its own. `stormy_history(seed)` as
 are checked that no order of racing may break. Of both, after every tick: nothing runs twice at once, and no more than the
 limits allow.
 
-Neither kills a manager for the third time in a row under one task: such a task fails (`test_losses.py`), and of which task it
+Neither kills a manager for the third time in a row under one task: such a task fails (`test_crash_loops.py`), and of which one it
 happens to depends on racing, which the model does not know.
 """
 
@@ -238,7 +238,7 @@ class History(ABC):
             self.manager.leader = self.manager.leader._leader
 
     def check_callbacks(self, run: DagRun, tasks: list[TaskInstance]) -> None:
-        """Those were called that had something to tell, and no others."""
+        """Those were called that had something to report, and no others."""
         if run.run_type == s.EXTERNAL_RUN or run.state in s.RUN_LIVE:
             return
         states = {ti.task_id: ti.state for ti in tasks}
@@ -246,11 +246,11 @@ class History(ABC):
         for callback in self.specs[run.dag_id].callbacks:
             ti = by_id[callback.task_id]
             assert ti.state in s.TASK_FINISHED
-            told_of = run.state if callback.watches is None else states[callback.watches]
+            outcome = run.state if callback.watches is None else states[callback.watches]
             nobody_asks = (run.dag_id, run.run_id) in self.marked or ti.error in (NOT_SELECTED, "marked success")
-            if nobody_asks or s.CANCELLED in (ti.state, run.state) or told_of == s.OVERRIDDEN:
+            if nobody_asks or s.CANCELLED in (ti.state, run.state) or outcome == s.OVERRIDDEN:
                 continue
-            assert (ti.error != NOTHING_TO_REPORT) == (told_of == callback.calls_back), f"{ti}, where it was {told_of}"
+            assert (ti.error != NOTHING_TO_REPORT) == (outcome == callback.calls_back), f"{ti}, where it was {outcome}"
 
     def crash_if_it_may(self) -> None:
         """Chance kills it at this instant, unless the rule of three losses in a row would come into what is compared."""

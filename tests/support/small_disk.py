@@ -29,7 +29,7 @@ class SmallDisk:
             wanted = filler.tell() + self.free - leave
             os.posix_fallocate(filler.fileno(), 0, max(1, wanted))
 
-    def make_room(self) -> None:
+    def clear(self) -> None:
         self._filler.unlink()
 
 

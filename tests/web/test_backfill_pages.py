@@ -306,7 +306,7 @@ def test_a_cell_leads_to_its_run_or_to_the_item_without_one(manager: InMemoryMan
     assert "'99'" in page_of(browser, f"/backfills/{one}/items/99", 404).root.whole_text
 
 
-def test_a_range_that_is_not_there_is_told(manager: InMemoryManager, browser: TestClient) -> None:
+def test_a_range_that_is_not_there_is_reported(manager: InMemoryManager, browser: TestClient) -> None:
     one = manager.backfill("flights", days("2013-01-01", 4))
     assert "1 to 4" in page_of(browser, f"/backfills/{one}?from=9", 422).root.whole_text
     assert page_of(browser, f"/backfills/{one}?from=many", 422)
@@ -558,7 +558,7 @@ def test_nothing_changed_asks_for_nothing(manager: InMemoryManager, browser: Tes
     assert manager.store.read(Request) == []
 
 
-def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
+def test_wrong_settings_are_reported_by_field_and_nothing_typed_is_lost(
     manager: InMemoryManager, browser: TestClient
 ) -> None:
     one = manager.backfill("flights", days("2013-01-01", 4))
@@ -585,7 +585,7 @@ def test_wrong_settings_are_told_by_field_and_nothing_typed_is_lost(
         ("overrides", "colour=red", "is not a setting that a backfill can set"),
     ],
 )
-def test_settings_that_do_not_fit_the_dag_are_told_at_their_field(
+def test_settings_that_do_not_fit_the_dag_are_reported_at_their_field(
     manager: InMemoryManager, browser: TestClient, field: str, text: str, words: str
 ) -> None:
     one = manager.backfill("flights", days("2013-01-01", 4))
@@ -933,7 +933,7 @@ def test_without_scripts_the_button_brings_the_same_plan(
     assert (form["start_date"], form["end_date"]) == ("2013-03-01", "2013-03-31")
 
 
-def test_a_plan_that_the_manager_refuses_or_is_long_over_is_told(
+def test_a_plan_that_the_manager_refuses_or_is_long_over_is_reported(
     manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill_forms, "PLAN_TIMEOUT_S", 0.0)
@@ -1097,7 +1097,7 @@ def test_each_kind_reads_its_own_fields(
         ({"dag": "regions"}, "kind", "use “Kind” single, “Dates” or “Partitions”"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_field_and_nothing_typed_is_lost(
+def test_what_is_wrong_is_reported_at_its_field_and_nothing_typed_is_lost(
     manager: InMemoryManager, browser: TestClient, typed: dict[str, str], field: str, words: str
 ) -> None:
     filled = {**FORM, "window": "20:00-06:00", "overrides": "retries=3", **typed}
@@ -1122,7 +1122,7 @@ def test_a_form_without_any_range_creates_nothing(manager: InMemoryManager, brow
     assert len(manager.store.read(Request)) == 1
 
 
-def test_a_form_without_a_dag_is_told_so(browser: TestClient) -> None:
+def test_a_form_without_a_dag_is_refused_with_the_reason(browser: TestClient) -> None:
     assert "Select a DAG first." in sent(browser, "/backfills/new", 422, **{**FORM, "dag": ""}).root.whole_text
     assert sent(browser, "/backfills/new", 404, **{**FORM, "dag": "nope"})
 
@@ -1157,7 +1157,7 @@ def test_odd_forms_get_a_page_that_says_so(manager: InMemoryManager, browser: Te
     assert manager.store.read(Request) == []
 
 
-def test_several_mistakes_are_told_at_once(browser: TestClient) -> None:
+def test_several_mistakes_are_reported_at_once(browser: TestClient) -> None:
     page = sent(
         browser, "/backfills/new", 422, **{**FORM, "start_date": "soon", "batch": "x", "conf": "{"}, do="create"
     )

@@ -108,7 +108,7 @@ def test_a_typed_offset_is_kept_whatever_the_zone(manager: InMemoryManager, brow
     assert asked(manager, "dag.trigger")["logical_date"] == "2024-01-06T03:00:00Z"
 
 
-def test_a_zone_that_is_none_is_told(browser: TestClient) -> None:
+def test_a_zone_that_is_none_is_reported(browser: TestClient) -> None:
     token = csrf(page_of(browser, "/dags/shop/trigger"))
     form = {"logical_date": "2024-01-06", "csrf_token": token, "zone": "Mars/Olympus"}
     answer = browser.post("/dags/shop/trigger", data=form)

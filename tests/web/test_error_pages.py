@@ -37,7 +37,7 @@ PROBLEM = "application/problem+json"
         ("/dags/shop/runs/latest/tasks/extract/log?after=soon", 422, "after"),
     ],
 )
-def test_a_wrong_address_is_told_as_a_page(busy: TestClient, address: str, status: int, shown: str) -> None:
+def test_a_wrong_address_is_reported_as_a_page(busy: TestClient, address: str, status: int, shown: str) -> None:
     answer = busy.get(address)
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (status, [])
@@ -99,7 +99,9 @@ def test_an_unknown_address_of_the_api_is_a_problem_document(busy: TestClient) -
         ("PUT", "/", "GET"),
     ],
 )
-def test_what_a_page_can_not_do_is_told_as_a_page(busy: TestClient, method: str, address: str, allowed: str) -> None:
+def test_what_a_page_can_not_do_is_reported_as_a_page(
+    busy: TestClient, method: str, address: str, allowed: str
+) -> None:
     answer = busy.request(method, address)
     page = Page(answer.text)
     assert (answer.status_code, answer.headers["allow"], wrongs(page)) == (405, allowed, [])
@@ -123,7 +125,7 @@ def in_parts(size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause", "/nonsense"])
-def test_a_form_that_is_too_large_is_told_as_a_page(manager: InMemoryManager, address: str) -> None:
+def test_a_form_that_is_too_large_is_reported_as_a_page(manager: InMemoryManager, address: str) -> None:
     browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
     answer = browser.post(address, data={"token": "x" * 20_000})
     page = Page(answer.text)
@@ -133,16 +135,14 @@ def test_a_form_that_is_too_large_is_told_as_a_page(manager: InMemoryManager, ad
 
 
 @pytest.mark.parametrize("address", ["/login", "/backfills/latest/pause"])
-def test_a_form_that_turns_out_too_large_is_told_as_a_page(manager: InMemoryManager, address: str) -> None:
+def test_a_form_that_turns_out_too_large_is_reported_as_a_page(manager: InMemoryManager, address: str) -> None:
     browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"max_body_bytes": 10_000}}))
     result = {"content-type": "application/x-www-form-urlencoded"}
     answer = browser.post(address, content=in_parts(20_000), headers=result)
     assert (answer.status_code, wrongs(Page(answer.text))) == (413, [])
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(
-    manager: InMemoryManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_too_often_gets_when_to_come_back(manager: InMemoryManager, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = browser_of(manager.store, manager.clock, Settings.model_validate({"api": {"requests_per_second": 1}}))
     while browser.get("/login").status_code != 429:
         continue
@@ -175,7 +175,7 @@ def test_who_guesses_tokens_at_the_login_is_slowed_down_by_a_page(manager: InMem
         assert wrongs(Page(answer.text)) == []
 
 
-def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it() -> None:
+def test_a_state_that_was_never_made_is_reported_with_the_command_that_makes_it() -> None:
     browser = browser_of(MemoryStore(), FakeClock())
     answer = browser.get("/dags")
     page = Page(answer.text)
@@ -183,7 +183,7 @@ def test_a_state_that_was_never_made_is_told_with_the_command_that_makes_it() ->
     assert "state init" in page.root.whole_text
 
 
-def test_a_bug_of_ours_is_told_as_a_page_too(busy: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_of_ours_is_reported_as_a_page_too(busy: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object) -> list[object]:
         raise ZeroDivisionError("who divides by nothing")
 

@@ -209,7 +209,7 @@ def test_an_address_of_a_run_holds_its_dag_and_older_ones_lead_there(busy: TestC
     assert not [link for text in pages for link in Page(text).links if link.startswith("/runs/")]
 
 
-def test_a_run_id_that_two_dags_have_is_told_with_both(manager: InMemoryManager, browser: TestClient) -> None:
+def test_a_run_id_that_two_dags_have_is_reported_with_both(manager: InMemoryManager, browser: TestClient) -> None:
     [run] = [one for one in manager.runs("regions") if one.partition_key == "north"]
     put(manager, run.evolve(dag_id="quiet"))
     answer = browser.get(f"/runs/{run.run_id}")

@@ -89,7 +89,7 @@ def test_the_page_says_what_the_manager_answered(manager: InMemoryManager, brows
     assert row.is_paused
 
 
-def test_a_refusal_is_told_on_the_page(manager: InMemoryManager, browser: TestClient) -> None:
+def test_a_refusal_is_reported_on_the_page(manager: InMemoryManager, browser: TestClient) -> None:
     manager.ask("run.mark", dag_id="shop", run_id="nope", state="failed")
     (row, *_) = manager.store.read(Request, [Condition("kind", "=", "run.mark")], limit=1)
     manager.drain()
@@ -450,6 +450,6 @@ def test_parameters_that_no_table_could_hold_are_refused(
     assert len(manager.store.unanswered()) == before
 
 
-def test_an_address_of_a_date_beyond_the_calendar_is_told(busy: TestClient) -> None:
+def test_an_address_of_a_date_beyond_the_calendar_is_reported(busy: TestClient) -> None:
     for address in ("/requests?before=", "/dags/shop?before="):
         assert busy.get(f"{address}0001-01-01T00:00:00%2B14:00").status_code == 422

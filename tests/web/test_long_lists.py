@@ -137,7 +137,7 @@ def test_the_address_keeps_what_was_chosen_from_page_to_page(
     assert [one.attributes["value"] for one in form.find("input") if one.attributes.get("name") == "tag"] == ["odd"]
 
 
-def test_a_choice_that_there_is_not_is_told(browser: TestClient) -> None:
+def test_a_choice_that_there_is_not_is_reported(browser: TestClient) -> None:
     for query in ("show=gone", "sort=size", "state=fialed", "page=0", "page=x"):
         assert browser.get(f"/dags?{query}").status_code == 422, query
 

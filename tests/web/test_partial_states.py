@@ -69,7 +69,7 @@ def broken(found: dict[str, int]) -> set[str]:
 
 
 @pytest.mark.parametrize("table", sorted(set(NEEDS.values())))
-def test_a_half_written_commit_is_told_where_it_matters(state: FilledState, table: str) -> None:
+def test_a_half_written_commit_is_reported_where_it_matters(state: FilledState, table: str) -> None:
     browser = browser_at(state.root)
     log = state.root / table / "_delta_log"
     half = log / f"{len(list(log.glob('*.json'))):020}.json"
@@ -87,7 +87,7 @@ def test_a_half_written_commit_is_told_where_it_matters(state: FilledState, tabl
 
 
 @pytest.mark.parametrize("table", ["backfill", "dag", "manager"])
-def test_a_table_that_is_gone_is_told_where_it_matters(state: FilledState, table: str, tmp_path: Path) -> None:
+def test_a_table_that_is_gone_is_reported_where_it_matters(state: FilledState, table: str, tmp_path: Path) -> None:
     browser = browser_at(state.root)
     shutil.move(state.root / table, tmp_path / table)
     try:
@@ -98,7 +98,7 @@ def test_a_table_that_is_gone_is_told_where_it_matters(state: FilledState, table
     assert broken(statuses(browser)) == set()
 
 
-def test_a_state_of_a_newer_release_is_told_with_what_to_do(state: FilledState) -> None:
+def test_a_state_of_a_newer_release_is_reported_with_what_to_do(state: FilledState) -> None:
     browser = browser_at(state.root)
     first = state.root / "dag" / "_delta_log" / f"{0:020}.json"
     text = first.read_text()
@@ -113,7 +113,7 @@ def test_a_state_of_a_newer_release_is_told_with_what_to_do(state: FilledState) 
     assert browser.get("/dags").status_code == 200
 
 
-def test_a_state_that_is_not_made_yet_is_told_and_works_once_it_is(tmp_path: Path) -> None:
+def test_a_state_that_is_not_made_yet_is_reported_and_works_once_it_is(tmp_path: Path) -> None:
     browser = browser_at(tmp_path / "state")
     for address in (
         "/dags",

@@ -76,7 +76,7 @@ def test_the_jobs_of_another_managers_application_lead_nowhere(manager: InMemory
 
 
 @pytest.mark.parametrize("spark_ui", [None, "", "javascript:alert(1)", "//elsewhere", "<script>alert(1)</script>"])
-def test_without_an_address_that_can_be_sparks_the_numbers_are_only_told(
+def test_without_an_address_that_can_be_sparks_the_numbers_are_only_shown(
     manager: InMemoryManager, spark_ui: str | None
 ) -> None:
     assert tries(manager, spark_ui) == (SHOWN, [])

@@ -36,7 +36,9 @@ def create(
     ignore_dependencies: bool = o.flag(
         "--ignore-dependencies -i", "Same as --no-upstream: run only the tasks that --tasks selects."
     ),
-    wait: bool = o.flag("--wait", "Watch the backfill until it ends. Exit code 1 if it fails."),
+    wait: bool = o.flag(
+        "--wait", "Watch the backfill until it ends, but not those downstream. Exit code 1 if it fails."
+    ),
     request_id: str | None = o.option(
         "--request-id", "Id chosen by you. If the request is sent twice, one backfill is created.", metavar="ID"
     ),
@@ -87,11 +89,14 @@ def create(
     typed = {name: values[name] for name in ("start_date", "end_date") if values.get(name)}
     text = f"Backfill {backfill_id} of {backfill['dag_id']}: {format_config({**backfill['config'], **typed})}."
     if wait:
-        from backfill_manager.cli.commands.backfill_watch import watch_backfill
+        from backfill_manager.cli.commands.backfill_watch import INTERRUPTED, watch_backfill
 
         if context.out.is_table:
             context.out.note(text)
-        return watch_backfill(context, backfill_id, end_when_stuck=True)
+        code = watch_backfill(context, backfill_id, end_when_stuck=True)
+        if values.get("downstream") and code != INTERRUPTED:
+            _note_downstream(context, backfill_id)
+        return code
     if not context.out.is_table:  # the request does not say it
         backfill["timezone"] = context.backend.dag(dag)["timezone"]
     context.out.print_result(backfill, f"{text} Submitted; watch it: `bfm backfill watch {backfill_id}`")
@@ -102,6 +107,17 @@ def create(
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
     return 0
+
+
+def _note_downstream(context: CliContext, backfill_id: str) -> None:
+    """They are not waited for, and have no other place in what the command prints."""
+    request_id = context.backend.backfill(backfill_id)["request_id"]
+    for one in context.backend.backfills(dag_id=None, state=(), limit=1000):
+        if one["request_id"] == request_id and one["backfill_id"] != backfill_id:
+            context.out.note(
+                f"Downstream: backfill {one['backfill_id']} of {one['dag_id']} is {one['state']}; "
+                f"watch it: `bfm backfill watch {one['backfill_id']}`"
+            )
 
 
 @group.command("list")

@@ -59,7 +59,7 @@ def _checks(context: CliContext, thorough: bool) -> Iterator[Check]:
     except BackfillManagerError as error:
         yield Check("configuration", "error", str(error), "`bfm config check` names every mistake with its place.")
         return
-    yield Check("configuration", "ok", "right")
+    yield Check("configuration", "ok", "valid")
     yield from check_place(settings, context.clock)
     if not thorough:
         return

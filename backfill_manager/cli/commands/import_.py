@@ -53,7 +53,8 @@ def dbt(
 
     Example: [cyan]bfm import dbt ~/shop --to dags[/]
     """
-    from backfill_manager.importers.dbt import drafts, read_project
+    from backfill_manager.importers.dbt.drafts import drafts
+    from backfill_manager.importers.dbt.project import read_project
     from backfill_manager.importers.files import Converted
     from backfill_manager.importers.writer import write
 

@@ -1,4 +1,4 @@
-"""A process that tells its environment variables."""
+"""A process that writes its environment variables to a descriptor."""
 
 from __future__ import annotations
 
