@@ -9,6 +9,7 @@
 | `dag` | versions: the newest of each DAG, paused |
 | `bundle`, `import_error`, `pool` | bundles and configuration, at the manager's next start |
 
+Of several rows with one key the newest is kept, and JSON that can't be read is made null where it may be (store/wrong_rows.py).
 Everything else that a data file held is named as lost. Tasks, tries and logs of a run that is gone go with it.
 """
 
@@ -46,22 +47,25 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     if not isinstance(store, DeltaRsStore):
         raise StateError(f"A state of the engine {store.engine} is repaired with Spark's own tools (RESTORE TABLE).")
     damages = store.damages()
-    if not damages:
-        yield "Nothing is damaged."
+    wrong = {} if damages else store.wrong_rows()
+    if not damages and not wrong:
+        yield "There is nothing to repair."
         return
     _wait_for_no_leader(store, settings.lease.seconds, note)
-    store.repair(damages)
-    left = store.damages()
-    is_usable = not any(damage.kind != "data" for damage in left)
-    for damage in damages:
-        if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
-            yield f"Not repaired: {damage.table}: {damage}."
-        else:
-            yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
-    if not is_usable:
-        yield "The rows of other tables are made again when the rest is restored: repeat `bfm state check --repair` then."
-        return
+    if damages:
+        store.repair(damages)
+        left = store.damages()
+        is_usable = not any(damage.kind != "data" for damage in left)
+        for damage in damages:
+            if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
+                yield f"Not repaired: {damage.table}: {damage}."
+            else:
+                yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
+        if not is_usable:
+            yield "The rows of other tables are made again when the rest is restored: repeat `bfm state check --repair` then."
+            return
     store.init()
+    yield from store.rewrite_rows(store.wrong_rows())
     lost = {damage.table for damage in damages if damage.kind in ("data", "last entry", "table")}
     if lost:
         yield from _lost_by_name(store)

@@ -7,16 +7,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support.bfm import Bfm
 from support.page_client import browser_of
 from support.recorded_state import SPEC, go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
+from backfill_manager.model.records import (
+    BackfillItem,
+    DagRow,
+    DagRun,
+    Manager,
+    Pool,
+    Record,
+    Request,
+    Response,
+    TaskInstance,
+    TaskTry,
+)
 from backfill_manager.store.base import matching
 from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.store.sql_text import arrow_table
 from backfill_manager.testing import days
 
 
@@ -81,7 +94,7 @@ def unusable_line(bfm: Bfm, *args: str) -> str:
 def test_a_state_that_is_in_order_is_left_as_it_is(bfm: Bfm, root: Path) -> None:
     before = rows_of(root)
     assert wrong(bfm) == []
-    assert "Nothing is damaged." in repaired(bfm)
+    assert "There is nothing to repair." in repaired(bfm)
     assert rows_of(root) == before
 
 
@@ -250,6 +263,81 @@ def test_a_task_that_is_made_again_and_cleared_has_a_generation_that_has_written
     after = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
     assert all(row.generation >= before[key].generation for key, row in after.items())
     assert len(after) > 1
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def append(root: Path, *rows: Record, **more: Any) -> None:
+    """As another program may have done."""
+    for row in rows:
+        columns = pa.table(arrow_table(type(row), [row]))
+        for name, value in more.items():
+            columns = columns.append_column(name, pa.array([value]))
+        write_deltalake(str(root / row.TABLE), columns, mode="append", schema_mode="merge")
+
+
+@pytest.mark.parametrize("record", [DagRun, TaskInstance, TaskTry, BackfillItem, DagRow, Response, Manager])
+def test_rows_that_are_there_twice_are_named_and_the_newest_is_kept(bfm: Bfm, root: Path, record: type[Record]) -> None:
+    before = DeltaRsStore(str(root)).read(record)
+    append(root, *before[:2])
+
+    [(table, _, message)] = wrong(bfm)
+    name = "/".join(map(str, before[0].key))
+    assert (table, name in message, "the repair keeps the newest" in message) == (record.TABLE, True, True), message
+    keys = len(before[:2])
+    assert f"{keys} key{'s' * (keys > 1)} had several rows; the newest is kept, {keys} deleted." in repaired(bfm)
+    after = DeltaRsStore(str(root)).read(record)
+    assert sorted(row.key for row in after) == sorted(row.key for row in before)
+    assert all(row in before for row in after if row.key in {one.key for one in before[:2]})
+
+
+def test_of_two_rows_of_one_run_the_one_that_went_on_is_kept(bfm: Bfm, root: Path) -> None:
+    [run] = [run for run in DeltaRsStore(str(root)).read(DagRun) if run.state == "failed"]
+    append(root, run.evolve(state="running", ended_at=None))
+    items = DeltaRsStore(str(root)).read(BackfillItem, matching(run_id=run.run_id))
+    append(root, *(item.evolve(state="pending", run_id=None) for item in items))
+
+    repaired(bfm)
+
+    assert run in DeltaRsStore(str(root)).read(DagRun)
+    assert DeltaRsStore(str(root)).read(BackfillItem, matching(run_id=run.run_id)) == items
+
+
+def test_a_request_that_a_client_has_sent_twice_is_in_order(bfm: Bfm, root: Path) -> None:
+    append(root, *DeltaRsStore(str(root)).read(Request))
+    assert wrong(bfm) == []
+
+
+def test_json_that_can_not_be_read_is_named_and_made_null_where_it_may_be(bfm: Bfm, root: Path) -> None:
+    store = DeltaRsStore(str(root))
+    tried, run = store.read(TaskTry)[0], store.read(DagRun)[0]
+    append(root, tried.evolve(launch=9, spark_jobs_json="[1, 2"), run.evolve(run_id="other", conf_json="{'a': 1}"))
+
+    named = {table: message for table, _, message in wrong(bfm)}
+    assert "spark_jobs_json of 1 row is no JSON" in named["task_try"]
+    assert "the repair makes it null" in named["task_try"]
+    assert "conf_json of 1 row is no JSON (flights/other): restore it from a back-up" in named["dag_run"]
+
+    result = bfm("state", "check", "--repair")
+    assert (result.code, [table for table, _, _ in wrong(bfm)]) == (1, ["dag_run"])
+    assert "spark_jobs_json that was no JSON is null in 1 row" in " ".join(result.err.split())
+    assert DeltaRsStore(str(root)).read(TaskTry, matching(launch=9)) == [tried.evolve(launch=9, spark_jobs_json=None)]
+
+
+def test_a_column_of_somebody_else_is_named_and_left_out_of_an_export(bfm: Bfm, root: Path, tmp_path: Path) -> None:
+    store = DeltaRsStore(str(root))
+    append(root, store.read(Pool)[0].evolve(name="third"), theirs="x")
+
+    [(table, _, message)] = wrong(bfm)
+    assert (table, "columns that don't belong there: theirs" in message) == ("pool", True)
+    assert "`bfm state import --as-original` to another place" in message
+    assert bfm("state", "check", "--repair").code == 1
+    assert bfm("state", "export", str(tmp_path / "out")).code == 0
+    restored = bfm("--state", str(tmp_path / "new"), "state", "import", str(tmp_path / "out"), "--as-original")
+    assert restored.code == 0, restored.err
+    assert bfm("--state", str(tmp_path / "new"), "state", "check").code == 0
+    assert len(DeltaRsStore(str(tmp_path / "new")).read(Pool)) == 3
 
 
 @pytest.mark.parametrize("table", ["task_try", "dag", "pool", "bundle"])

@@ -7,6 +7,7 @@ Reading goes through its embedded SQL engine; only the columns and rows that are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from arro3.core import Table
@@ -14,7 +15,8 @@ from deltalake import CommitProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from backfill_manager.clock import Clock, SystemClock
-from backfill_manager.model.records import TABLES, Manager, Request
+from backfill_manager.errors import StateError
+from backfill_manager.model.records import TABLES, Manager, Request, columns
 from backfill_manager.store.base import Finding, Leader
 from backfill_manager.store.delta_base import DeltaStore, engine_message, query_error
 from backfill_manager.store.delta_rs.append_turn import turn_to_append
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from backfill_manager.store.delta_rs.damage import Damage
     from backfill_manager.store.whole_tables import PinnedTables
+    from backfill_manager.store.wrong_rows import Wrong
 
 APPEND_RETRIES: Final = 200  # of one commit: each time another client was quicker, the log entry after it is tried
 APPEND_ATTEMPTS: Final = 5  # with the table opened anew: compaction by the leader may have come between
@@ -52,7 +55,7 @@ class DeltaRsStore(DeltaStore):
         found: list[Finding] = []
         for table in TABLES:
             wrong = [Finding(table, False, str(damage), damage.file) for damage in damages if damage.table == table]
-            found += wrong or [self._check(table)]
+            found += wrong or self._check(table)
         return found
 
     def damages(self) -> list[Damage]:
@@ -72,6 +75,23 @@ class DeltaRsStore(DeltaStore):
         from backfill_manager.store.delta_rs.repair import repair
 
         repair(self.tables, damages)
+
+    def wrong_rows(self) -> dict[str, list[Wrong]]:
+        """Table -> what is the matter with its rows and can be repaired. Of tables that can be read: `check` names the others."""
+        found = {}
+        for table in TABLES:
+            with suppress(StateError):
+                names, _ = self._inspect(table)
+                if not set(names) - set(columns(TABLES[table])):  # a column that is not ours would be lost
+                    found[table] = [one for one in self._wrong_rows(table) if one.can_be_repaired]
+        return {table: wrong for table, wrong in found.items() if wrong}
+
+    def rewrite_rows(self, wrong: Mapping[str, Sequence[Wrong]]) -> Iterator[str]:
+        """Repairs these rows, and says what was done. No manager may lead."""
+        from backfill_manager.store.delta_rs.repair import rewrite_rows
+
+        for table, of_table in wrong.items():
+            yield from rewrite_rows(self.tables, TABLES[table], of_table)
 
     def lease_files(self) -> dict[str, int]:
         """The log of `manager`, into which a leader writes several times in the time of its lease: name -> bytes."""
