@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.bfm import Bfm
 from support.page_client import browser_of
-from support.recorded_state import SPEC, go_on, recorded_state, rows_of
+from support.recorded_state import SPEC, go_on, open_state, recorded_state, rows_of
 
-from backfill_manager.clock import SystemClock
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.manager.state_repair import repair_state
 from backfill_manager.model.records import (
     BackfillItem,
     DagRow,
@@ -27,10 +29,11 @@ from backfill_manager.model.records import (
     TaskInstance,
     TaskTry,
 )
-from backfill_manager.store.base import matching
+from backfill_manager.settings import Settings
+from backfill_manager.store.base import Condition, matching
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.sql_text import arrow_table
-from backfill_manager.testing import days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 
 @pytest.fixture(scope="module")
@@ -208,31 +211,66 @@ def test_rows_of_a_lost_data_file_are_made_again_where_other_tables_tell_them(
 
 
 def test_a_lost_file_of_runs_is_named_with_its_runs(bfm: Bfm, root: Path) -> None:
-    before = {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
+    before = {run.run_id for run in DeltaRsStore(str(root)).read(DagRun) if run.state != "overridden"}
     data_file(root, "dag_run").unlink()
 
     shown = repaired(bfm)
 
-    lost = before - {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
+    lost = before - {run.run_id for run in DeltaRsStore(str(root)).read(DagRun) if run.state != "overridden"}
     assert lost and all(f"flights/{run_id}" in shown for run_id in lost)
 
 
-def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_only_its_own_tasks(bfm: Bfm, root: Path) -> None:
-    """It has the same id."""
+def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_an_id_and_writes_of_its_own(bfm: Bfm, root: Path) -> None:
+    """With the same id it would find in its output tables what the lost one had written, and write nothing."""
     store, days_lost = DeltaRsStore(str(root)), days("2024-01-01", 3)
     data_file(root, "dag_run").unlink()
-    assert "backfill__2024-01-01T00:00:00Z" in repaired(bfm)
+    assert "Lost: 3 runs: flights/backfill__2024-01-01T00:00:00Z, " in repaired(bfm)
+    lost = store.read(DagRun, matching(state="overridden"), ["run_seq"])
+    assert [run.run_id for run in lost] == [f"backfill__2024-01-0{day}T00:00:00Z" for day in (1, 2, 3)]
+    assert {run.reason for run in lost} == {"it was lost with a damaged file"}
+    for record in (TaskInstance, TaskTry):
+        assert not store.read(record, matching(run_id=[run.run_id for run in lost]))
+    cleared = bfm("tasks", "clear", "flights", "--run", lost[0].run_id, "--yes")
+    assert "was lost with a damaged file of the state; backfill its date again" in cleared.error
+
     manager = go_on(root)
     for _ in range(50):  # its clock gives ids from the first on
         manager.clock.new_id()
-    manager.backfill("flights", days_lost, reprocess="completed")
+    manager.backfill("flights", days_lost)
     manager.drain()
-    (run,) = (run for run in store.read(DagRun) if run.run_id == "backfill__2024-01-01T00:00:00Z")
-    tasks = store.read(TaskInstance, matching(run_id=run.run_id))
-    assert [(ti.task_id, ti.run_seq) for ti in tasks] == [("clean", run.run_seq), ("delays", run.run_seq)]
-    assert len(store.read(TaskTry, matching(run_id=run.run_id))) == 2
-    for record in (TaskInstance, TaskTry):
-        assert len({row.key for row in store.read(record)}) == len(store.read(record))
+
+    made = store.read(
+        DagRun, [*matching(logical_date=[start for start, _ in days_lost]), Condition("state", "!=", "overridden")]
+    )
+    assert sorted(run.run_id for run in made) == [f"{run.run_id}__2" for run in lost]
+    assert [run.state for run in sorted(made, key=lambda run: run.run_id)] == ["success", "failed", "success"]
+    tasks = store.read(TaskInstance, matching(run_id=made[0].run_id), ["task_id"])
+    assert [(ti.task_id, ti.run_seq) for ti in tasks] == [("clean", made[0].run_seq), ("delays", made[0].run_seq)]
+
+
+def test_runs_by_partition_and_by_the_schedule_that_were_lost_do_not_give_their_ids_away(tmp_path: Path) -> None:
+    root, clock = tmp_path / "state", FakeClock(datetime(2024, 1, 4, tzinfo=UTC))
+    spec = dag_spec("d", "a", start_date=datetime(2024, 1, 1, tzinfo=UTC), catchup=True)
+    manager = InMemoryManager(spec, clock=clock, store=open_state(root, clock), scheduled=True)  # type: ignore[arg-type]
+    manager.drain()
+    manager.backfill("d", keys=["eu__west", "50%", "2"])
+    manager.drain()
+    manager.leader.compact(everywhere=True)
+    manager.leader.resign(clock.now())
+    before = {run.run_id for run in manager.store.read(DagRun)}
+    assert len(before) == 6
+    data_file(root, "dag_run").unlink()
+    list(repair_state(DeltaRsStore(str(root)), Settings(), SystemClock(), print))
+
+    again = go_on(root, clock.now(), scheduled=True)
+    for _ in range(50):  # its clock gives ids from the first on
+        again.clock.new_id()
+    again.drain()
+    again.backfill("d", keys=["eu__west", "50%", "2"])
+    again.drain()
+
+    runs = {run.run_id for run in again.store.read(DagRun) if run.state != "overridden"}
+    assert runs == {f"{run_id}__2" for run_id in before}
 
 
 def test_task_instances_are_made_again_from_their_tries(bfm: Bfm, root: Path) -> None:
