@@ -55,27 +55,36 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
         yield "There is nothing to repair."
         return
     _wait_for_no_leader(store, settings.lease.seconds, note)
+    # A repair that is killed is repeated, and must know then what the files told.
+    to_do = {"lost": [], "runs": [], **(store.unfinished_repair() or {})}
+    lost = {damage.table for damage in damages if damage.kind in ("data", "last entry", "table")} | set(to_do["lost"])
+    if lost:
+        store.begin_repair({**to_do, "lost": sorted(lost)})
     if damages:
         store.repair(damages)
-        left = store.damages()
+        left = [damage for damage in store.damages() if damage.kind != "repair"]
         is_usable = not any(damage.kind != "data" for damage in left)
         for damage in damages:
             if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
                 yield f"Not repaired: {damage.table}: {damage}."
-            else:
+            elif damage.kind != "repair":
                 yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
         if not is_usable:
             yield "The rows of other tables are made again when the rest is restored: repeat `bfm state check --repair` then."
             return
     store.init()
     yield from store.rewrite_rows(store.wrong_rows())
-    lost = {damage.table for damage in damages if damage.kind in ("data", "last entry", "table")}
     if lost:
         yield from _lost_by_name(store)
-        gone = _lost_runs(store, clock) if "dag_run" in lost else []
+        named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in to_do["runs"]}
+        if "dag_run" in lost:  # whoever leads deletes rows of some of them
+            store.begin_repair({"lost": sorted(lost), "runs": [(*key, seq) for key, seq in named.items()]})
+        gone = _lost_runs(store, clock, named) if "dag_run" in lost else []
         with leading(store, settings, clock) as leader:
             yield from _derive(store, leader, clock, lost, gone)
             _delete_tasks(leader, gone)
+    if lost or any(damage.kind == "repair" for damage in damages):
+        store.end_repair()
 
 
 def _wait_for_no_leader(store: DeltaRsStore, lease_s: int, note: Callable[[str], None]) -> None:
@@ -127,17 +136,21 @@ def _lost_by_name(store: Store) -> Iterator[str]:
         yield f"Lost: {plural(len(gone), 'backfill')}: {_some(gone)}."
 
 
-def _lost_runs(store: Store, clock: Clock) -> list[records.DagRun]:
-    """As overridden ones: a new run of the same date gets an id of its own, and with it writes of its own. With the id of a lost
-    one it would find that one's rows in its output tables, and write nothing. Of runs of which a row is left in another table."""
+def _named_runs(store: Store) -> dict[records.RunKey, int]:
+    """Runs of which no row is left but in other tables, with their `run_seq`."""
     runs = store.count("dag_run", ["dag_id", "run_id"])
-    versions = {row.dag_id: row.version for row in store.read(records.DagVersion, order_by=["version"])}
-    named = {
-        key: run_seq
+    return {
+        (dag_id, run_id): run_seq
         for table in (records.TaskTry.TABLE, records.TableAccess.TABLE, records.TaskInstance.TABLE)
-        for *key_, run_seq in store.count(table, ["dag_id", "run_id", "run_seq"])
-        if (key := tuple(key_)) not in runs
+        for dag_id, run_id, run_seq in store.count(table, ["dag_id", "run_id", "run_seq"])
+        if (dag_id, run_id) not in runs
     }
+
+
+def _lost_runs(store: Store, clock: Clock, named: dict[records.RunKey, int]) -> list[records.DagRun]:
+    """As overridden ones: a new run of the same date gets an id of its own, and with it writes of its own. With the id of a lost
+    one it would find that one's rows in its output tables, and write nothing."""
+    versions = {row.dag_id: row.version for row in store.read(records.DagVersion, order_by=["version"])}
     gone = []
     for (dag_id, run_id), run_seq in sorted(named.items()):
         if (known := key_of_run_id(run_id)) is None:

@@ -273,6 +273,33 @@ def test_runs_by_partition_and_by_the_schedule_that_were_lost_do_not_give_their_
     assert runs == {f"{run_id}__2" for run_id in before}
 
 
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_a_repair_that_is_killed_is_finished_by_the_next_one_and_nobody_leads_before(
+    bfm: Bfm, root: Path, lines: int
+) -> None:
+    """Once the files are whole, nothing but its note tells what is still to be done."""
+    shutil.copytree(root, root / ".." / "whole")
+    for table in ("dag_run", "response"):
+        data_file(root, table).unlink()
+        data_file(root / ".." / "whole", table).unlink()
+    killed = repair_state(DeltaRsStore(str(root)), Settings(), SystemClock(), print)
+    for _ in range(lines):
+        next(killed)
+    killed.close()
+
+    assert ("manager", "unfinished-repair.json") in {(table, file) for table, file, _ in wrong(bfm)}
+    assert "A repair of the state at ./state broke off; `bfm state check` tells more." in bfm("state", "compact").err
+    shown = repaired(bfm)
+
+    assert "Made again: 1 response." in shown
+    list(repair_state(DeltaRsStore(str(root / ".." / "whole")), Settings(), SystemClock(), print))
+    at_once, later = (DeltaRsStore(str(place)) for place in (root / ".." / "whole", root))
+    for record in (DagRun, TaskInstance, TaskTry, BackfillItem):
+        runs = [{(row.key, getattr(row, "state", None)) for row in store.read(record)} for store in (at_once, later)]
+        assert runs[0] == runs[1]
+    assert bfm("state", "compact").code == 0
+
+
 def test_task_instances_are_made_again_from_their_tries(bfm: Bfm, root: Path) -> None:
     before = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
     data_file(root, "task_instance").unlink()

@@ -6,9 +6,10 @@ Reading goes through its embedded SQL engine; only the columns and rows that are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from arro3.core import Table
 from deltalake import CommitProperties, write_deltalake
@@ -44,6 +45,7 @@ class DeltaRsStore(DeltaStore):
     def __init__(self, root: str, *, clock: Clock | None = None) -> None:
         super().__init__(root, DeltaRsTables(root))
         self._clock = clock or SystemClock()
+        self._repairs = False
 
     def _inspect(self, table: str) -> tuple[list[str], tuple[int, int]]:
         handle = self.tables.open(table)
@@ -60,7 +62,7 @@ class DeltaRsStore(DeltaStore):
 
     def damages(self) -> list[Damage]:
         """Damaged files of all tables; none of a state that is not there."""
-        from backfill_manager.store.delta_rs.damage import damages_of
+        from backfill_manager.store.delta_rs.damage import UNFINISHED, Damage, damages_of
 
         found: list[Damage] = []
         if not self.exists() and not self.tables.was_led():
@@ -68,7 +70,37 @@ class DeltaRsStore(DeltaStore):
         for table in TABLES:
             with self.tables.translate_errors(table, "checked"):
                 found += damages_of(self.tables, table)
+        if self.unfinished_repair() is not None:
+            remedy = "rows that other tables tell are not made again yet; the repair does it"
+            found.append(Damage(Manager.TABLE, "repair", UNFINISHED, "is of a repair that broke off", remedy, True))
         return found
+
+    def unfinished_repair(self) -> dict[str, Any] | None:
+        """What `begin_repair` has noted last, unless the repair has ended."""
+        from backfill_manager.store.delta_rs.damage import UNFINISHED, TableFiles
+
+        files = TableFiles(self.tables, Manager.TABLE)
+        with self.tables.translate_errors(Manager.TABLE, "checked"):
+            if UNFINISHED not in files.sizes():
+                return None
+            try:
+                return dict(json.loads(files.text(UNFINISHED)))
+            except ValueError:  # killed while it was written, before the repair had done anything
+                return {}
+
+    def begin_repair(self, to_do: dict[str, Any]) -> None:
+        """Notes what is to be done when the files are repaired: nothing else tells it then. Nobody leads before `end_repair`."""
+        from backfill_manager.store.delta_rs.damage import UNFINISHED, TableFiles
+
+        self._repairs = True
+        with self.tables.translate_errors(Manager.TABLE, "repaired"):
+            TableFiles(self.tables, Manager.TABLE).write(UNFINISHED, json.dumps(to_do))
+
+    def end_repair(self) -> None:
+        from backfill_manager.store.delta_rs.damage import UNFINISHED, TableFiles
+
+        with self.tables.translate_errors(Manager.TABLE, "repaired"):
+            TableFiles(self.tables, Manager.TABLE).delete(UNFINISHED)
 
     def repair(self, damages: Sequence[Damage]) -> None:
         """Repairs the files; rows that other tables tell are for the caller. No manager may lead."""
@@ -146,6 +178,8 @@ class DeltaRsStore(DeltaStore):
     def lead(self, row: Manager) -> Leader:
         from backfill_manager.store.delta_rs.leader import take_over
 
+        if not self._repairs and self.unfinished_repair() is not None:  # it would carry out requests twice, and so on
+            raise StateError(f"A repair of the state at {self.root} broke off.", hint="check_state")
         looked_at.set(None)  # a leader reads what it has just written
         return take_over(self.tables, row, self._clock)
 
