@@ -79,8 +79,10 @@ class DeltaRsStore(DeltaStore):
         """What `begin_repair` has noted last, unless the repair has ended."""
         from backfill_manager.store.delta_rs.damage import UNFINISHED, TableFiles
 
-        files = TableFiles(self.tables, Manager.TABLE)
+        if not self.exists():
+            return None
         with self.tables.translate_errors(Manager.TABLE, "checked"):
+            files = TableFiles(self.tables, Manager.TABLE)
             if UNFINISHED not in files.sizes():
                 return None
             try:
@@ -93,6 +95,8 @@ class DeltaRsStore(DeltaStore):
         from backfill_manager.store.delta_rs.damage import UNFINISHED, TableFiles
 
         self._repairs = True
+        if not self.exists():  # nobody can lead it: the repair ends with the files
+            return
         with self.tables.translate_errors(Manager.TABLE, "repaired"):
             TableFiles(self.tables, Manager.TABLE).write(UNFINISHED, json.dumps(to_do))
 
