@@ -55,7 +55,7 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
         yield "There is nothing to repair."
         return
     _wait_for_no_leader(store, settings.lease.seconds, note)
-    # A repair that is killed is repeated, and must know then what the files told.
+    # A repair that was killed is repeated: the damaged files, which show what was lost, are out of the tables by then.
     to_do = {"lost": [], "runs": [], **(store.unfinished_repair() or {})}
     lost = {damage.table for damage in damages if damage.kind in ("data", "last entry", "table")} | set(to_do["lost"])
     if lost:
