@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import MoveItems, Tick
 from backfill_manager.model import states as s
@@ -28,7 +29,10 @@ def was_marked_failed(run: DagRun) -> bool:
 
 
 def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
-    """Ends the items that `run`, which has ended, had taken."""
+    """Ends the items that `run`, which has ended, had taken. The reason of a deadlock is the backfill's, too: a crash may have
+    come between the run and its backfill."""
+    if run.state == s.FAILED and live.row.reason is None and (run.reason or "").startswith(DEADLOCK):
+        state.put(live.row.evolve(reason=run.reason))
     may_be_split = len(items) > 1 and not was_marked_failed(run) and not live.took_over(run)
     if run.state == s.FAILED and may_be_split and run.started_at is not None and not live.row.is_cancelled:
         middle = (len(items) + 1) // 2

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from backfill_manager.clock import Clock
 from backfill_manager.errors import StateError
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.retention import Sweep, ages, summary_of
+from backfill_manager.manager.steady_clock import SteadyClock
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
@@ -21,10 +23,11 @@ INTERVAL: Final = timedelta(hours=1)
 
 class Pruner:
     def __init__(
-        self, store: Store, leader: Leader, requests: RequestHandler, retention: RetentionSettings, snapshots: Path | None
+        self, store: Store, leader: Leader, requests: RequestHandler, retention: RetentionSettings, snapshots: Path | None,
+        clock: Clock,
     ) -> None:  # fmt: skip
         self._store, self._leader, self._requests, self._retention = store, leader, requests, retention
-        self._snapshots = snapshots
+        self._snapshots, self._clock = snapshots, SteadyClock(clock)
         self._has_ages = bool(ages(retention))
         self._sweep: Sweep | None = None
         self._next_at: datetime | None = None  # None: at once
@@ -54,7 +57,8 @@ class Pruner:
     def step(self, now: datetime) -> None:
         """A sweep that fails is given up until the next one; a manager that ended of it would begin it again."""
         if self._sweep is None:
-            self._sweep = Sweep(self._store, self._retention, now, leader=self._leader, snapshots=self._snapshots)
+            at = self._clock.now()
+            self._sweep = Sweep(self._store, self._retention, at, leader=self._leader, snapshots=self._snapshots)
             self._asked, self._waiting = self._waiting, []
         try:
             if self._sweep.step():

@@ -26,6 +26,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Manager, Request, Response
 from backfill_manager.requests import backfill_checks
+from backfill_manager.requests.submit import term_to_stop
 from backfill_manager.schemas import commands, payloads, request_kinds
 from backfill_manager.schemas.backfill_columns import columns_of, option_of
 from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER
@@ -325,7 +326,10 @@ class RequestHandler:
         return command.manager_id, f"term {self._term} leads; {command.host} stands by"
 
     def _stop(self, command: commands.StopManager, call: Call) -> Answer:
-        if call.request.requested_at < self._led_since:  # that one has ended unasked, or the state was restored
+        term = term_to_stop(call.request.request_id)
+        # Without a term only two clocks tell, which may differ: its client is of an older release.
+        is_of_before = call.request.requested_at < self._led_since if term is None else term != self._term
+        if is_of_before:  # that one has ended unasked, or the state was restored
             raise Refused(f"It was requested of a manager before; that of term {self._term} leads since.")
         call.tick.stop, call.tick.drain = True, command.drain
         return None, "stopping" + (" when running tasks have finished" if command.drain else "")

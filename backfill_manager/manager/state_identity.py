@@ -11,6 +11,9 @@ not where its last manager left it therefore checks that place first:
 | nothing, nothing that is visible from here, or another state | moved | it is led; the new place goes into the lease row |
 | a state of the same id | a copy | `StateCopied`: a person says which one keeps the identity |
 | something that can't be read | perhaps a copy | the same |
+
+A state that has lost all its runs (`bfm state init` makes their table anew) gets a new id, as new ones of the same dates have
+the same run ids.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ from typing import Any, Final, Literal
 from backfill_manager.clock import Clock
 from backfill_manager.errors import StateError
 from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.model.records import Manager
+from backfill_manager.model.records import Backfill, DagRun, Manager
 from backfill_manager.store import open_like
-from backfill_manager.store.base import Condition, Store
+from backfill_manager.store.base import CHILDREN, Condition, Store
 from backfill_manager.store.uri import is_local
 
 Adopted = Literal["copy", "original"]
@@ -35,12 +38,21 @@ ORIGINAL: Final = "original"
 
 def identity_fields(store: Store, last: Manager | None, clock: Clock, adopted: Adopted | None = None) -> dict[str, Any]:
     """`state_id`, `state_id_since` and `state_root` for the lease row that follows `last`."""
-    if last is not None and last.state_id is not None and adopted != COPY:
+    is_kept = adopted != COPY and not _has_lost_its_runs(store)
+    if last is not None and last.state_id is not None and is_kept:
         return {"state_id": last.state_id, "state_id_since": last.state_id_since, "state_root": store.place}
     since = clock.now()
     if last is not None:  # by its clock it may have made runs later than now
         since = max(since, last.heartbeat_at)
     return {"state_id": clock.new_id(), "state_id_since": since, "state_root": store.place}
+
+
+def _has_lost_its_runs(store: Store) -> bool:
+    """There is none, but a row of one, or a backfill that has begun. (A leader deletes the rows; it has the new id by then.)"""
+    if store.count(DagRun.TABLE, [])[()]:
+        return False
+    begun = store.count(Backfill.TABLE, [], [Condition("started_at", "not_null")])[()]
+    return bool(begun) or any(store.count(table, [])[()] for table in CHILDREN[DagRun.TABLE])
 
 
 def identity_of(store: Store, row: Manager) -> StateIdentity:

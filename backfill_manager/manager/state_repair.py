@@ -9,13 +9,15 @@
 | `dag` | versions: the newest of each DAG, paused |
 | `bundle`, `import_error`, `pool` | bundles and configuration, at the manager's next start |
 
-Everything else that a data file held is named as lost. Tasks, tries and logs of a run that is gone go with it.
+Of several rows with one key the newest is kept, and JSON that can't be read is made null where it may be (store/wrong_rows.py).
+Everything else that a data file held is named as lost. Tasks, tries and logs of a run that is gone go with it; the run itself
+stays as an overridden one, so that its id is not used again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from backfill_manager.clock import Clock
@@ -28,6 +30,7 @@ from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.transitions import Changes
+from backfill_manager.planning.timeline import key_of_run_id
 from backfill_manager.process_info import is_gone
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import Settings
@@ -38,6 +41,7 @@ from backfill_manager.store.delta_rs.store import DeltaRsStore
 POLL_INTERVAL_S: Final = 0.2
 MAX_NAMED: Final = 5
 MAX_DELETED: Final = 1_000  # runs that one statement names
+LOST_RUN: Final = "it was lost with a damaged file"
 LOST_RESPONSE: Final = "its response was lost with a damaged file; see whether it was carried out before you ask again"
 
 
@@ -46,29 +50,41 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     if not isinstance(store, DeltaRsStore):
         raise StateError(f"A state of the engine {store.engine} is repaired with Spark's own tools (RESTORE TABLE).")
     damages = store.damages()
-    if not damages:
-        yield "Nothing is damaged."
+    wrong = {} if damages else store.wrong_rows()
+    if not damages and not wrong:
+        yield "There is nothing to repair."
         return
     _wait_for_no_leader(store, settings.lease.seconds, note)
-    store.repair(damages)
-    left = store.damages()
-    is_usable = not any(damage.kind != "data" for damage in left)
-    for damage in damages:
-        if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
-            yield f"Not repaired: {damage.table}: {damage}."
-        else:
-            yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
-    if not is_usable:
-        yield "The rows of other tables are made again when the rest is restored: repeat `bfm state check --repair` then."
-        return
+    # A repair that was killed is repeated: the damaged files, which show what was lost, are out of the tables by then.
+    to_do = {"lost": [], "runs": [], **(store.unfinished_repair() or {})}
+    lost = {damage.table for damage in damages if damage.kind in ("data", "last entry", "table")} | set(to_do["lost"])
+    if lost:
+        store.begin_repair({**to_do, "lost": sorted(lost)})
+    if damages:
+        store.repair(damages)
+        left = [damage for damage in store.damages() if damage.kind != "repair"]
+        is_usable = not any(damage.kind != "data" for damage in left)
+        for damage in damages:
+            if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
+                yield f"Not repaired: {damage.table}: {damage}."
+            elif damage.kind != "repair":
+                yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
+        if not is_usable:
+            yield "The rows of other tables are made again when the rest is restored: repeat `bfm state check --repair` then."
+            return
     store.init()
-    lost = {damage.table for damage in damages if damage.kind in ("data", "last entry", "table")}
+    yield from store.rewrite_rows(store.wrong_rows())
     if lost:
         yield from _lost_by_name(store)
+        named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in to_do["runs"]}
+        if "dag_run" in lost:  # whoever leads deletes rows of some of them
+            store.begin_repair({"lost": sorted(lost), "runs": [(*key, seq) for key, seq in named.items()]})
+        gone = _lost_runs(store, clock, named) if "dag_run" in lost else []
         with leading(store, settings, clock) as leader:
-            if "dag_run" in lost:
-                _delete_orphans(store, leader)
-            yield from _derive(store, leader, clock, lost)
+            yield from _derive(store, leader, clock, lost, gone)
+            _delete_tasks(leader, gone)
+    if lost or any(damage.kind == "repair" for damage in damages):
+        store.end_repair()
 
 
 def _wait_for_no_leader(store: DeltaRsStore, lease_s: int, note: Callable[[str], None]) -> None:
@@ -114,25 +130,47 @@ def _lost_by_name(store: Store) -> Iterator[str]:
     of_tasks = {key for key in store.count("task_instance", ["dag_id", "run_id"]) if key not in runs}
     tried = {key for key in store.count("task_try", ["dag_id", "run_id"]) if key not in runs}
     if gone := sorted("/".join(key) for key in of_tasks | tried):
-        yield (
-            f"Lost: {plural(len(gone), 'run')}: {_some(gone)}. Backfill their dates again; if what they have written is to be "
-            "written anew, after `bfm state adopt --as-copy`."
-        )
+        yield f"Lost: {plural(len(gone), 'run')}: {_some(gone)}. Backfill their dates again."
     backfills = {row.backfill_id for row in store.read(records.Backfill)}
     if gone := sorted({key[0] for key in store.count("backfill_item", ["backfill_id"])} - backfills):
         yield f"Lost: {plural(len(gone), 'backfill')}: {_some(gone)}."
 
 
-def _delete_orphans(store: Store, leader: Leader) -> None:
-    """Rows of runs that are gone: a new run of the same date has the same id, and would take them for its own. What these runs
-    have written stays known."""
+def _named_runs(store: Store) -> dict[records.RunKey, int]:
+    """Runs of which no row is left but in other tables, with their `run_seq`."""
     runs = store.count("dag_run", ["dag_id", "run_id"])
-    for table in CHILDREN["dag_run"]:
-        if table == records.TableAccess.TABLE:
+    return {
+        (dag_id, run_id): run_seq
+        for table in (records.TaskTry.TABLE, records.TableAccess.TABLE, records.TaskInstance.TABLE)
+        for dag_id, run_id, run_seq in store.count(table, ["dag_id", "run_id", "run_seq"])
+        if (dag_id, run_id) not in runs
+    }
+
+
+def _lost_runs(store: Store, clock: Clock, named: dict[records.RunKey, int]) -> list[records.DagRun]:
+    """As overridden ones: a new run of the same date gets an id of its own, and with it writes of its own. With the id of a lost
+    one it would find that one's rows in its output tables, and write nothing."""
+    versions = {row.dag_id: row.version for row in store.read(records.DagVersion, order_by=["version"])}
+    gone = []
+    for (dag_id, run_id), run_seq in sorted(named.items()):
+        if (known := key_of_run_id(run_id)) is None:
             continue
-        rows = store.count(table, ["dag_id", "run_id", "run_seq"])
-        seqs = sorted({run_seq for *key, run_seq in rows if tuple(key) not in runs})
-        for begin in range(0, len(seqs), MAX_DELETED):
+        run_type, preview, (logical_date, partition_key) = known
+        gone.append(
+            records.DagRun(
+                dag_id=dag_id, run_id=run_id, run_type=run_type, state=s.OVERRIDDEN, dag_version=versions.get(dag_id, 1),
+                run_seq=run_seq, created_at=clock.now(), logical_date=logical_date, interval_start=logical_date,
+                partition_key=partition_key, backfill_id=preview, reason=LOST_RUN,
+            )
+        )  # fmt: skip
+    return gone
+
+
+def _delete_tasks(leader: Leader, gone: list[records.DagRun]) -> None:
+    """Of lost runs: nothing ends them any more. What they have written stays known."""
+    seqs = sorted(run.run_seq for run in gone)
+    for table in CHILDREN["dag_run"]:
+        for begin in range(0, len(seqs) if table != records.TableAccess.TABLE else 0, MAX_DELETED):
             leader.delete(table, matching(run_seq=seqs[begin : begin + MAX_DELETED]))
 
 
@@ -140,10 +178,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
-def _derive(store: Store, leader: Leader, clock: Clock, lost: set[str]) -> Iterator[str]:
+def _derive(store: Store, leader: Leader, clock: Clock, lost: set[str], gone: list[records.DagRun]) -> Iterator[str]:
     changes, lines = Changes(), list[str]()
 
-    def put(rows: list[records.Record], what: str) -> None:
+    def put(rows: Sequence[records.Record], what: str) -> None:
         for row in rows:
             changes.put(row)
         if rows:
@@ -154,6 +192,8 @@ def _derive(store: Store, leader: Leader, clock: Clock, lost: set[str]) -> Itera
         if lost & {"task_instance", "backfill_item", "dag_run"}
         else {}
     )
+    for run in gone:
+        changes.put(run)
     if "task_instance" in lost:
         put(_task_instances(store, runs), "task instance")
     if "task_try" in lost:

@@ -10,6 +10,7 @@ name when it is complete. As a state, it is readable for its owner only.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -59,14 +60,14 @@ def export_state(store: Store, target: Path, snapshots: Path, now: datetime, not
         )
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.absolute().parent) as scratch:
-            folder = Path(scratch) / "export"
+        with _scratch(target.absolute().parent, ".bfm-export-") as scratch:
+            folder = scratch / "export"
             manifest = _write(store, folder, snapshots, now, note)
             if target.suffix.lower() == TAR:
-                (Path(scratch) / "tar").touch(mode=0o600)
-                with tarfile.open(Path(scratch) / "tar", "w") as archive:
+                (scratch / "tar").touch(mode=0o600)
+                with tarfile.open(scratch / "tar", "w") as archive:
                     archive.add(folder, arcname=".")
-                (Path(scratch) / "tar").rename(target)
+                (scratch / "tar").rename(target)
             else:
                 folder.rename(target)
     except OSError as error:
@@ -121,7 +122,7 @@ def import_state(
             f"At {store.root} is a part of a state: an import broke off there, or its table manager is lost. "
             "Delete it, or name another place."
         )
-    with _opened(source) as folder:
+    with _opened(source, snapshots.absolute()) as folder:
         manifest = _checked(folder, source)
         note(f"{plural(len(manifest['files']), 'file')} as the manifest says")
 
@@ -181,17 +182,48 @@ def _count(rows: int, batch: pa.RecordBatch, table: str, note: Note) -> int:
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[Path]:
+def _opened(source: Path, target: Path) -> Iterator[Path]:
+    """The folder of an export; an archive is unpacked where the state will be: a system's folder for temporary files is often in
+    memory, or small."""
     if source.is_dir():
         yield source
         return
-    with tempfile.TemporaryDirectory(prefix="bfm-import-") as scratch:
+    place = next(folder for folder in (target, *target.parents) if folder.is_dir())
+    with ExitStack() as held:
         try:
-            with tarfile.open(source) as archive:
-                archive.extractall(scratch, filter="data")
+            archive = held.enter_context(tarfile.open(source))
         except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
             raise InvalidInput(f"{source} can't be read as an export: {error}.") from error
+        try:
+            scratch = held.enter_context(_scratch(place, ".bfm-import-"))
+            archive.extractall(scratch, filter="data")
+        except (EOFError, zlib.error, tarfile.TarError) as error:
+            raise InvalidInput(f"{source} can't be read as an export: {error}.") from error
+        except OSError as error:
+            raise StateError(f"{source} can't be unpacked in {place}: {error.strerror or error}.") from error
+        yield scratch
+
+
+@contextmanager
+def _scratch(place: Path, prefix: str) -> Iterator[Path]:
+    """A folder for its owner only, that is removed at the end; what killed commands have left of theirs, which nobody holds any
+    more, is removed before."""
+    for left in [folder for folder in place.iterdir() if folder.name.startswith(prefix) and folder.is_dir()]:
+        with suppress(OSError), _held(left):
+            shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as scratch, _held(scratch):
         yield Path(scratch)
+
+
+@contextmanager
+def _held(folder: Path | str) -> Iterator[None]:
+    """`OSError` if another process holds it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _checked(folder: Path, source: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.previews import expired, successful_runs
 from backfill_manager.manager.reverts import MAX_READERS, readers
+from backfill_manager.manager.steady_clock import SteadyClock
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.masking import secrets_in
 from backfill_manager.model.records import Backfill
@@ -68,6 +69,7 @@ class TableJobs(Service):
     ) -> None:  # fmt: skip
         super().__init__("previews")
         self._spark, self._store, self._clock, self._state_id, self._keep_s = spark, store, clock, state_id, keep_s
+        self._steady = SteadyClock(clock)
         self._on_event, self._on_spark_gone, self._is_leader = on_event, on_spark_gone, is_leader
         self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None
@@ -164,7 +166,9 @@ class TableJobs(Service):
             return (self._next_sweep - now).total_seconds()
         self._next_sweep = now + SWEEP_INTERVAL
         try:
-            if self._keep_s is not None and (ids := expired(self._store, now - timedelta(seconds=self._keep_s))):
+            if self._keep_s is not None and (
+                ids := expired(self._store, self._steady.now() - timedelta(seconds=self._keep_s))
+            ):
                 self._on_event(PreviewsExpired(tuple(ids)))
             left = remaining(self._session)
             rows = self._store.read(Backfill, matching(preview_id=left)) if left else []

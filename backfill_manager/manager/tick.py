@@ -127,7 +127,7 @@ class TickLoop:
         self._table_jobs, self._check_waits = table_jobs, check_waits
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
-        self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots)
+        self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots, clock)
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self.has_parsed_all = False  # every bundle, and committed what was found
 

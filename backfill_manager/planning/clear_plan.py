@@ -267,6 +267,8 @@ def _no_such_run(store: Store, command: ClearTasks, dags: Sequence[DagRow], run_
     if there is None:
         known = [run.run_id for run in store.read(DagRun, [of_them], order_by=["-run_seq"], limit=500)]
         return NotFound(f"run of DAG {command.dag_id!r} with the id", run_id, known, hint="see_runs")
+    if there.state == s.OVERRIDDEN and there.overridden_by is None:  # it has no run in its place (state_repair.py)
+        return errors.CLEAR_LOST(run_id=run_id)
     if there.state == s.OVERRIDDEN:
         return errors.CLEAR_OVERRIDDEN(run_id=run_id, by=there.overridden_by)
     if there.reverted_at is not None:

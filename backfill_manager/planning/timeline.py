@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from urllib.parse import unquote
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.store.base import Condition
@@ -53,6 +54,17 @@ def run_id_for(run_type: str, key: TimelineKey, before: int = 0) -> str:
             partition = partition.replace(":", "%3A")
     base = "__".join(part for part in (run_type, format_instant(date), partition) if part)
     return f"{base}__{before + 1}" if before else base
+
+
+def key_of_run_id(run_id: str) -> tuple[str, str | None, TimelineKey] | None:
+    """The run type, for a preview its backfill, and the key of which `run_id_for` has made this id; None for another one."""
+    run_type, *parts = run_id.split("__")
+    preview = parts.pop(0) if run_type == s.PREVIEW_RUN and parts else None
+    if run_type not in s.RUN_TYPES or not parts:
+        return None
+    if _INSTANT.fullmatch(parts[0]):
+        return run_type, preview, (parse_instant(parts[0]), None)
+    return run_type, preview, (None, unquote(parts[0]))
 
 
 def preview_run_type(backfill_id: str) -> str:

@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from backfill_manager.clock import format_instant
+from backfill_manager.clock import Clock, format_instant
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Request
 from backfill_manager.process_info import is_gone
@@ -32,6 +32,24 @@ def is_lease_live(row: Manager | None, now: datetime) -> bool:
         and now - row.heartbeat_at <= timedelta(seconds=row.lease_s)
         and not is_gone(row.manager_id, row.pid)
     )
+
+
+class LeaseWatch:
+    """Who leads, by the time that passes here: a leader whose row has not changed for the time of its lease has ended. For what
+    must be right where this machine's clock is wrong."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._row: Manager | None = None
+        self._changed_at = 0.0
+
+    def leader(self) -> Manager | None:
+        row, now = self._store.lease(), self._clock.monotonic()
+        if row != self._row:
+            self._row, self._changed_at = row, now
+        if row is None or row.state != states.LEADING or is_gone(row.manager_id, row.pid):
+            return None
+        return row if now - self._changed_at < row.lease_s else None
 
 
 def spark_pages(row: Manager | None, now: datetime) -> str | None:

@@ -22,6 +22,7 @@ from backfill_manager.schemas.payloads import check_length, parse_command
 from backfill_manager.store.base import Store, matching
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_STOP_ID = re.compile(r"stop-term-([1-9][0-9]{0,17})-[0-9a-f]{12}")
 
 
 def submit(
@@ -52,6 +53,18 @@ def submit(
 def id_from(request_id: str) -> str:
     """The id of what this request creates: the same whenever it is sent again."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:12]
+
+
+def id_of_stop(term: int, new_id: str) -> str:
+    """Of a request to stop the manager of this term. It is in the id because managers of older releases refuse a payload with a
+    field that they don't know."""
+    return f"stop-term-{term}-{new_id}"
+
+
+def term_to_stop(request_id: str) -> int | None:
+    """None for a request whose client has not stated it."""
+    match = _STOP_ID.fullmatch(request_id)
+    return None if match is None else int(match[1])
 
 
 def current_user() -> str:

@@ -267,6 +267,7 @@ CLEAR_OVERRIDDEN = _error(
     "Run {run_id} was overridden and is kept unchanged; the current run is {by}: clear that one",
     "run_ids",
 )
+CLEAR_LOST = _error("Run {run_id} was lost with a damaged file of the state; backfill its date again", "run_ids")
 CLEAR_REVERTED = _error(
     "Run {run_id} was reverted and is kept unchanged; run its date again in a new run",
     "run_ids",

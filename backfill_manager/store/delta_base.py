@@ -45,6 +45,7 @@ from backfill_manager.store.filters import checked, known_columns, orders, recor
 from backfill_manager.store.sql_guard import single_query, tables_named, with_view
 from backfill_manager.store.sql_text import Dialect, predicate, python_columns, select
 from backfill_manager.store.table_properties import ENGINE_PROPERTY, VERSION_PROPERTY, nullable_schema
+from backfill_manager.store.wrong_rows import Wrong, wrong_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,9 @@ UPGRADE_ATTEMPTS: Final = 20
 MAX_ERROR_LENGTH: Final = 300
 MAX_SPANS: Final = 8
 WIDE_GAP: Final = 500
+FOREIGN_REMEDY: Final = (
+    "an export leaves them out; `bfm state export`, and `bfm state import --as-original` to another place"
+)
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE: Final = "↳"  # before each in delta-rs' messages
 _URL_QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
@@ -257,24 +261,30 @@ class DeltaStore(Store):
         return {name: self.tables.location(name) for name in TABLES}
 
     def check(self) -> list[Finding]:
-        return [self._check(name) for name in TABLES]
+        return [finding for name in TABLES for finding in self._check(name)]
 
-    def _check(self, table: str) -> Finding:
-        location = self.tables.location(table)
+    def _check(self, table: str) -> list[Finding]:
+        record, at = TABLES[table], f"(at {self.tables.location(table)})"
+        wrong: list[str] = []
         try:
             names, protocol = self._inspect(table)
-            expected, there = set(columns(TABLES[table])), set(names)
-            for what, wrong in (("missing", expected - there), ("that don't belong there", there - expected)):
-                if wrong:
-                    return Finding(table, False, f"columns {what}: {', '.join(sorted(wrong))} (at {location})")
+            expected, there = set(columns(record)), set(names)
+            if missing := expected - there:
+                return [Finding(table, False, f"columns missing: {', '.join(sorted(missing))} {at}")]
+            if foreign := there - expected:
+                wrong.append(f"columns that don't belong there: {', '.join(sorted(foreign))}: {FOREIGN_REMEDY} {at}")
             if protocol != (1, 2):
                 shown = f"protocol {protocol[0]}/{protocol[1]} instead of 1/2"
-                return Finding(table, False, f"{shown}: a feature is on that not every reader has (at {location})")
-            every = [f"count(CAST({name} AS STRING))" for name in names]  # reads each column of each file
+                wrong.append(f"{shown}: a feature is on that not every reader has {at}")
+            every = [f"count(CAST({name} AS STRING))" for name in columns(record)]  # reads each column of each file
             rows = python_columns(self._select(table, ["count(*)", *every], ()))[0][0]
-            return Finding(table, True, plural(rows, "row"))
+            wrong += [f"{one} {at}" for one in self._wrong_rows(table)]
         except StateError as error:
-            return Finding(table, False, str(error))
+            wrong.append(str(error))
+        return [Finding(table, False, message) for message in wrong] or [Finding(table, True, plural(rows, "row"))]
+
+    def _wrong_rows(self, table: str) -> list[Wrong]:
+        return wrong_rows(TABLES[table], self.tables.name_in_sql(table), lambda sql: self.tables.run([table], sql))
 
     @abstractmethod
     def _inspect(self, table: str) -> tuple[list[str], tuple[int, int]]:

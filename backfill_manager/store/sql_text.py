@@ -101,13 +101,16 @@ def _in_ranges(column: str, ranges: Ranges) -> str:
 
 
 def select(
-    table: str, what: Iterable[str], where: str = "TRUE", *, group_by: Sequence[str] = (),
+    table: str, what: Iterable[str], where: str = "TRUE", *, group_by: Sequence[str] = (), having: str | None = None,
     order_by: Sequence[tuple[str, bool]] = (), limit: int | None = None,
 ) -> str:  # fmt: skip
-    """The one place that puts a statement together: `what`, tables and columns are checked names, `where` is a `predicate`."""
+    """The one place that puts a statement together: `what`, tables and columns are checked names, `where` is a `predicate`,
+    `having` is text of ours."""
     sql = f"SELECT {', '.join(what)} FROM {table} WHERE {where}"  # noqa: S608 - no text from outside, see above
     if group_by:
         sql += f" GROUP BY {', '.join(group_by)}"
+    if having:
+        sql += f" HAVING {having}"
     if order_by:
         order = (f"{name} {'DESC' if descending else 'ASC'} NULLS LAST" for name, descending in order_by)
         sql += f" ORDER BY {', '.join(order)}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from support.bfm import Bfm
-from support.sample_state import FilledState
+from support.sample_state import NOON, FilledState
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.commands.backfill_watch import bar, status_line
 from backfill_manager.cli.context import CliContext
-from backfill_manager.model.records import BackfillItem, Request
+from backfill_manager.model.records import BackfillItem, Request, Response
 from backfill_manager.queries.eta import ObservedPace
+from backfill_manager.requests.submit import term_to_stop
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
@@ -380,6 +382,47 @@ def test_a_manager_that_does_not_stop_is_reported(bfm: Bfm, state: FilledState) 
 
     assert result.code == 1
     assert "still runs after 3 s" in result.error
+
+
+def test_a_manager_is_stopped_from_a_machine_whose_clock_is_ahead(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.clock.at += timedelta(days=1)
+
+    state.clock.meanwhile = [lambda: state.leader.heartbeat(NOON + timedelta(seconds=9)), lambda: None, state.goes]
+    result = bfm("manager", "stop")
+
+    assert (result.code, result.out) == (0, "The manager of term 1 has stopped.\n")
+    assert "Waiting up to 3600 s for a heartbeat of the manager of term 1." in result.err
+    [request] = state.store.read(Request)
+    assert term_to_stop(request.request_id) == 1
+
+
+def test_a_manager_without_a_heartbeat_in_the_time_of_its_lease_is_not_running(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.leader.heartbeat(NOON, lease_s=2)
+    state.clock.at += timedelta(days=1)
+
+    assert "there is nothing to stop" in bfm("manager", "stop").out
+    assert not state.store.read(Request)
+
+    state.clock.at = NOON - timedelta(days=1)  # its heartbeats are of tomorrow
+    assert bfm("manager", "stop").out == "The manager of term 1 has stopped.\n"
+
+
+def test_a_stop_that_is_refused_says_so_at_once(bfm: Bfm, state: FilledState) -> None:
+    """By a manager of an older release, which compares two clocks."""
+
+    def refuses() -> None:
+        [request] = state.store.read(Request)
+        refused = Response(request.request_id, request.kind, "refused", None, "It was requested before.", None, NOON, 1)
+        state.put(refused)
+
+    state.leads()
+    state.clock.meanwhile = [refuses]
+
+    result = bfm("manager", "stop")
+
+    assert (result.code, result.error) == (4, "It was requested before.")
 
 
 def test_a_compaction_whose_manager_ends_before_it_is_carried_out_here(bfm: Bfm, state: FilledState) -> None:

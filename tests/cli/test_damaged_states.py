@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support.bfm import Bfm
 from support.page_client import browser_of
-from support.recorded_state import SPEC, go_on, recorded_state, rows_of
+from support.recorded_state import SPEC, go_on, open_state, recorded_state, rows_of
 
-from backfill_manager.clock import SystemClock
-from backfill_manager.model.records import BackfillItem, DagRun, Response, TaskInstance, TaskTry
-from backfill_manager.store.base import matching
+from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.manager.state_repair import repair_state
+from backfill_manager.model.records import (
+    BackfillItem,
+    DagRow,
+    DagRun,
+    Manager,
+    Pool,
+    Record,
+    Request,
+    Response,
+    TaskInstance,
+    TaskTry,
+)
+from backfill_manager.settings import Settings
+from backfill_manager.store.base import Condition, matching
 from backfill_manager.store.delta_rs.store import DeltaRsStore
-from backfill_manager.testing import days
+from backfill_manager.store.sql_text import arrow_table
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +97,7 @@ def unusable_line(bfm: Bfm, *args: str) -> str:
 def test_a_state_that_is_in_order_is_left_as_it_is(bfm: Bfm, root: Path) -> None:
     before = rows_of(root)
     assert wrong(bfm) == []
-    assert "Nothing is damaged." in repaired(bfm)
+    assert "There is nothing to repair." in repaired(bfm)
     assert rows_of(root) == before
 
 
@@ -195,31 +211,93 @@ def test_rows_of_a_lost_data_file_are_made_again_where_other_tables_tell_them(
 
 
 def test_a_lost_file_of_runs_is_named_with_its_runs(bfm: Bfm, root: Path) -> None:
-    before = {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
+    before = {run.run_id for run in DeltaRsStore(str(root)).read(DagRun) if run.state != "overridden"}
     data_file(root, "dag_run").unlink()
 
     shown = repaired(bfm)
 
-    lost = before - {run.run_id for run in DeltaRsStore(str(root)).read(DagRun)}
+    lost = before - {run.run_id for run in DeltaRsStore(str(root)).read(DagRun) if run.state != "overridden"}
     assert lost and all(f"flights/{run_id}" in shown for run_id in lost)
 
 
-def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_only_its_own_tasks(bfm: Bfm, root: Path) -> None:
-    """It has the same id."""
+def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_an_id_and_writes_of_its_own(bfm: Bfm, root: Path) -> None:
+    """With the same id it would find in its output tables what the lost one had written, and write nothing."""
     store, days_lost = DeltaRsStore(str(root)), days("2024-01-01", 3)
     data_file(root, "dag_run").unlink()
-    assert "backfill__2024-01-01T00:00:00Z" in repaired(bfm)
+    assert "Lost: 3 runs: flights/backfill__2024-01-01T00:00:00Z, " in repaired(bfm)
+    lost = store.read(DagRun, matching(state="overridden"), ["run_seq"])
+    assert [run.run_id for run in lost] == [f"backfill__2024-01-0{day}T00:00:00Z" for day in (1, 2, 3)]
+    assert {run.reason for run in lost} == {"it was lost with a damaged file"}
+    for record in (TaskInstance, TaskTry):
+        assert not store.read(record, matching(run_id=[run.run_id for run in lost]))
+    cleared = bfm("tasks", "clear", "flights", "--run", lost[0].run_id, "--yes")
+    assert "was lost with a damaged file of the state; backfill its date again" in cleared.error
+
     manager = go_on(root)
     for _ in range(50):  # its clock gives ids from the first on
         manager.clock.new_id()
-    manager.backfill("flights", days_lost, reprocess="completed")
+    manager.backfill("flights", days_lost)
     manager.drain()
-    (run,) = (run for run in store.read(DagRun) if run.run_id == "backfill__2024-01-01T00:00:00Z")
-    tasks = store.read(TaskInstance, matching(run_id=run.run_id))
-    assert [(ti.task_id, ti.run_seq) for ti in tasks] == [("clean", run.run_seq), ("delays", run.run_seq)]
-    assert len(store.read(TaskTry, matching(run_id=run.run_id))) == 2
-    for record in (TaskInstance, TaskTry):
-        assert len({row.key for row in store.read(record)}) == len(store.read(record))
+
+    made = store.read(
+        DagRun, [*matching(logical_date=[start for start, _ in days_lost]), Condition("state", "!=", "overridden")]
+    )
+    assert sorted(run.run_id for run in made) == [f"{run.run_id}__2" for run in lost]
+    assert [run.state for run in sorted(made, key=lambda run: run.run_id)] == ["success", "failed", "success"]
+    tasks = store.read(TaskInstance, matching(run_id=made[0].run_id), ["task_id"])
+    assert [(ti.task_id, ti.run_seq) for ti in tasks] == [("clean", made[0].run_seq), ("delays", made[0].run_seq)]
+
+
+def test_runs_by_partition_and_by_the_schedule_that_were_lost_do_not_give_their_ids_away(tmp_path: Path) -> None:
+    root, clock = tmp_path / "state", FakeClock(datetime(2024, 1, 4, tzinfo=UTC))
+    spec = dag_spec("d", "a", start_date=datetime(2024, 1, 1, tzinfo=UTC), catchup=True)
+    manager = InMemoryManager(spec, clock=clock, store=open_state(root, clock), scheduled=True)  # type: ignore[arg-type]
+    manager.drain()
+    manager.backfill("d", keys=["eu__west", "50%", "2"])
+    manager.drain()
+    manager.leader.compact(everywhere=True)
+    manager.leader.resign(clock.now())
+    before = {run.run_id for run in manager.store.read(DagRun)}
+    assert len(before) == 6
+    data_file(root, "dag_run").unlink()
+    list(repair_state(DeltaRsStore(str(root)), Settings(), SystemClock(), print))
+
+    again = go_on(root, clock.now(), scheduled=True)
+    for _ in range(50):  # its clock gives ids from the first on
+        again.clock.new_id()
+    again.drain()
+    again.backfill("d", keys=["eu__west", "50%", "2"])
+    again.drain()
+
+    runs = {run.run_id for run in again.store.read(DagRun) if run.state != "overridden"}
+    assert runs == {f"{run_id}__2" for run_id in before}
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_a_repair_that_is_killed_is_finished_by_the_next_one_and_nobody_leads_before(
+    bfm: Bfm, root: Path, lines: int
+) -> None:
+    """Once the files are whole, nothing but its note tells what is still to be done."""
+    shutil.copytree(root, root / ".." / "whole")
+    for table in ("dag_run", "response"):
+        data_file(root, table).unlink()
+        data_file(root / ".." / "whole", table).unlink()
+    killed = repair_state(DeltaRsStore(str(root)), Settings(), SystemClock(), print)
+    for _ in range(lines):
+        next(killed)
+    killed.close()
+
+    assert ("manager", "unfinished-repair.json") in {(table, file) for table, file, _ in wrong(bfm)}
+    assert "A repair of the state at ./state broke off; `bfm state check` tells more." in bfm("state", "compact").err
+    shown = repaired(bfm)
+
+    assert "Made again: 1 response." in shown
+    list(repair_state(DeltaRsStore(str(root / ".." / "whole")), Settings(), SystemClock(), print))
+    at_once, later = (DeltaRsStore(str(place)) for place in (root / ".." / "whole", root))
+    for record in (DagRun, TaskInstance, TaskTry, BackfillItem):
+        runs = [{(row.key, getattr(row, "state", None)) for row in store.read(record)} for store in (at_once, later)]
+        assert runs[0] == runs[1]
+    assert bfm("state", "compact").code == 0
 
 
 def test_task_instances_are_made_again_from_their_tries(bfm: Bfm, root: Path) -> None:
@@ -250,6 +328,81 @@ def test_a_task_that_is_made_again_and_cleared_has_a_generation_that_has_written
     after = {row.key: row for row in DeltaRsStore(str(root)).read(TaskInstance)}
     assert all(row.generation >= before[key].generation for key, row in after.items())
     assert len(after) > 1
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def append(root: Path, *rows: Record, **more: Any) -> None:
+    """As another program may have done."""
+    for row in rows:
+        columns = pa.table(arrow_table(type(row), [row]))
+        for name, value in more.items():
+            columns = columns.append_column(name, pa.array([value]))
+        write_deltalake(str(root / row.TABLE), columns, mode="append", schema_mode="merge")
+
+
+@pytest.mark.parametrize("record", [DagRun, TaskInstance, TaskTry, BackfillItem, DagRow, Response, Manager])
+def test_rows_that_are_there_twice_are_named_and_the_newest_is_kept(bfm: Bfm, root: Path, record: type[Record]) -> None:
+    before = DeltaRsStore(str(root)).read(record)
+    append(root, *before[:2])
+
+    [(table, _, message)] = wrong(bfm)
+    name = "/".join(map(str, before[0].key))
+    assert (table, name in message, "the repair keeps the newest" in message) == (record.TABLE, True, True), message
+    keys = len(before[:2])
+    assert f"{keys} key{'s' * (keys > 1)} had several rows; the newest is kept, {keys} deleted." in repaired(bfm)
+    after = DeltaRsStore(str(root)).read(record)
+    assert sorted(row.key for row in after) == sorted(row.key for row in before)
+    assert all(row in before for row in after if row.key in {one.key for one in before[:2]})
+
+
+def test_of_two_rows_of_one_run_the_one_that_went_on_is_kept(bfm: Bfm, root: Path) -> None:
+    [run] = [run for run in DeltaRsStore(str(root)).read(DagRun) if run.state == "failed"]
+    append(root, run.evolve(state="running", ended_at=None))
+    items = DeltaRsStore(str(root)).read(BackfillItem, matching(run_id=run.run_id))
+    append(root, *(item.evolve(state="pending", run_id=None) for item in items))
+
+    repaired(bfm)
+
+    assert run in DeltaRsStore(str(root)).read(DagRun)
+    assert DeltaRsStore(str(root)).read(BackfillItem, matching(run_id=run.run_id)) == items
+
+
+def test_a_request_that_a_client_has_sent_twice_is_in_order(bfm: Bfm, root: Path) -> None:
+    append(root, *DeltaRsStore(str(root)).read(Request))
+    assert wrong(bfm) == []
+
+
+def test_json_that_can_not_be_read_is_named_and_made_null_where_it_may_be(bfm: Bfm, root: Path) -> None:
+    store = DeltaRsStore(str(root))
+    tried, run = store.read(TaskTry)[0], store.read(DagRun)[0]
+    append(root, tried.evolve(launch=9, spark_jobs_json="[1, 2"), run.evolve(run_id="other", conf_json="{'a': 1}"))
+
+    named = {table: message for table, _, message in wrong(bfm)}
+    assert "spark_jobs_json of 1 row is no JSON" in named["task_try"]
+    assert "the repair makes it null" in named["task_try"]
+    assert "conf_json of 1 row is no JSON (flights/other): restore it from a back-up" in named["dag_run"]
+
+    result = bfm("state", "check", "--repair")
+    assert (result.code, [table for table, _, _ in wrong(bfm)]) == (1, ["dag_run"])
+    assert "spark_jobs_json that was no JSON is null in 1 row" in " ".join(result.err.split())
+    assert DeltaRsStore(str(root)).read(TaskTry, matching(launch=9)) == [tried.evolve(launch=9, spark_jobs_json=None)]
+
+
+def test_a_column_of_somebody_else_is_named_and_left_out_of_an_export(bfm: Bfm, root: Path, tmp_path: Path) -> None:
+    store = DeltaRsStore(str(root))
+    append(root, store.read(Pool)[0].evolve(name="third"), theirs="x")
+
+    [(table, _, message)] = wrong(bfm)
+    assert (table, "columns that don't belong there: theirs" in message) == ("pool", True)
+    assert "`bfm state import --as-original` to another place" in message
+    assert bfm("state", "check", "--repair").code == 1
+    assert bfm("state", "export", str(tmp_path / "out")).code == 0
+    restored = bfm("--state", str(tmp_path / "new"), "state", "import", str(tmp_path / "out"), "--as-original")
+    assert restored.code == 0, restored.err
+    assert bfm("--state", str(tmp_path / "new"), "state", "check").code == 0
+    assert len(DeltaRsStore(str(tmp_path / "new")).read(Pool)) == 3
 
 
 @pytest.mark.parametrize("table", ["task_try", "dag", "pool", "bundle"])

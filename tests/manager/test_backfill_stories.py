@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from support.scenarios import accepted
@@ -22,7 +23,8 @@ from backfill_manager.execution.messages import (
 from backfill_manager.model import states as s
 from backfill_manager.model.records import CheckResult, DagRun, Response, TableAccess, TaskTry
 from backfill_manager.requests.checked_payloads import set_pool
-from backfill_manager.testing import InMemoryManager, dag_spec, days
+from backfill_manager.requests.submit import id_of_stop, submit
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 5)
 PIPELINE = dag_spec("d", "a", "b", upstream={"b": ["a"]})
@@ -602,6 +604,26 @@ def test_only_the_manager_that_was_to_stop_does() -> None:
     }
     manager.ask("manager.stop", drain=False)
     assert manager._decisions.decide([], manager.store.unanswered(), free, now).stop
+
+
+@pytest.mark.parametrize("apart", [timedelta(days=1), timedelta(days=-1)], ids=["ahead", "behind"])
+def test_a_stop_that_states_the_term_does_not_depend_on_the_clock_of_its_client(apart: timedelta) -> None:
+    manager = InMemoryManager(PIPELINE)
+    client = FakeClock(manager.clock.now() + apart)
+    stop, free = {"drain": False}, {"scheduled": 16, "backfill": 16}
+
+    def ask(term: int) -> bool:
+        request_id = id_of_stop(term, manager.clock.new_id().zfill(12))
+        submit(manager.store, client, "manager.stop", stop, request_id=request_id, requested_by="tests")
+        now = manager.clock.now()
+        decided = manager._decisions.decide([], manager.store.unanswered(), free, now)
+        manager._decisions.commit(decided)
+        return decided.stop
+
+    assert ask(1)
+    manager.crash()
+    assert not ask(1)
+    assert ask(2)
 
 
 def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:

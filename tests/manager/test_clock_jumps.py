@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
 from support.scenarios import at, never, nothing_hangs
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.steady_clock import SteadyClock
 from backfill_manager.manager.tick import MAX_SLEEP_S
 from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun
+from backfill_manager.settings import RetentionSettings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 DAY = timedelta(days=1)
@@ -104,3 +109,71 @@ def test_a_manager_that_sleeps_looks_at_the_clock_each_minute() -> None:
     while seconds == 0.0:
         seconds = manager._loop.run_once()
     assert seconds is not None and seconds <= MAX_SLEEP_S <= 60
+
+
+AGES = RetentionSettings(runs=30 * 86_400.0, tries=30 * 86_400.0)
+
+
+def pruning(clock: FakeClock) -> tuple[InMemoryManager, Callable[[], int]]:
+    """A date that was run twice, and what an hourly sweep leaves of both runs."""
+    manager = InMemoryManager(dag_spec("d", "a"), clock=clock)
+    for _ in range(2):
+        manager.backfill("d", days("2013-01-01", 2), reprocess="completed")
+        manager.drain()
+    pruner = Pruner(manager.store, manager.leader, manager._decisions.requests, AGES, None, clock)
+
+    def sweep() -> int:
+        while pruner.is_due(clock.now()):
+            pruner.step(clock.now())
+        return len(manager.store.read(DagRun))
+
+    return manager, sweep
+
+
+def test_a_clock_that_jumps_ahead_by_more_than_an_age_deletes_nothing_young() -> None:
+    clock = SetClock()
+    _, sweep = pruning(clock)
+    assert sweep() == 4
+    clock.advance(hours=2)
+    clock.jumped = 40 * DAY
+    assert sweep() == 4
+    clock.advance(hours=23)
+    assert sweep() == 4
+    clock.jumped = timedelta(0)  # it is set right
+    clock.advance(hours=2)
+    assert sweep() == 4
+    clock.advance(days=31)
+    assert sweep() < 4, "what is old goes by the time that has passed"
+
+
+def test_a_jump_ahead_that_lasts_for_a_day_is_believed() -> None:
+    clock = SetClock()
+    _, sweep = pruning(clock)
+    clock.jumped = 40 * DAY
+    assert sweep() == 4
+    clock.advance(hours=25)
+    assert sweep() < 4
+
+
+def test_the_steady_clock_follows_one_that_is_set_back_and_time_that_the_machine_slept() -> None:
+    class Sleeping(SetClock):
+        slept = 0.0
+
+        def boottime(self) -> float:
+            return super().boottime() + self.slept
+
+    clock = Sleeping()
+    steady = SteadyClock(clock)
+    clock.jumped = -40 * DAY
+    assert steady.now() == clock.now()
+    clock.jumped, clock.slept = timedelta(0), (40 * DAY).total_seconds()
+    assert steady.now() == clock.now()
+    clock.jumped = DAY
+    assert steady.now() == clock.now() - DAY
+    clock.advance(hours=12)
+    clock.jumped = 2 * DAY  # another jump: counted from now on
+    assert steady.now() == clock.now() - 2 * DAY
+    clock.advance(hours=13)
+    assert steady.now() == clock.now() - 2 * DAY
+    clock.advance(hours=12)
+    assert steady.now() == clock.now()

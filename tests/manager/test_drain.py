@@ -78,7 +78,12 @@ def test_work_that_fails_ends_it_too(manager: InMemoryManager) -> None:
 def test_a_sweep_that_is_due_does_not_keep_the_loop_busy_while_it_drains(manager: InMemoryManager) -> None:
     loop = manager._loop
     loop._pruner = Pruner(
-        manager.store, manager.leader, manager._decisions.requests, RetentionSettings(runs=86_400.0), None
+        manager.store,
+        manager.leader,
+        manager._decisions.requests,
+        RetentionSettings(runs=86_400.0),
+        None,
+        manager.clock,
     )
     loop.has_parsed_all = True
     manager._decisions.draining = True

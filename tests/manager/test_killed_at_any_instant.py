@@ -227,6 +227,31 @@ OPERATIONS: list[Callable[[], Poisoned]] = [
 ]  # fmt: skip
 
 
+def test_a_backfill_whose_deadlock_was_killed_after_any_table_ends_by_the_same_reason() -> None:
+    """All its runs are there already: a run and its items may be committed before the backfill is."""
+
+    def started() -> tuple[InMemoryManager, str]:
+        def script(launch: TaskLaunch) -> Outcome:
+            return Failed("boom") if launch.run.run_id == "backfill__2024-01-02T00:00:00Z" else Succeeded()
+
+        manager = InMemoryManager(dag_spec("d", "a", each={"a": {"depends_on_past": True}}), script=script)
+        return manager, manager.backfill("d", days("2024-01-01", 6), max_active_runs=6)
+
+    whole, backfill = started()
+    whole.drain()
+    reason, items = whole.row(backfill).reason, whole.items(backfill)
+    assert reason is not None and reason.startswith("deadlock: task 'a' of run backfill__2024-01-03T00:00:00Z")
+    for tables in range(50):
+        manager, backfill = started()
+        was_killed = dies_after(manager, tables)
+        manager.drain()
+        assert manager.row(backfill).reason == reason, f"killed after {tables} tables"
+        assert [item.reason for item in manager.items(backfill)] == [item.reason for item in items]
+        if not was_killed:
+            return
+    raise AssertionError("it commits more tables than are tried here")
+
+
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 def test_killed_after_any_table_an_operation_comes_out_the_same(operation: Callable[[], Poisoned]) -> None:
     whole = operation()

@@ -466,7 +466,7 @@ def with_ages(settings: RetentionSettings) -> InMemoryManager:
     """A manager with these ages, whose own loop runs."""
     manager = InMemoryManager(SPEC)
     loop = manager._loop
-    loop._pruner = Pruner(manager.store, manager.leader, manager._decisions.requests, settings, None)
+    loop._pruner = Pruner(manager.store, manager.leader, manager._decisions.requests, settings, None, manager.clock)
     loop.has_parsed_all = True
     return manager
 

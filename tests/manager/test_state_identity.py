@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from support.recorded_state import recorded_state
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import Refused, StateCopied
@@ -46,6 +47,20 @@ def test_the_first_manager_gives_the_state_an_id_and_every_term_carries_it_on(tm
     assert first.started_at - timedelta(seconds=1) < first.state_id_since == second.state_id_since  # type: ignore[operator]
     assert first.state_root == second.state_root == str(tmp_path / "state")
     assert identity_of(DeltaRsStore(str(tmp_path / "state")), second).upgraded_at is None
+
+
+def test_a_state_whose_runs_were_lost_gets_a_new_id(tmp_path: Path) -> None:
+    """New runs of the same dates have the same ids: with the old id of the state their writes would count as made already."""
+    recorded_state(tmp_path / "state")
+    before = a_term(tmp_path / "state")
+    assert a_term(tmp_path / "state").state_id == before.state_id
+
+    shutil.rmtree(tmp_path / "state" / DagRun.TABLE)
+    DeltaRsStore(str(tmp_path / "state")).init(recreate=True)
+    after = a_term(tmp_path / "state")
+
+    assert after.state_id != before.state_id
+    assert identity_of(DeltaRsStore(str(tmp_path / "state")), after).upgraded_at is None
 
 
 def test_two_states_never_have_one_id(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import re
 import resource
 import shutil
+import subprocess
+import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -384,6 +388,80 @@ def test_a_million_task_instances_need_bounded_memory(tmp_path: Path) -> None:
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert DeltaRsStore(str(tmp_path / "new")).count("task_instance", [])[()] == rows
     assert grown_mb < 600, f"{grown_mb:.0f} MB"
+
+
+def test_an_archive_is_unpacked_where_the_state_will_be_and_nothing_is_left_of_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder for temporary files may be in memory, and small."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    file, place = tmp_path / "state.tar", tmp_path / "place"
+    export_state(DeltaRsStore(str(root)), file, root / "snapshots", NOW, quiet)
+    place.mkdir()
+    seen = list[tuple[str, int]]()
+
+    def look(_: str) -> None:
+        seen.extend((one.name[:12], one.stat().st_mode & 0o777) for one in place.iterdir() if one.name != "new")
+
+    import_state(DeltaRsStore(str(place / "new")), file, place / "new" / "snapshots", look)
+    assert set(seen) == {(".bfm-import-", 0o700)}
+    assert [one.name for one in place.iterdir()] == ["new"]
+
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(InvalidInput, match="can't be read as an export"):
+        import_state(DeltaRsStore(str(place / "more")), file, place / "more" / "snapshots", quiet)
+    assert [one.name for one in place.iterdir()] == ["new"]
+
+
+KILLED = """
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from backfill_manager.manager.state_transfer import export_state, import_state
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+
+def wait(_):
+    print("begun", flush=True)
+    sys.stdin.read()
+
+what, state, file = sys.argv[1:]
+if what == "export":
+    export_state(DeltaRsStore(state), Path(file), Path(state) / "snapshots", datetime.now(timezone.utc), wait)
+else:
+    import_state(DeltaRsStore(state), Path(file), Path(state) / "snapshots", wait)
+"""
+
+
+def test_what_a_killed_export_or_import_leaves_is_removed_by_the_next_one(root: Path, tmp_path: Path) -> None:
+    """And what another one that is alive is filling is not."""
+    out, file, place = tmp_path / "out", tmp_path / "state.tar", tmp_path / "place"
+    export_state(DeltaRsStore(str(root)), file, root / "snapshots", NOW, quiet)
+    place.mkdir()
+
+    @contextlib.contextmanager
+    def begun(*args: object) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, "-c", KILLED, *map(str, args)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None and process.stdout.readline() == "begun\n"
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def left(folder: Path) -> int:
+        return sum(one.name.startswith(".bfm-") for one in folder.iterdir())
+
+    with begun("export", root, out / "1.tar"), begun("export", root, out / "2.tar"):
+        assert left(out) == 2, "both go on"
+    assert (left(out), (out / "1.tar").exists()) == (2, False)
+    export_state(DeltaRsStore(str(root)), out / "3.tar", root / "snapshots", NOW, quiet)
+    assert left(out) == 0
+
+    with begun("import", place / "one", file):
+        pass
+    assert left(place) == 1
+    import_state(DeltaRsStore(str(place / "two")), file, place / "two" / "snapshots", quiet)
+    assert left(place) == 0
 
 
 def test_files_of_an_archive_stay_in_its_folder(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from backfill_manager.cli import GC_THRESHOLD
-from backfill_manager.cli.backend.base import Document
+from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import flag, option
@@ -83,19 +83,30 @@ def stop(
 
     Example: [cyan]bfm manager stop --drain --timeout 600[/]
     """
-    from backfill_manager.queries.managers import is_lease_live
+    from backfill_manager.queries.managers import LeaseWatch, is_lease_live
+    from backfill_manager.requests.submit import id_of_stop
 
     # Not for a server: REST has no route for it, and a manager's host has the tables.
     backend = context.local_backend("send SIGTERM to the process that `bfm manager status` shows")
     store, clock = backend.store, context.clock
-    row = store.lease()
-    if row is None or not is_lease_live(row, clock.now()):
+    watch = LeaseWatch(store, clock)
+    row = first = watch.leader()
+    if row is not None and not is_lease_live(row, clock.now()):
+        context.out.note(f"Waiting up to {row.lease_s} s for a heartbeat of the manager of term {row.term}.")
+        while row == first and row is not None:
+            context.pause(STOP_POLL_INTERVAL_S)
+            row = watch.leader()
+    if row is None:
+        last = store.lease()
         nothing = "No manager is running: there is nothing to stop."
-        context.out.print_result({"stopped": True, "term": row.term if row else None}, nothing)
+        context.out.print_result({"stopped": True, "term": last.term if last else None}, nothing)
         return 0
-    backend.submit(MANAGER_STOP, {"drain": False, **values})
-    until = clock.monotonic() + timeout
-    while (latest := store.lease()) and latest.term == row.term and is_lease_live(latest, clock.now()):
+    request = backend.submit(MANAGER_STOP, {"drain": False, **values}, id_of_stop(row.term, clock.new_id()))
+    until, response = clock.monotonic() + timeout, None
+    while (latest := watch.leader()) and latest.term == row.term:
+        response = response or backend.wait(request, 0)
+        if response is not None and response.term == row.term:
+            accepted(response)
         if clock.monotonic() >= until:
             raise BackfillManagerError(
                 f"The manager of term {row.term} (pid {row.pid} on {row.host}) was asked to stop and still runs after "
@@ -103,6 +114,6 @@ def stop(
             )
         context.pause(STOP_POLL_INTERVAL_S)
     context.out.print_result({"stopped": True, "term": row.term}, f"The manager of term {row.term} has stopped.")
-    if latest is not None and latest.term != row.term and is_lease_live(latest, clock.now()):
+    if latest is not None:
         context.out.note(f"A standby has taken over: term {latest.term}, pid {latest.pid} on {latest.host}.")
     return 0

@@ -56,10 +56,10 @@ def check(
     ),
 ) -> int:
     """Check every file of every state table, and say what is damaged and what to do. Each file must be there, whole,
-    readable, and of the right version and engine. Exit code 1 if a table is not in order (with [cyan]--repair[/]: if it is
-    not in order after it).
+    readable, and of the right version and engine; keys must be unique, and JSON readable. Exit code 1 if a table is not in
+    order (with [cyan]--repair[/]: if it is not in order after it).
 
-    A repair throws nothing away: a damaged file gets the ending `.damaged`. What it does: docs/reliability.md.
+    A repair throws no file away: a damaged one gets the ending `.damaged`. What it does: docs/reliability.md.
 
     Example: [cyan]bfm state check --repair[/]
     """

@@ -21,12 +21,15 @@ from backfill_manager.errors import StateError
 from backfill_manager.humanise import plural
 from backfill_manager.store.delta_rs.tables import DeltaRsTables
 
-Kind = Literal["table", "log", "last entry", "checkpoint", "last checkpoint", "data"]
+Kind = Literal["table", "log", "last entry", "checkpoint", "last checkpoint", "data", "repair"]
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 # Tables whose rows can be made again from other tables, from the bundles, or from the configuration.
 DERIVABLE: Final = ("task_try", "response", "dag", "import_error", "bundle", "pool")
 BACK_UP: Final = "restore it from a back-up (docs/how-to/back-it-up.md)"
+UNFINISHED: Final = (
+    "unfinished-repair.json"  # in the folder of `manager`: what a repair has yet to do when the files are whole
+)
 HINT_REMEDY: Final = "the repair removes it; it only names the newest checkpoint, and the next one writes it anew"
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
@@ -54,7 +57,8 @@ class TableFiles:
 
     def __init__(self, tables: DeltaRsTables, table: str) -> None:
         self.table = table
-        self.system = fs.PyFileSystem(DeltaStorageHandler(tables.location(table)))
+        handler = DeltaStorageHandler(tables.location(table))
+        self.system, self._raw = fs.PyFileSystem(handler), handler._handler
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Name -> bytes of the files in a folder."""
@@ -64,6 +68,11 @@ class TableFiles:
     def text(self, file: str) -> str:
         with self.system.open_input_stream(file) as stream:
             return bytes(stream.read()).decode(errors="replace")
+
+    def write(self, file: str, text: str) -> None:
+        stream = self._raw.open_output_stream(file, None)  # through pyarrow it would get buffers, which it refuses
+        stream.write(text.encode())
+        stream.close()  # type: ignore[attr-defined]  # missing in its stubs
 
     def set_aside(self, file: str) -> None:
         """Under a name that no reader looks for."""

@@ -6,6 +6,7 @@ Delta's own transaction, and several times that where it can't be used (Databric
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from backfill_manager.store.delta_spark.conflicts import CONFLICTS
 from backfill_manager.store.delta_spark.tables import BEGUN, DONE, DeltaSparkTables
 from backfill_manager.store.sql_guard import tables_named
 from backfill_manager.store.whole_tables import FILLING_ORDER, PinnedTables, TablesReadWhole
+from backfill_manager.store.wrong_rows import Wrong
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +43,10 @@ class DeltaSparkStore(DeltaStore):
             names = self.tables.frame(table).columns
             detail = self.tables.delta(table).detail().select("minReaderVersion", "minWriterVersion").first()
         return names, (0, 0) if detail is None else (detail[0], detail[1])
+
+    def _wrong_rows(self, table: str) -> list[Wrong]:
+        remedy = "correct them, or restore the table, with Spark (DELETE, UPDATE, RESTORE TABLE)"
+        return [dataclasses.replace(one, remedy=remedy, can_be_repaired=False) for one in super()._wrong_rows(table)]
 
     def _query(self, query: str, places: Mapping[str, str]) -> pa.Table:
         for table in places:
