@@ -22,7 +22,7 @@ from backfill_manager.errors import Refused
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState, columns_set_by, names_in_files
-from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
+from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, instants, label
 from backfill_manager.execution.revert_plan import Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
@@ -84,9 +84,11 @@ class Reverted:
 
     def to_json_document(self) -> dict[str, Any]:
         runs = sorted({write.run for write in self.writes})
+        parts = [write.replaced for write in self.writes if write.replaced is not None] if self.intervals else []
         return {
             "table": self.table, "version": self.version, "back_to": [one for one in self.back_to if one >= 0],
-            "intervals": list(self.intervals) or None, "rows_now": self.rows_now, "rows_then": self.rows_then,
+            "intervals": list(self.intervals) or None, **instants(parts),
+            "rows_now": self.rows_now, "rows_then": self.rows_then,
             "runs": [{"dag_id": dag_id, "run_id": run_id} for dag_id, run_id in runs],
         }  # fmt: skip
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.preview_parts import label
+from backfill_manager.execution.preview_parts import instants, label
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.masking import mask_values
 from backfill_manager.store.sql_guard import identifier
@@ -219,7 +219,8 @@ def _result(found: list[dict[str, Any]], key: list[str], values: list[str], part
     for one in found:
         counts = {kind: one[kind] for kind in ("added", "removed", "changed")}
         if one[_PART] >= 0 and any(counts.values()):
-            result.intervals.append({"interval": label(parts[one[_PART]]), **counts})
+            part = parts[one[_PART]]
+            result.intervals.append({"interval": label(part), **instants([part]), **counts})
     for kind, example in (("added", "an_added"), ("removed", "a_removed")):
         result.examples[kind] = [json.loads(one[example]) for one in found if one[example]][:EXAMPLES]
     return result
