@@ -173,7 +173,10 @@ class Promotion:
     def _of_columns(self, table: _Table, now: TableState) -> Iterator[str]:
         names = {} if table.clone.source.version is None else names_in_files(table.columns_of_clone)
         if renamed := now.renamed_columns(names, [names]):
-            yield f"{table.name}: {', '.join(renamed)} was renamed or dropped since the preview began: create another preview"
+            was = "was" if len(renamed) == 1 else "were"
+            yield (
+                f"{table.name}: {', '.join(renamed)} {was} renamed or dropped since the preview began: create another preview"
+            )
             return
         if gone := sorted(names.keys() - set(table.rows().columns)):
             yield (
@@ -207,12 +210,13 @@ class Promotion:
         try:
             touching = [at for at, actions in now.commits(since) if self._touches(table.parts, now, actions)]
         except Py4JJavaError as error:
-            yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
+            yield f"{table.name}: its log does not reach back to version {max(since, 0)} any more ({one_line(error)})"
             return
         if not touching or (since >= 0 and not table.has_changed_since(since)):
             return
         named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")
-        which = f"{plural(len(touching), 'commit')} since version {since} ({named})"
+        then = f"version {since}" if since >= 0 else "the preview began, when it did not exist"
+        which = f"{plural(len(touching), 'commit')} since {then} (version{'s' * (len(touching) > 1)} {named})"
         if table.parts.is_whole:
             yield f"{table.name} has {which}, and the preview can only replace it as a whole: create another preview"
         elif not self._rebase:

@@ -154,8 +154,10 @@ class Reversion:
             return []
         then = [one.names_in_files for one in changes if one.version >= undo.first and one.names_in_files is not None]
         if undo.done is None and (renamed := state.renamed_columns(undo.parts.columns, then)):
-            columns = ", ".join(renamed)
-            raise Refused(f"{name}: {columns}, by which the runs have replaced rows, has been renamed or dropped since")
+            has = "has" if len(renamed) == 1 else "have"
+            raise Refused(
+                f"{name}: {', '.join(renamed)}, by which the runs have replaced rows, {has} been renamed or dropped since"
+            )
         if undo.done is None and (numbered := state.numbered_columns):
             raise Refused(
                 f"{name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of before can't be "
@@ -244,9 +246,10 @@ class _Table:
         except (PySparkException, Py4JJavaError) as error:
             if not any(text in str(error) for text in _GONE):
                 raise
-            versions = ", ".join(str(one.version) for one in self.undo.slices)
+            versions = [str(one.version) for one in self.undo.slices if one.version >= 0]
             raise Refused(
-                f"{self.name}: the files of version {versions} are gone, as after VACUUM ({one_line(error)})"
+                f"{self.name}: files of version{'s' * (len(versions) > 1)} {', '.join(versions)} are gone, as after VACUUM "
+                f"({one_line(error)})"
             ) from None
         self.rows_now = rows_at(self._spark, self.state.path, None, self.undo.parts).count()
 

@@ -207,7 +207,8 @@ def _result(found: list[dict[str, Any]], key: list[str], values: list[str], part
     if repeated := sum(one["repeated"] or 0 for one in found):
         example = next(one["a_repeated"] for one in found if one["a_repeated"])
         raise InvalidInput(
-            f"the key {', '.join(key)} is not unique: {repeated:,} of its values have more than one row on a side, such as "
+            f"the key {', '.join(key)} is not unique: {repeated:,} of its values {'has' if repeated == 1 else 'have'} more than "
+            f"one row on a side, such as "
             f"{example}; name more columns (--key), or none to compare whole rows"
         )
     added, removed, changed, same = (sum(one[kind] or 0 for one in found) for kind in _COUNTED)

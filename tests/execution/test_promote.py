@@ -265,6 +265,9 @@ def test_a_table_that_the_preview_has_made_is_made_like_its_clone(
     table = f"{schema}.made"
     how = f"USING delta PARTITIONED BY (region) TBLPROPERTIES ('my.key' = 'x', {FEATURES})"
     one = altered(runner, clones, table, f"CREATE TABLE {table} {how} AS SELECT 1 AS v, 'eu' AS region")
+    runner.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 2 AS v, 'us' AS region")
+    assert "has 1 commit since the preview began, when it did not exist (version 0), and" in one.refusal()
+    runner.spark.sql(f"DROP TABLE {table}")
     one.promote()
     detail = runner.spark.sql(f"DESCRIBE DETAIL {table}").first()
     assert detail is not None and detail["partitionColumns"] == ["region"] and values(runner.spark, table) == [1]

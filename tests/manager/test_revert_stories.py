@@ -233,7 +233,7 @@ def test_what_can_not_be_reverted() -> None:
     backfill_id = done(manager, reprocess="completed")
     active = f"{FIRST}__3"
     assert refusal(manager, active).startswith(
-        f"Run {active} is running: what it has written is reverted when it has ended"
+        f"Run {active} is running: what it has written can be reverted when it has ended"
     )
     assert f"Backfill {backfill_id} is running" in refused(
         manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False

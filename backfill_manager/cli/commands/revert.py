@@ -32,7 +32,8 @@ def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, 
         if dry_run:
             return 0
         names = ", ".join(table["table"] for table in plan["tables"])
-        if not is_confirmed(context, f"Put {names} back to what it was before {what}?", "reverts", "reverted"):
+        it_was = "it was" if len(plan["tables"]) == 1 else "they were"
+        if not is_confirmed(context, f"Put {names} back to what {it_was} before {what}?", "reverts", "reverted"):
             return 0
     request = context.backend.submit(kind, {**values, "dry_run": False})
     response = wait_for_response(context, request, RESULT_TIMEOUT_S)
