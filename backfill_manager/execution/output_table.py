@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,9 +117,9 @@ class OutputTable:
             return bool(DeltaTable.isDeltaTable(self._spark, self.name))
         return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
-    def create(self, schema: StructType) -> str | None:
-        """Creates it with these columns, all nullable. Harmless if it exists, or if nothing is written afterwards. Returns the
-        schema (database) that was missing and was made, too."""
+    def create(self, schema: StructType, like: TableState | None = None) -> str | None:
+        """Creates it with these columns, all nullable, and with the partitioning and the properties of `like`. Harmless if it
+        exists, or if nothing is written afterwards. Returns the schema (database) that was missing and was made, too."""
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
@@ -129,7 +129,9 @@ class OutputTable:
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         fields = [StructField(field.name, field.dataType, True, field.metadata) for field in schema.fields]
         builder = builder.addColumns(StructType(fields))
-        for key, value in PROPERTIES.items():
+        if like is not None and (partitioned_by := like.metadata["partitionColumns"]):
+            builder = builder.partitionedBy(partitioned_by)
+        for key, value in (PROPERTIES | (like.properties if like is not None else {})).items():
             builder = builder.property(key, value)
         self._execute(builder)
         return made
@@ -251,6 +253,17 @@ class TableState:
     def table_id(self) -> str:
         """Another one when the table was dropped and made anew."""
         return str(self._snapshot.metadata().id())
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Delta's action."""
+        found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
+        return found
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those that may be set."""
+        return {key: value for key, value in self.metadata["configuration"].items() if key not in _OF_DELTA_ITSELF}
 
     def recorded(self, transaction: str) -> int | None:
         """The last version under this transaction id."""
@@ -394,10 +407,30 @@ class TableState:
         return None
 
 
+def settings_in(metadata: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """What a table is set to by ALTER and REPLACE TABLE, except for the names and types of its columns, by what people call it.
+    `metadata`: Delta's action. Of columns, these alone."""
+    found = {
+        f"the property {key}": value for key, value in metadata["configuration"].items() if key not in _OF_DELTA_ITSELF
+    }
+    found |= {"its comment": metadata.get("description"), "its partitioning": ", ".join(metadata["partitionColumns"])}
+    for field in json.loads(metadata["schemaString"])["fields"]:
+        name, about = field["name"], field["metadata"]
+        if name in columns:
+            found[f"NOT NULL of {name}"] = not field["nullable"]
+            found |= {f"{key} of {name}": value for key, value in about.items() if key not in _OF_DELTA_ITSELF}
+    return {key: value for key, value in found.items() if value}
+
+
+def metadata_set_by(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Delta's action of a commit with these actions; None if it has not set it."""
+    return next((action["metaData"] for action in actions if "metaData" in action), None)
+
+
 def columns_set_by(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
     """The columns after a commit with these actions, as in Delta's log; None if it has not set them."""
-    schema = next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None)
-    return None if schema is None else json.loads(schema)["fields"]
+    metadata = metadata_set_by(actions)
+    return None if metadata is None else json.loads(metadata["schemaString"])["fields"]
 
 
 def names_in_files(columns: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -411,6 +444,11 @@ def last_numbers(fields: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     return {one["name"]: one["metadata"].get("delta.identity.highWaterMark") for one in numbered}
 
 
+_OF_DELTA_ITSELF: Final = {
+    "delta.columnMapping.id", "delta.columnMapping.maxColumnId", "delta.columnMapping.physicalName",
+    "delta.identity.highWaterMark", "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+}  # fmt: skip
 _COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")

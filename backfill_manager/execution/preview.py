@@ -45,7 +45,7 @@ SOURCE_FILE: Final = "source.json"
 _CLONE: Final = "clone"
 # Statements that write tables by a name that can be replaced.
 _REPLACEABLE: Final = re.compile(
-    r"InsertIntoStatement|MergeIntoTable|UpdateTable|DeleteFromTable|Overwrite\w+|(Create|Replace)Table(AsSelect)?|TruncateTable"
+    r"InsertIntoStatement|Union|MergeIntoTable|UpdateTable|DeleteFromTable|Overwrite\w+|(Create|Replace)Table(AsSelect)?|TruncateTable"
     r"|(Add|Alter|Rename|Drop)Columns?|SetTableProperties|UnsetTableProperties"
 )
 
@@ -237,9 +237,7 @@ class Preview:
         written = written_by(self.spark, text, evaluate)
         if written is None:
             return text
-        is_replaceable = not written.names or _REPLACEABLE.fullmatch(written.kind)
-        if not is_replaceable or written.is_script or _has_no_name(written):
-            raise _not_redirected(text)
+        _check_kind(text, written)
         if not writes:
             return self._replaced(text)
         tables = {name: OutputTable.named(self.spark, name) for name in written.names}
@@ -247,7 +245,7 @@ class Preview:
         replaced = self._replaced(text, clones)
         now = written_by(self.spark, replaced, evaluate)
         if now is None or {OutputTable.named(self.spark, name).name for name in now.names} != set(clones.values()):
-            raise _not_redirected(text)  # such as by IDENTIFIER(...)
+            raise _not_redirected(text, "write the name of the table in place of IDENTIFIER(...)")
         return replaced
 
     def note_reads(self, df: DataFrame) -> None:
@@ -401,9 +399,28 @@ def _has_no_name(written: Written) -> bool:
     return written.kind == "InsertIntoDir" or "ExecuteImmediate" in written.kind
 
 
-def _not_redirected(text: str) -> InvalidInput:
+def _check_kind(text: str, written: Written) -> None:
+    """`InvalidInput` for a statement that can't be directed to clones, whatever its tables are."""
+    if written.is_script:
+        raise _not_redirected(text, "split it into statements without BEGIN ... END")
+    if _has_no_name(written):
+        raise _not_redirected(text, "what it writes is no table, or is named in another text")
+    if written.names and not _REPLACEABLE.fullmatch(written.kind):
+        raise _not_redirected(
+            text,
+            "INSERT, MERGE, UPDATE, DELETE, TRUNCATE, CREATE or REPLACE TABLE, and columns and properties of ALTER TABLE can",
+        )
+    if written.format not in (None, "delta"):
+        raise _not_redirected(
+            text, f"it makes a table of {written.format}, and clones are Delta tables; write USING delta"
+        )
+    if written.has_location:
+        raise _not_redirected(text, "a preview makes tables in a folder of its own; leave LOCATION out")
+
+
+def _not_redirected(text: str, why: str) -> InvalidInput:
     begins = f"a statement that begins with {text.strip()[:40]!r}"
-    return InvalidInput(f"{begins} can't be directed to the clones of a preview; nothing was run")
+    return InvalidInput(f"{begins} can't be directed to the clones of a preview: {why}; nothing was run")
 
 
 def _table(spark: SparkSession, name: str) -> OutputTable:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.store.sql_guard import identifier
@@ -133,6 +134,15 @@ def label(part: Replaced) -> str:
         return part.key
     lower, upper = (_short(end) for end in (_lower(part), _upper(part)))
     return f"{lower} – {upper}"
+
+
+def instants(parts: Sequence[Replaced]) -> dict[str, str | None]:
+    """The first and the last end of these intervals, for people in their zone; null of partitions, dates and readings of a wall
+    clock, which have none."""
+    if not parts or any(one.key is not None or one.kind != "timestamp" for one in parts):
+        return {"interval_start": None, "interval_end": None}
+    first, last = min(map(_lower, parts)), max(map(_upper, parts))
+    return {"interval_start": format_instant(parse_instant(first)), "interval_end": format_instant(parse_instant(last))}
 
 
 def _short(end: str) -> str:

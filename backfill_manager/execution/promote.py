@@ -30,9 +30,10 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import (
     OutputTable,
     TableState,
-    columns_set_by,
     last_numbers,
+    metadata_set_by,
     names_in_files,
+    settings_in,
 )
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
@@ -85,8 +86,10 @@ class Promotion:
 
     def run(self, clones: Iterable[ClonedTable]) -> list[Promoted]:
         """`Refused` with all reasons, before the first table is changed, if one of them can't be promoted."""
-        tables = [one for one in (_Table(self._spark, clone, self._runs) for clone in clones) if one.writes]
-        if reasons := [reason for one in tables for reason in self._reasons(one, self._transaction(one))]:
+        every = [_Table(self._spark, clone, self._runs) for clone in clones]
+        tables = [one for one in every if one.writes]
+        reasons = [reason for one in every if not one.is_written for reason in self._of_unwritten(one)]
+        if reasons := [*reasons, *(one for table in tables for one in self._reasons(table, self._transaction(table)))]:
             raise Refused(f"nothing was promoted: {'; '.join(reasons)}")
         return [self._promote(one) for one in tables]
 
@@ -107,7 +110,7 @@ class Promotion:
     def _commit(self, table: _Table) -> int | None:
         transaction, rows = self._transaction(table), table.rows()
         if table.clone.source.version is None and not table.output.exists():
-            table.output.create(rows.schema)
+            table.output.create(rows.schema, like=table.clone_now)
         delta = begin(self._spark, table.output)
         if reasons := list(self._reasons(table, transaction)):
             raise Refused("; ".join(reasons))
@@ -137,12 +140,43 @@ class Promotion:
             yield f"{name} {APPEND_ONLY}"
             return
         yield from self._of_columns(table, now)
+        yield from self._of_settings(table, now)
         yield from self._of_commits(table, now)
+
+    def _of_settings(self, table: _Table, now: TableState) -> Iterator[str]:
+        if table.clone.source.version is None:  # the table is made like the clone
+            return
+        columns = {one["name"] for one in table.columns_of_clone}
+        ends = (table.metadata_of_clone, table.clone_now.metadata, now.metadata)
+        first, last, there = (settings_in(one, columns) for one in ends)
+        if lost := [name for name, value in last.items() if value not in (first.get(name), there.get(name))]:
+            yield (
+                f"{table.name}: the preview has changed {', '.join(lost[:MAX_NAMED])}, which promoting can't do: change "
+                "the table itself in the same way (ALTER TABLE), and promote then"
+            )
+
+    def _of_unwritten(self, table: _Table) -> Iterator[str]:
+        """Of a clone to which no rows were written, but which may have been altered."""
+        if table.clone.source.version is None or not table.output.exists():
+            return
+        now = table.output.read()
+        added = (
+            set(table.clone_now.schema.names) - {one["name"] for one in table.columns_of_clone} - set(now.schema.names)
+        )
+        if added:
+            yield (
+                f"{table.name}: the preview has added {', '.join(sorted(added))} and written no rows, so promoting does not add "
+                "it: change the table itself in the same way (ALTER TABLE), and promote then"
+            )
+        yield from self._of_settings(table, now)
 
     def _of_columns(self, table: _Table, now: TableState) -> Iterator[str]:
         names = {} if table.clone.source.version is None else names_in_files(table.columns_of_clone)
         if renamed := now.renamed_columns(names, [names]):
-            yield f"{table.name}: {', '.join(renamed)} was renamed or dropped since the preview began: create another preview"
+            was = "was" if len(renamed) == 1 else "were"
+            yield (
+                f"{table.name}: {', '.join(renamed)} {was} renamed or dropped since the preview began: create another preview"
+            )
             return
         if gone := sorted(names.keys() - set(table.rows().columns)):
             yield (
@@ -176,12 +210,13 @@ class Promotion:
         try:
             touching = [at for at, actions in now.commits(since) if self._touches(table.parts, now, actions)]
         except Py4JJavaError as error:
-            yield f"{table.name}: its log does not reach back to version {since} any more ({one_line(error)})"
+            yield f"{table.name}: its log does not reach back to version {max(since, 0)} any more ({one_line(error)})"
             return
         if not touching or (since >= 0 and not table.has_changed_since(since)):
             return
         named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")
-        which = f"{plural(len(touching), 'commit')} since version {since} ({named})"
+        then = f"version {since}" if since >= 0 else "the preview began, when it did not exist"
+        which = f"{plural(len(touching), 'commit')} since {then} (version{'s' * (len(touching) > 1)} {named})"
         if table.parts.is_whole:
             yield f"{table.name} has {which}, and the preview can only replace it as a whole: create another preview"
         elif not self._rebase:
@@ -203,23 +238,35 @@ class _Table:
         every = writes_to(spark, clone)
         self.writes = [one for one in every if (one.dag_id, one.run_id) in runs]
         self.last_write = max((one.version for one in every), default=0)
+        self.is_written = bool(every)
         self.has_failed_writes = len(self.writes) < len(every)
         self.parts = Parts.of(self.writes) if all(one.replaced is not None for one in every) else Parts()
 
     @cached_property
     def columns_of_clone(self) -> list[dict[str, Any]]:
         """When it was made, as in Delta's log."""
-        _, actions = next(OutputTable(self._spark, self.clone.path).read().commits(-1))
-        return columns_set_by(actions) or []
+        columns: list[dict[str, Any]] = json.loads(self.metadata_of_clone["schemaString"])["fields"]
+        return columns
+
+    @cached_property
+    def metadata_of_clone(self) -> dict[str, Any]:
+        """When it was made, as in Delta's log."""
+        _, actions = next(self.clone_now.commits(-1))
+        metadata = metadata_set_by(actions)
+        assert metadata is not None, "the first commit of a table sets it"
+        return metadata
+
+    @cached_property
+    def clone_now(self) -> TableState:
+        return OutputTable(self._spark, self.clone.path).read()
 
     @cached_property
     def numbered(self) -> set[str]:
         """The columns in which Delta has numbered rows of the clone since it was made."""
-        state = OutputTable(self._spark, self.clone.path).read()
-        if not state.last_numbers:
+        if not (numbers := self.clone_now.last_numbers):
             return set()
         first = last_numbers(self.columns_of_clone)
-        return {name for name, last in state.last_numbers.items() if last != first.get(name)}
+        return {name for name, last in numbers.items() if last != first.get(name)}
 
     def rows(self) -> DataFrame:
         return self._spark.read.format("delta").load(self.clone.path).where(self.parts.condition)

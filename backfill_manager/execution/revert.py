@@ -22,7 +22,7 @@ from backfill_manager.errors import Refused
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState, columns_set_by, names_in_files
-from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, label
+from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, instants, label
 from backfill_manager.execution.revert_plan import Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.execution.table_swap import (
@@ -84,9 +84,11 @@ class Reverted:
 
     def to_json_document(self) -> dict[str, Any]:
         runs = sorted({write.run for write in self.writes})
+        parts = [write.replaced for write in self.writes if write.replaced is not None] if self.intervals else []
         return {
             "table": self.table, "version": self.version, "back_to": [one for one in self.back_to if one >= 0],
-            "intervals": list(self.intervals) or None, "rows_now": self.rows_now, "rows_then": self.rows_then,
+            "intervals": list(self.intervals) or None, **instants(parts),
+            "rows_now": self.rows_now, "rows_then": self.rows_then,
             "runs": [{"dag_id": dag_id, "run_id": run_id} for dag_id, run_id in runs],
         }  # fmt: skip
 
@@ -152,8 +154,10 @@ class Reversion:
             return []
         then = [one.names_in_files for one in changes if one.version >= undo.first and one.names_in_files is not None]
         if undo.done is None and (renamed := state.renamed_columns(undo.parts.columns, then)):
-            columns = ", ".join(renamed)
-            raise Refused(f"{name}: {columns}, by which the runs have replaced rows, has been renamed or dropped since")
+            has = "has" if len(renamed) == 1 else "have"
+            raise Refused(
+                f"{name}: {', '.join(renamed)}, by which the runs have replaced rows, {has} been renamed or dropped since"
+            )
         if undo.done is None and (numbered := state.numbered_columns):
             raise Refused(
                 f"{name}: Delta numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so rows of before can't be "
@@ -242,9 +246,10 @@ class _Table:
         except (PySparkException, Py4JJavaError) as error:
             if not any(text in str(error) for text in _GONE):
                 raise
-            versions = ", ".join(str(one.version) for one in self.undo.slices)
+            versions = [str(one.version) for one in self.undo.slices if one.version >= 0]
             raise Refused(
-                f"{self.name}: the files of version {versions} are gone, as after VACUUM ({one_line(error)})"
+                f"{self.name}: files of version{'s' * (len(versions) > 1)} {', '.join(versions)} are gone, as after VACUUM "
+                f"({one_line(error)})"
             ) from None
         self.rows_now = rows_at(self._spark, self.state.path, None, self.undo.parts).count()
 

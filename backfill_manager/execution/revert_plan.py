@@ -5,14 +5,15 @@ Each part goes back to the version before the first commit of the reverted runs 
 it in between, an earlier version has the same rows, so that as few versions as possible are read. A table in which one of the
 runs may have changed any row goes back as a whole.
 
-What a run wrote that was reverted since is as if it had never been written, by that run or another.
+What a run wrote that was reverted since is as if it had never been written, by that run or another. So is a file that others
+have added and removed again, or removed and put back.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -84,11 +85,12 @@ def plan_undo(changes: Sequence[Change], runs: Collection[RunKey]) -> Undo | Non
         return Undo(tuple(all_of_runs), Parts.of(all_of_runs), done=max(reverted.values()))
     first, parts = min(write.version for write in mine), Parts.of(mine)
     others = [change for change in (_of_others(change, mine) for change in changes) if change is not None]
+    others = _without_undone_files([change for change in others if change.version >= first])
     pieces = [(first, parts)] if parts.is_whole else _pieces(mine)
     by_version = defaultdict[int, list[Replaced]](list)
     conflicts: dict[int, tuple[Change, list[Replaced]]] = {}
     for since, piece in pieces:
-        touching = [change for change in others if change.version >= first and change.touches(piece)]
+        touching = [change for change in others if change.touches(piece)]
         base = max((change.version for change in touching if change.version < since), default=first - 1)
         by_version[base] += piece.parts
         for change in touching:
@@ -125,6 +127,27 @@ def _of_others(change: Change, mine: Collection[WriteOfTry]) -> Change | None:
         return change if change.files else None
     left = tuple(write for write in change.writes if write not in mine)
     return _with(change, left) if left else None
+
+
+def _without_undone_files(others: Sequence[Change]) -> list[Change]:
+    """Without files that are again what they were before these changes. A commit that reverts runs says so itself."""
+    balance = Counter[tuple[Any, ...]]()
+    for change in others:
+        if not change.reverts:
+            for file in change.files:
+                balance[_file_key(file)] += 1 if "modificationTime" in file else -1  # of Delta's `add` alone
+    return [
+        change
+        if change.reverts
+        else replace(change, files=tuple(file for file in change.files if balance[_file_key(file)]))
+        for change in others
+    ]
+
+
+def _file_key(file: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A file with other rows deleted by a deletion vector is another one."""
+    vector = file.get("deletionVector") or {}
+    return file.get("path"), vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
 
 
 def _not_reverted(change: Change, reverted: Mapping[tuple[RunKey, int], int]) -> Change | None:

@@ -15,7 +15,7 @@
   query of a task with `into` is the last of them. CREATE TABLE IF NOT EXISTS and CREATE OR REPLACE VIEW are done all the
   same: what comes after reads what they make, and a new manager without a metastore may have lost it.
 - A table of another format (CREATE TABLE without USING delta makes Parquet) has no transactions: an INSERT into it is run again
-  with the task, and its log warns of that.
+  with the task, and is not recorded; the task's log warns of that.
 - Delta takes a transaction once for each table, so a statement that wrote the rows of one table twice (a script, a
   multi-table INSERT) would silently lose the second write. It is refused.
 """
@@ -165,7 +165,8 @@ class StatementRunner:
         if now is None:
             if table.exists():  # else it was dropped
                 text = (
-                    "statement %d: %s is not a Delta table (`USING delta` makes one): each try inserts its rows again"
+                    "statement %d: %s is not a Delta table (`USING delta` makes one): its rows are not written exactly once, and "
+                    "no write of it is recorded"
                 )
                 self._try.log.warning(text, number, table.name)
             return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.preview_parts import label
+from backfill_manager.execution.preview_parts import instants, label
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.masking import mask_values
 from backfill_manager.store.sql_guard import identifier
@@ -207,7 +207,8 @@ def _result(found: list[dict[str, Any]], key: list[str], values: list[str], part
     if repeated := sum(one["repeated"] or 0 for one in found):
         example = next(one["a_repeated"] for one in found if one["a_repeated"])
         raise InvalidInput(
-            f"the key {', '.join(key)} is not unique: {repeated:,} of its values have more than one row on a side, such as "
+            f"the key {', '.join(key)} is not unique: {repeated:,} of its values {'has' if repeated == 1 else 'have'} more than "
+            f"one row on a side, such as "
             f"{example}; name more columns (--key), or none to compare whole rows"
         )
     added, removed, changed, same = (sum(one[kind] or 0 for one in found) for kind in _COUNTED)
@@ -219,7 +220,8 @@ def _result(found: list[dict[str, Any]], key: list[str], values: list[str], part
     for one in found:
         counts = {kind: one[kind] for kind in ("added", "removed", "changed")}
         if one[_PART] >= 0 and any(counts.values()):
-            result.intervals.append({"interval": label(parts[one[_PART]]), **counts})
+            part = parts[one[_PART]]
+            result.intervals.append({"interval": label(part), **instants([part]), **counts})
     for kind, example in (("added", "an_added"), ("removed", "a_removed")):
         result.examples[kind] = [json.loads(one[example]) for one in found if one[example]][:EXAMPLES]
     return result

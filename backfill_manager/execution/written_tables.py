@@ -32,6 +32,7 @@ _ROWS: Final = {
 }
 # They make a table with rows in it: with a transaction, too.
 _ROWS_OF_NEW_TABLE: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect")
+_MAKING_TABLES: Final = (*_ROWS_OF_NEW_TABLE, "CreateTable", "ReplaceTable")
 _OTHER: Final = {"CloneTableStatement": "target", "RestoreTableStatement": "table", "CreateTableLike": "name"}
 _COMPUTED: Final = "PlanWithUnresolvedIdentifier"  # IDENTIFIER(:table)
 _TARGETS_OF_COMMANDS: Final = ("UnresolvedIdentifier", "UnresolvedTable", "UnresolvedTableOrView", _COMPUTED)
@@ -59,6 +60,8 @@ class Written:
     makes: bool = False
     only_appends: bool = False
     is_harmless_again: bool = False  # it makes what is missing, without rows, or a view anew
+    format: str | None = None  # of the table that it makes, in lower case: of `USING`, else the session's default
+    has_location: bool = False  # it makes a table with `LOCATION`
 
     @property
     def names(self) -> set[Name]:
@@ -92,7 +95,13 @@ class _Reading:
             kind = _kind(plan)
         appends = bool(rows) and not self._other and self._appends_only
         harmless, makes = _is_harmless_again(kind, plan), kind.startswith(_MAKING)
-        return Written(kind, rows, frozenset(self._other), self._is_script, makes, appends, harmless)
+        made = self._made(plan) if kind in _MAKING_TABLES else (None, False)
+        return Written(kind, rows, frozenset(self._other), self._is_script, makes, appends, harmless, *made)
+
+    def _made(self, plan: Any) -> tuple[str | None, bool]:
+        provider, default = plan.tableSpec().provider(), self._spark.conf.get("spark.sql.sources.default")
+        kind = provider.get() if provider.isDefined() else default
+        return str(kind).lower(), bool(plan.tableSpec().location().isDefined())
 
     def _rows(self, plan: Any) -> Counter[Name]:
         kind = _kind(plan)

@@ -5,6 +5,7 @@ How they wait: `bounded_sender`. They are telemetry: what has been read and writ
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -45,7 +46,16 @@ def make_client(settings: OpenLineageSettings) -> Client:
         ImportError,
     ) as error:  # each transport checks in its own way
         raise InvalidConfig(f"openlineage.transport: {one_line(error)}") from None
+    _show_console_events()
     return client
+
+
+def _show_console_events() -> None:
+    """The transport `console` gives events to a logger, at a level that Python does not show by itself. It may be one of several
+    (`composite`). On standard error each is a line of JSON."""
+    logger = logging.getLogger("openlineage.client.transport.console")
+    logger.setLevel(logging.INFO)
+    logger.handlers, logger.propagate = [logging.StreamHandler()], False
 
 
 class OpenLineageSender(BoundedSender["RunEvent"]):

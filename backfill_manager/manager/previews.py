@@ -14,7 +14,7 @@ from datetime import datetime
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.promote import Promoted
-from backfill_manager.humanise import plural
+from backfill_manager.humanise import name_list, plural
 from backfill_manager.manager.create_run import put_in_timeline
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.state import ManagerState
@@ -73,7 +73,7 @@ def promote(
     _record_accesses(state, store, {run.key: run for runs in by_dag.values() for run in runs}, tables, now)
     end(state, store, preview_id, s.PROMOTED, by)
     text = f"preview {preview_id} is promoted: {plural(len(tables), 'table')}, {plural(sum(map(len, by_dag.values())), 'run')}"
-    return text + (f"; run {left[0]} runs on a date of it, and stands there" if left else "")
+    return text + (f"; {name_list(left)}: active on a date of it, and not replaced there" if left else "")
 
 
 def end(state: ManagerState, store: Store, preview_id: str, outcome: str, by: str | None = None) -> None:

@@ -5,7 +5,8 @@
 - `rewritten`: a commit of somebody else, after ours, has added or removed files with rows of the interval, or the table was
   replaced.
 - `outdated`: a table that was read to make it has changed within the interval since the version that was read.
-- `fewer_rows`: fewer than half of the median of the intervals around it. Reported, never judged.
+- `fewer_rows`: fewer than half of what is usual: the median of the same weekday and hour in the weeks around it, else of the
+  intervals around it. Reported, never judged.
 - `unknown`: one of these is not known, with the reason.
 
 An interval with a live run is left out. Files tell their rows by bounds: a file within an interval has all its rows there; one
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 Reason = tuple[Finding, "Flags", Callable[[int], str]]  # where, and why in words, by the number of the interval
-NEIGHBOURS: Final = 7  # on either side, that say what is usual
+NEIGHBOURS: Final = 7  # on either side, that say what is usual: intervals, or weeks
 MIN_NEIGHBOURS: Final = 5  # altogether
+MIN_WEEKS: Final = 3  # altogether, with rows of the same weekday and hour
+WEEK_US: Final = 7 * 24 * 3600 * 1_000_000
 SHARE_OF_USUAL: Final = 0.5
 NONE: Final = -1  # a version or a number of rows that is not known
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The intervals along a table's column, `starts <= value < ends`: in order, and none overlaps another."""
+    """The intervals along a table's column, `starts <= value < ends`, in micros: in order, and none overlaps another."""
 
     starts: Numbers
     ends: Numbers
@@ -125,7 +128,7 @@ def judge(runs: Runs, output: Output) -> Judged:
         rows = Rows(rows.n, np.zeros(len(rows.n), np.bool_))
     considered = ~runs.is_live & (output.axis.starts < output.axis.ends)  # hours of a column of dates hold no value
     is_done, none = runs.is_done & considered, (rows.n == 0) & rows.is_exact
-    usual = usual_rows(rows, is_done)
+    usual = usual_rows(output.axis, rows, is_done)
     reasons: list[Reason] = []
 
     def found(finding: Finding, where: Flags, text: Callable[[int], str]) -> None:
@@ -140,7 +143,7 @@ def judge(runs: Runs, output: Output) -> Judged:
         lambda _: "rows lie there, and no run has written them",
     )
     fewer = is_done & rows.is_exact & (rows.n > 0) & (usual != NONE) & (rows.n < SHARE_OF_USUAL * usual)
-    found("fewer_rows", fewer, lambda n: f"{rows.n[n]:,} rows; {usual[n]:,} are usual around it")
+    found("fewer_rows", fewer, lambda n: f"{rows.n[n]:,} rows; {usual[n]:,} are usual for it")
     why = output.log.why_unknown or "files lie across the ends of intervals, or have no statistics"
     found("unknown", ~rows.is_exact & (rows.n == 0), lambda _: f"its rows could not be counted: {why}")
 
@@ -197,17 +200,42 @@ def last_change(axis: Axis, changes: Changes, read: Numbers) -> Numbers:
     return found
 
 
-def usual_rows(rows: Rows, is_done: Flags) -> Numbers:
-    """For each interval the median of the done ones around it that have rows."""
+def usual_rows(axis: Axis, rows: Rows, is_done: Flags) -> Numbers:
+    """For each done interval with rows the median of others: of the same time of the week where enough weeks have it, else of
+    those around it."""
     usual = np.full(len(rows.n), NONE, np.int64)
     known = np.flatnonzero(is_done & rows.is_exact & (rows.n > 0))
     if len(known) <= MIN_NEIGHBOURS:
         return usual
-    padded = np.pad(rows.n[known].astype(np.float64), NEIGHBOURS, constant_values=np.nan)
-    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1).copy()
-    around[:, NEIGHBOURS] = np.nan
-    usual[known] = np.nanmedian(around, axis=1).astype(np.int64)
+    numbers = rows.n[known].astype(np.float64)
+    usual[known] = np.nanmedian(_around(numbers[:, np.newaxis])[:, 0], axis=1).astype(np.int64)
+    place = _places_in_week(Axis(axis.starts[known], axis.ends[known]))
+    if place is not None:
+        week, time = place
+        weeks = np.full((week.max() + 1, time.max() + 1), np.nan)
+        weeks[week, time] = numbers
+        same_time = _around(weeks)[week, time]
+        is_enough = (~np.isnan(same_time)).sum(axis=1) >= MIN_WEEKS
+        usual[known[is_enough]] = np.nanmedian(same_time[is_enough], axis=1).astype(np.int64)
     return usual
+
+
+def _around(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each number those in the rows before and after it, without itself; NaN beyond the ends."""
+    padded = np.pad(numbers, ((NEIGHBOURS, NEIGHBOURS), (0, 0)), constant_values=np.nan)
+    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1, axis=0)
+    return np.delete(around, NEIGHBOURS, axis=2)
+
+
+def _places_in_week(axis: Axis) -> tuple[Numbers, Numbers] | None:
+    """The week of each interval and its place there, both numbered; None unless they are days, or whole parts of days down to
+    an hour. The days on which the clocks change are 23 and 25 hours long."""
+    length = float(np.median(axis.ends - axis.starts))
+    in_week = next((7 * n for n in range(1, 25) if 7 * n * length == WEEK_US), None)
+    if in_week is None:
+        return None
+    number = np.rint((axis.starts - axis.starts[0]) / length).astype(np.int64)
+    return np.unique(number // in_week, return_inverse=True)[1], number % in_week
 
 
 def _touched(axis: Axis, first: Numbers, past: Numbers) -> tuple[Numbers, Numbers]:

@@ -175,14 +175,14 @@ PREVIEW_WITH = _error(
 NOT_A_PREVIEW = _refused("Backfill {backfill_id} is no preview: it was created without [preview].")
 PREVIEW_IS_OVER = _refused("The preview {backfill_id} is {outcome}: its clones are gone. Create another one.")
 PREVIEW_STILL_RUNS = _refused(
-    "Backfill {backfill_id} is {state}; what it has written is {action} when it has ended, or is cancelled."
+    "Backfill {backfill_id} is {state}; what it has written can be {action} when it has ended, or is cancelled."
 )
 PREVIEW_BELOW = _refused(
     "Backfill {backfill_id} is downstream of the preview {preview_id}; use the id of that preview, which "
     "includes its downstream backfills."
 )
 PREVIEW_HAS_FAILED = _refused(
-    "Preview {backfill_id}: {failed} did not succeed. Retry them, or promote the others with [partial]."
+    "Preview {backfill_id}: {failed} did not succeed. Retry what failed, or promote the rest with [partial]."
 )
 PREVIEW_MEETS_RUN = _refused(
     "Run {run_id} of DAG {dag_id} is {state} on a date of this preview; promote it when that has ended."
@@ -190,7 +190,9 @@ PREVIEW_MEETS_RUN = _refused(
 REVERT_PREVIEW = _refused(
     "Backfill {backfill_id} is a preview, and has written clones of the tables: discard it instead."
 )
-REVERT_STILL_RUNS = _refused("{what} is {state}: what it has written is reverted when it has ended, or is cancelled.")
+REVERT_STILL_RUNS = _refused(
+    "{what} is {state}: what it has written can be reverted when it has ended, or is cancelled."
+)
 REVERT_MEETS_RUN = _refused(
     "Run {run_id} of DAG {dag_id} is {state} on the same interval; revert {what} when that has ended."
 )

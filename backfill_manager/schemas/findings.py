@@ -10,7 +10,7 @@ IN_WORDS: Final[dict[Finding, str]] = {
     "no_run": "rows without a run: the table has rows there that no run has written",
     "rewritten": "rewritten: somebody else has rewritten the rows since",
     "outdated": "outdated: an input has changed since it was read",
-    "fewer_rows": "fewer rows: less than half of what is usual around it",
+    "fewer_rows": "fewer rows: less than half of what is usual for it",
     "unknown": "unknown: it cannot be determined; the reason is given",
 }
 WROTE_NO_ROW: Final = (

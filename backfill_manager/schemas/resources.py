@@ -407,7 +407,8 @@ class Gap(Resource):
     because: str = Field(description="Reason in words.")
     rows: int | None = Field(description="Number of rows in the interval. null: not known.")
     usual_rows: int | None = Field(
-        description="Median number of rows in the surrounding intervals. null: too few are known."
+        description="Usual number of rows: the median of the same weekday and hour in the weeks around it, else of the "
+        "intervals around it. null: too few are known."
     )
     run_id: str | None = Field(description="Id of the run that last wrote the interval. null: none is recorded.")
 

@@ -63,7 +63,7 @@ def test_the_page_is_right(bfm: Bfm, bundle: Path, spark: SparkSession) -> None:
 
     again = "backfill__2024-01-02T00:00:00Z__2"
     shown = follow("runs", "revert").out
-    assert "store.sales" in shown and "2024-01-02 – 2024-01-03" in shown
+    assert "store.sales" in shown and "2024-01-02T00:00:00Z – 2024-01-03T00:00:00Z" in shown
     assert totals(spark, "store.sales", "at") == wrong, "it only says so"
     done = follow("runs", "revert")
     assert f"{again} reverted; as before: store.sales" in done.out

@@ -184,14 +184,27 @@ def test_statements_of_sql(
     result_of(runner, into)
     assert values(spark, f"delta.`{clones.all()[0].path}`") == [-11, 0, 1, 1]
     computed = f"IDENTIFIER('{schema}' || '.events')"
-    for text in (
-        f"OPTIMIZE {events}", f"INSERT INTO {computed} TABLE {events}", f"INSERT INTO {computed} SELECT now(), 1, 1",
-        f"INSERT OVERWRITE DIRECTORY '{tmp_path}/made' USING parquet TABLE {events}",
-    ):  # fmt: skip
+    directory = f"DIRECTORY '{tmp_path}/made' USING parquet"
+    for text, why in {
+        f"OPTIMIZE {events}": "INSERT, MERGE", f"CREATE TABLE {schema}.other LIKE {events}": "INSERT, MERGE",
+        f"INSERT INTO {computed} TABLE {events}": "in place of IDENTIFIER(...)",
+        f"INSERT INTO {computed} SELECT now(), 1, 1": "in place of IDENTIFIER(...)",
+        f"INSERT OVERWRITE {directory} TABLE {events}": "it writes is no table",
+        f"BEGIN DELETE FROM {events}; END": "without BEGIN ... END",
+        f"CREATE TABLE {schema}.other AS SELECT 1": "a table of parquet, and clones are Delta tables; write USING delta;",
+        f"CREATE TABLE {schema}.other (id INT) USING delta LOCATION '{tmp_path}/made'": "leave LOCATION out",
+    }.items():  # fmt: skip
         outcome = runner.run(in_preview(clones, kind="sql", sql=text))
-        assert isinstance(outcome, Failed) and "can't be directed to the clones" in outcome.error, outcome
+        assert isinstance(outcome, Failed) and not outcome.retryable, outcome
+        assert "can't be directed to the clones of a preview: " in outcome.error and why in outcome.error, outcome
     assert values(spark, events) == [0, 0, 0, 1, 1, 1] and not [*tmp_path.iterdir()]
     sql = f"WITH e AS (SELECT * FROM {events}) INSERT INTO {events} SELECT at, id, v + 1000 FROM e"
     result_of(runner, in_preview(clones, kind="sql", sql=sql))
     assert values(spark, f"delta.`{clones.all()[0].path}`") == [-11, 0, 1, 1, 989, 1000, 1001, 1001]
     assert values(spark, events) == [0, 0, 0, 1, 1, 1]
+    more = f"INSERT INTO {events} SELECT at, id, v + 5000 WHERE v = 989"
+    sql = f"FROM {events} {more} INSERT INTO {schema}.made SELECT id, 7 WHERE v = -11"
+    result_of(runner, in_preview(clones, kind="sql", sql=sql))
+    made, changed = (values(spark, f"delta.`{one.path}`") for one in reversed(clones.all()))
+    assert (made, changed[-1]) == ([0, 1, 7], 5989)
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1] and not spark.catalog.tableExists(f"{schema}.made")

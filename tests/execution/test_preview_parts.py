@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, joined, label
+from dataclasses import replace
+
+from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, instants, joined, label
 from backfill_manager.execution.staged_write import Replaced
 from backfill_manager.store.sql_guard import identifier
 
@@ -55,4 +57,10 @@ def test_many_intervals_are_counted_in_groups() -> None:
     assert [label(one) for one in each(writes, 3)] == [
         "2013-01-01 – 2013-01-05", "2013-01-05 – 2013-01-09", "2013-01-09 – 2013-01-11",
     ]  # fmt: skip
+    assert instants(each(writes, 3)) == {
+        "interval_start": "2013-01-01T00:00:00Z",
+        "interval_end": "2013-01-11T00:00:00Z",
+    }
+    nothing = {"interval_start": None, "interval_end": None}
+    assert nothing == instants([]) == instants([key("a")]) == instants([replace(day(1), kind="date")])
     assert [label(one) for one in each([write(key(name)) for name in ("c", "a", "b")], 2)] == ["a … b", "c"]

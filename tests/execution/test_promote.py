@@ -230,6 +230,50 @@ def test_a_column_that_the_preview_has_renamed_or_dropped_is_not_emptied(
     assert values(spark, table) == [9]
 
 
+def altered(runner: TaskRunner, clones: Clones, table: str, statement: str) -> Previewed:
+    one = Previewed.of(runner, clones, table)
+    launch = in_preview(clones, 2, kind="sql", sql=statement)
+    result_of(runner, launch)
+    one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    return one
+
+
+def test_what_the_preview_has_set_by_alter_table_is_not_lost_in_silence(
+    runner: TaskRunner, clones: Clones, events: str
+) -> None:
+    statements = (
+        f"ALTER TABLE {events} SET TBLPROPERTIES ('my.key' = 'x')", f"ALTER TABLE {events} ALTER COLUMN v COMMENT 'euros'",
+        f"ALTER TABLE {events} ADD COLUMNS (w INT COMMENT 'new')",
+    )  # fmt: skip
+    one = altered(runner, clones, events, ";".join(statements))
+    assert "the preview has added w and written no rows" in one.refusal()
+    result_of(runner, launch := in_preview(clones, 2, kind="sql", sql=f"UPDATE {events} SET w = 7 WHERE id = 20"))
+    one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    assert "the preview has changed the property my.key, comment of v, which promoting can't do" in one.refusal(
+        rebase=True
+    )
+    for statement in statements[:2]:
+        one.spark.sql(statement)
+    one.promote()
+    shown = {row["col_name"]: row["comment"] for row in one.spark.sql(f"DESCRIBE {events}").collect()}
+    assert (shown["v"], shown["w"]) == ("euros", "new")
+
+
+def test_a_table_that_the_preview_has_made_is_made_like_its_clone(
+    runner: TaskRunner, clones: Clones, schema: str
+) -> None:
+    table = f"{schema}.made"
+    how = f"USING delta PARTITIONED BY (region) TBLPROPERTIES ('my.key' = 'x', {FEATURES})"
+    one = altered(runner, clones, table, f"CREATE TABLE {table} {how} AS SELECT 1 AS v, 'eu' AS region")
+    runner.spark.sql(f"CREATE TABLE {table} USING delta AS SELECT 2 AS v, 'us' AS region")
+    assert "has 1 commit since the preview began, when it did not exist (version 0), and" in one.refusal()
+    runner.spark.sql(f"DROP TABLE {table}")
+    one.promote()
+    detail = runner.spark.sql(f"DESCRIBE DETAIL {table}").first()
+    assert detail is not None and detail["partitionColumns"] == ["region"] and values(runner.spark, table) == [1]
+    assert (detail["properties"]["my.key"], detail["properties"]["delta.columnMapping.mode"]) == ("x", "name")
+
+
 def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
     spark, table = previewed.spark, previewed.table
     place = Path(urlparse(OutputTable(spark, table).read().path).path)

@@ -151,7 +151,8 @@ def test_others_have_written_since(runs: Runs, schema: str) -> None:
     )
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     spark.sql(f"DELETE FROM {table} WHERE v = 9")
-    assert "DELETE by another writer" in runs.refusal(table, one)
+    runs.revert(table, one)
+    assert runs.rows(table) == [], "the row came and went"
 
 
 def test_tables_that_are_not_what_they_were(runs: Runs, schema: str) -> None:
@@ -179,7 +180,7 @@ def test_the_history_is_gone(runs: Runs, schema: str) -> None:
     for gone in set(reader.load(state.path).inputFiles()) - set(spark.table(table).inputFiles()):  # as VACUUM does
         Path(gone.removeprefix("file:")).unlink()
     message = runs.refusal(table, one)
-    assert f"{table}: the files of version {state.version - 1} are gone, as after VACUUM" in message
+    assert f"{table}: files of version {state.version - 1} are gone, as after VACUUM" in message
     assert state.version_before(day(1)) == -1
     state._log.checkpoint()
     (Path(state.path.removeprefix("file:")) / "_delta_log" / f"{1:020d}.json").unlink()

@@ -28,13 +28,14 @@ def ours(version: int, *writes: tuple[str, Replaced | None]) -> Change:
     return Change(version, "WRITE", tuple(write(version, run, replaced) for run, replaced in writes))
 
 
-def theirs(version: int, first: int, last: int) -> Change:
-    """A file of another writer, with rows from one day to another."""
+def theirs(version: int, first: int, last: int, path: str = "", *, is_added: bool = True, **more: Any) -> Change:
+    """A file that another writer has added or removed, with rows from one day to another."""
     ends = {
         "minValues": {"at": f"2013-01-{first:02}T00:00:00.000Z"},
         "maxValues": {"at": f"2013-01-{last:02}T12:00:00.000Z"},
     }
     file: dict[str, Any] = {"stats": json.dumps({"numRecords": 1, "nullCount": {"at": 0}, **ends}), "dataChange": True}
+    file |= {"path": path or f"{version}", "modificationTime" if is_added else "deletionTimestamp": 1, **more}
     return Change(version, "UPDATE by another writer", files=(file,))
 
 
@@ -50,6 +51,23 @@ def planned(changes: list[Change], *runs: str) -> Undo:
     undo = plan_undo(changes, keys(*runs))
     assert undo is not None
     return undo
+
+
+def versions(*changes: Change) -> list[int]:
+    """Of the conflicts, where the run wrote the first day before these."""
+    return [one.version for one in planned([ours(4, ("a", part(1))), *changes], "a").conflicts]
+
+
+def test_a_file_that_others_have_added_and_removed_again_is_no_change() -> None:
+    added, removed = theirs(5, 1, 1, "f"), theirs(6, 1, 1, "f", is_added=False)
+    assert versions(added) == [5] and versions(added, removed) == []
+    assert versions(added, theirs(6, 1, 1, "g", is_added=False)) == [5, 6]
+    back = theirs(7, 1, 1, "f")
+    assert versions(removed, back) == [] and versions(added, removed, back) == [5, 6, 7]
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1}
+    assert versions(added, theirs(6, 1, 1, "f", is_added=False, deletionVector=vector)) == [5, 6]
+    before = [theirs(3, 1, 1, "f"), ours(4, ("a", part(1))), removed]
+    assert [one.version for one in planned(before, "a").conflicts] == [6], "it was there when the run wrote"
 
 
 def slices(undo: Undo) -> list[tuple[int, list[tuple[str, str]]]]:

@@ -262,6 +262,21 @@ def test_events_go_to_a_file_too(tmp_path: Path) -> None:
     assert of(events, "flights") == of(events, "flights.clean") == ["START", "COMPLETE"]
 
 
+@pytest.mark.parametrize("is_one_of_several", [False, True])
+def test_events_go_to_the_console_too(is_one_of_several: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    transport: dict[str, Any] = {"type": "console"}
+    if is_one_of_several:
+        transport = {"type": "composite", "transports": {"one": transport}}
+    sender = a_sender(make_client(OpenLineageSettings(transport=transport)))
+    manager = Manager(sender, script=lambda _: m.Succeeded())
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    capsys.readouterr()
+    sender.run_once()
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert of(events, "flights") == of(events, "flights.clean") == ["START", "COMPLETE"]
+
+
 def test_a_transport_has_a_type() -> None:
     with pytest.raises(ValueError, match="transport must have a type"):
         OpenLineageSettings(transport={"url": "http://localhost"})

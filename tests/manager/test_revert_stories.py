@@ -207,7 +207,8 @@ def test_a_dry_run_changes_nothing() -> None:
     assert answer.message == f"{FIRST}: nothing was changed"
     (table,) = json.loads(answer.payload_json or "")["tables"]
     assert table == {
-        "table": "t", "version": None, "back_to": [0], "intervals": None, "rows_now": 1, "rows_then": 0,
+        "table": "t", "version": None, "back_to": [0], "intervals": None, "interval_start": None, "interval_end": None,
+        "rows_now": 1, "rows_then": 0,
         "runs": [{"dag_id": "d", "run_id": FIRST}],
     }  # fmt: skip
     assert run_of(manager, FIRST).reverted_at is None and not [
@@ -232,7 +233,7 @@ def test_what_can_not_be_reverted() -> None:
     backfill_id = done(manager, reprocess="completed")
     active = f"{FIRST}__3"
     assert refusal(manager, active).startswith(
-        f"Run {active} is running: what it has written is reverted when it has ended"
+        f"Run {active} is running: what it has written can be reverted when it has ended"
     )
     assert f"Backfill {backfill_id} is running" in refused(
         manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False

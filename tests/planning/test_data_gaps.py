@@ -151,6 +151,44 @@ def test_fewer_rows_than_usual_are_reported_and_nothing_else_follows() -> None:
     assert found(judged(4, table((0, 1, 1), (100, 101, 50), (200, 201, 50), (300, 301, 50)))) == {}, "too few to say"
 
 
+HOUR_US = 3600 * 1_000_000
+
+
+def fewer(axis: Axis, rows: list[int]) -> list[int]:
+    """The numbers of intervals that are reported, of a table with a file for each interval."""
+    log = table(*((start, end, n) for start, end, n in zip(axis.starts, axis.ends, rows, strict=True)))
+    n, no = len(rows), np.zeros(len(rows), np.bool_)
+    output = Output("silver", log, axis, access(n), no)
+    return np.flatnonzero(judge(Runs(~no, no), output).flags["fewer_rows"]).tolist()
+
+
+def at(*hours: int) -> Axis:
+    """Intervals between these hours of a clock that is never changed."""
+    ends = np.array(hours, np.int64) * HOUR_US
+    return Axis(ends[:-1], ends[1:])
+
+
+def test_days_are_compared_with_the_same_weekday() -> None:
+    axis = at(*range(0, 24 * 43, 24))
+    rows = [10 if day % 7 in (5, 6) else 100 for day in range(42)]
+    assert fewer(axis, rows) == []
+    rows[19], rows[21] = 4, 20  # a Saturday and a Monday
+    assert fewer(axis, rows) == [19, 21]
+    assert fewer(Axis(axis.starts[:21], axis.ends[:21]), rows[:21]) == [5, 6, 12, 13, 19, 20], "too few weeks to say"
+
+
+def test_days_on_which_the_clocks_change_keep_their_weekday() -> None:
+    change = 24 * 14 + 23  # the 15th day has 23 hours
+    axis = at(*range(0, 24 * 15, 24), *range(change, change + 24 * 28, 24))
+    assert fewer(axis, [10 if day % 7 in (5, 6) else 100 for day in range(len(axis.starts))]) == []
+
+
+def test_hours_are_compared_with_the_same_hour_of_the_week_and_other_intervals_with_those_around() -> None:
+    night = [1 if hour % 24 < 6 else 100 for hour in range(24 * 28)]
+    assert fewer(at(*range(24 * 28 + 1)), night) == []
+    assert fewer(at(*range(0, 5 * 42 + 1, 5)), [100] * 20 + [10] + [100] * 21) == [20]
+
+
 def test_no_interval_at_all() -> None:
     assert found(judged(0, table((0, 10, 1), changes=changes((3, 0, 10))))) == {}
 

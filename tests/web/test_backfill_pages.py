@@ -1327,13 +1327,18 @@ def test_a_preview_says_so_and_is_compared_promoted_or_discarded(browser: TestCl
         "table": "silver.t", "key": ["id"], "added": 1, "removed": 0, "changed": 2, "same": 3,
         "schema_changes": [{"column": "w", "old": None, "new": "int"}],
         "columns": [{"name": "v", "rows": 2, "examples": [example]}],
-        "intervals": [{"interval": "2013-01-01 – 2013-01-02", "added": 1, "removed": 0, "changed": 2}],
+        "intervals": [
+            {"interval": "2013-01-01 – 2013-01-02", "added": 1, "removed": 0, "changed": 2},
+            {"interval": "", "interval_start": "2013-01-05T05:00:00Z", "interval_end": "2013-01-06T05:00:00Z",
+             "added": 1, "removed": 0, "changed": 2},
+        ],
     }  # fmt: skip
     changes, payload = Changes(), json.dumps({"tables": [table]})
     changes.put(Response(request.request_id, request.kind, "accepted", preview_id, "", payload, manager.clock.now(), 1))
     manager.leader.commit(changes)
     page = page_of(browser, f"/backfills/{preview_id}/diff")
-    for text in ("silver.t", "2013-01-01 – 2013-01-02", "none in the table, int in the preview", '{"id": 3}'):
+    for text in ("silver.t", "2013-01-01 – 2013-01-02", "none in the table, int in the preview", '{"id": 3}',
+                 "2013-01-05 – 2013-01-06"):  # fmt: skip
         assert text in page.root.whole_text
 
 
@@ -1471,13 +1476,16 @@ def test_the_plan_of_a_revert_is_shown_before_the_question(
         "rows_now": 1200, "rows_then": 1100, "runs": [{"dag_id": "flights", "run_id": run_id}],
     }  # fmt: skip
     readers = [{"dag_id": "report", "run_id": f"r{n}", "task_id": "a", "table": "gold.x"} for n in range(12)]
-    payload = json.dumps({"tables": [table], "read_by": readers, "readers": 12})
+    ends = {"interval_start": "2013-01-01T05:00:00Z", "interval_end": "2013-01-02T05:00:00Z"}
+    one = {**table, "table": "gold.y", "intervals": ["2013-01-01T05:00:00Z – 2013-01-02T05:00:00Z"], **ends}
+    payload = json.dumps({"tables": [table, one], "read_by": readers, "readers": 12})
     changes = Changes()
     changes.put(Response(asked.request_id, asked.kind, "accepted", object_id, "", payload, manager.clock.now(), 1))
     manager.leader.commit(changes)
     page = page_of(browser, sent)
     shown = page.root.whole_text
     assert "gold.<x> 2 intervals: 2013-01-01 … 2013-01-02 3, 7 1 1,200 1,100" in shown
+    assert "gold.y 2013-01-01 – 2013-01-02 3, 7" in shown
     assert "12 tasks read this since" in shown and "report/r9, ..." in shown and "report/r10" not in shown
     assert [form.attributes["action"] for form in page.forms if "revert" in str(form.attributes["action"])] == [
         f"{home}/revert".replace("%3A", ":")

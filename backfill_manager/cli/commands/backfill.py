@@ -272,7 +272,8 @@ def diff(context: CliContext, values: Document, id: o.Backfill) -> None:
     from backfill_manager.cli.render.diff import print_diff
 
     asked = {"backfill_id": id, **values}
-    print_diff(context.out, result_of(context, request_kinds.BACKFILL_DIFF, asked, "compares the tables"))
+    found = result_of(context, request_kinds.BACKFILL_DIFF, asked, "compares the tables")
+    print_diff(context.out, found, context.backend.backfill(id)["dag_id"] if context.out.is_table else None)
 
 
 @group.command("promote", schema="commands.PromoteBackfill", without=("backfill_id",))

@@ -40,7 +40,7 @@ def gaps(
     the time column where intervals share a file. Without a DAG, it compares all that are active and have a schedule. Findings:
 
     empty: a run has succeeded, but there are no rows. no_run: rows that no run has written. rewritten: somebody else has changed
-    the rows since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual around it.
+    the rows since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual for it.
     unknown: it can't be known, and why.
 
     Examples:

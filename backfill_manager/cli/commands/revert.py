@@ -7,6 +7,7 @@ from typing import Any
 
 from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.context import CliContext
+from backfill_manager.cli.render.diff import ends_text
 from backfill_manager.cli.render.printer import Column, Output
 from backfill_manager.cli.render.response import (
     RESULT_TIMEOUT_S,
@@ -31,7 +32,8 @@ def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, 
         if dry_run:
             return 0
         names = ", ".join(table["table"] for table in plan["tables"])
-        if not is_confirmed(context, f"Put {names} back to what it was before {what}?", "reverts", "reverted"):
+        it_was = "it was" if len(plan["tables"]) == 1 else "they were"
+        if not is_confirmed(context, f"Put {names} back to what {it_was} before {what}?", "reverts", "reverted"):
             return 0
     request = context.backend.submit(kind, {**values, "dry_run": False})
     response = wait_for_response(context, request, RESULT_TIMEOUT_S)
@@ -45,11 +47,12 @@ def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, 
 
 def _print_plan(out: Output, plan: Document) -> None:
     columns = (
-        "table", Column("back_to", "back to version", _versions), Column("intervals", None, _intervals, fold=True),
+        "table", Column("back_to", "back to version", _versions), Column("intervals", of=_intervals, fold=True),
         Column("runs", right=True, of=lambda table: len(table["runs"])), Column("rows_now", "rows now", right=True),
         Column("rows_then", "rows then", right=True),
     )  # fmt: skip
-    out.print_rows(plan["tables"], columns)
+    rows = [out.in_zone(table, table["runs"][0]["dag_id"]) for table in plan["tables"]]
+    out.print_rows(rows, columns, as_stored=True)
     if plan["readers"]:
         named = dict.fromkeys(f"{one['dag_id']}/{one['run_id']}" for one in plan["read_by"])
         some = ", ".join(list(named)[:MAX_READERS]) + (", ..." if len(named) > MAX_READERS else "")
@@ -60,7 +63,10 @@ def _versions(versions: Any) -> str:
     return ", ".join(map(str, versions)) or "none: it was empty"
 
 
-def _intervals(labels: Any) -> str:
+def _intervals(table: Document) -> str:
+    labels = table["intervals"]
     if not labels:
         return "the whole table"
-    return labels[0] if len(labels) == 1 else f"{plural(len(labels), 'interval')}: {labels[0]} … {labels[-1]}"
+    if len(labels) == 1:
+        return ends_text(table) or str(labels[0])
+    return f"{plural(len(labels), 'interval')}: {ends_text(table, '…') or f'{labels[0]} … {labels[-1]}'}"

@@ -14,7 +14,8 @@ MAX_INTERVALS: Final = 20
 _COUNTS: Final = (Column("added", right=True), Column("removed", right=True), Column("changed", right=True))
 
 
-def print_diff(out: Output, found: Document) -> None:
+def print_diff(out: Output, found: Document, dag_id: str | None = None) -> None:
+    """`dag_id`: in whose zone intervals are shown, if people have chosen that of the DAG."""
     if not out.is_table:
         out.print_document(found)
         return
@@ -26,11 +27,21 @@ def print_diff(out: Output, found: Document) -> None:
         shown = table["intervals"][:MAX_INTERVALS]
         if shown:
             out.print_line("")
-            out.print_rows(shown, (Column("interval", f"interval of {table['table']}"), *_COUNTS))
+            interval = Column(
+                "interval", f"interval of {table['table']}", of=lambda one: ends_text(one) or one["interval"]
+            )
+            out.print_rows(shown, (interval, *_COUNTS), dag_id=dag_id)
         if len(table["intervals"]) > len(shown):
             out.note(
                 f"{plural(len(table['intervals']) - len(shown), 'more interval')} with differences; see --output json."
             )
+
+
+def ends_text(row: Document, separator: str = "–") -> str | None:
+    """The ends of an interval, or of several, as they are in the row; None where they are no instants, and in the answers of
+    older managers."""
+    start, end = row.get("interval_start"), row.get("interval_end")
+    return f"{start} {separator} {end}" if start and end else None
 
 
 def _compared(table: Document) -> str:

@@ -321,7 +321,7 @@ def compared(context: ViewerContext, backfill_id: PathId) -> Response:
     answer = context.store.first(Answer, where, ["-answered_at"])
     tables = json.loads(answer.payload_json or "{}").get("tables", []) if answer else []
     return context.page(
-        "backfills/diff.html", backfill_id=row["backfill_id"], answer=answer, tables=tables,
+        "backfills/diff.html", backfill_id=row["backfill_id"], answer=answer, tables=tables, zone=row["timezone"],
         key=", ".join(tables[0]["key"]) if tables else "", is_over=row["preview_outcome"] is not None or not row["preview_id"],
     )  # fmt: skip
 

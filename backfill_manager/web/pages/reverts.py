@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from backfill_manager.model.records import Response as Answer
 from backfill_manager.queries.backfills import find_backfill
+from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.runs import find_run
 from backfill_manager.requests.checked_payloads import reverted_backfill, reverted_run
 from backfill_manager.schemas import request_kinds
@@ -29,9 +30,11 @@ _RequestId = Annotated[str, Query(max_length=200)]
 @router.get("/dags/{dag_id}/runs/{run_id}/revert")
 def plan_of_run(context: ViewerContext, dag_id: PathId, run_id: PathId, request_id: _RequestId = "") -> Response:
     row = find_run(context.store, run_id, dag_id=dag_id)
+    spec = spec_of_run(context.store, row)
     return _page(
-        context, f"run {row.run_id}", to_run(row.dag_id, row.run_id), request_kinds.RUN_REVERT, row.run_id, request_id
-    )
+        context, f"run {row.run_id}", to_run(row.dag_id, row.run_id), request_kinds.RUN_REVERT, row.run_id, request_id,
+        spec.timezone if spec else "UTC",
+    )  # fmt: skip
 
 
 @router.post("/dags/{dag_id}/runs/{run_id}/revert/plan")
@@ -48,7 +51,8 @@ async def revert_run(context: OperatorContext, dag_id: PathId, run_id: PathId) -
 def plan_of_backfill(context: ViewerContext, backfill_id: PathId, request_id: _RequestId = "") -> Response:
     row = find_backfill(context.store, backfill_id)
     of_it = row["backfill_id"]
-    return _page(context, f"backfill {of_it}", to("backfills", of_it), request_kinds.BACKFILL_REVERT, of_it, request_id)
+    home = to("backfills", of_it)
+    return _page(context, f"backfill {of_it}", home, request_kinds.BACKFILL_REVERT, of_it, request_id, row["timezone"])
 
 
 @router.post("/backfills/{backfill_id}/revert/plan")
@@ -61,7 +65,9 @@ async def revert_backfill(context: OperatorContext, backfill_id: PathId) -> Resp
     return await _submit_backfill(context, backfill_id, to("backfills", backfill_id), dry_run=False)
 
 
-def _page(context: PageContext, what: str, home: str, kind: str, object_id: str, request_id: str) -> Response:
+def _page(
+    context: PageContext, what: str, home: str, kind: str, object_id: str, request_id: str, zone: str
+) -> Response:  # fmt: skip
     """`plan` is None before there is one: nobody has asked, the manager is at it (`is_pending`), or has refused."""
     answer = context.store.first(Answer, matching(request_id=request_id, kind=kind)) if request_id else None
     plan: dict[str, Any] | None = None
@@ -71,7 +77,7 @@ def _page(context: PageContext, what: str, home: str, kind: str, object_id: str,
             plan = {**found, "named": list(dict.fromkeys((one["dag_id"], one["run_id"]) for one in found["read_by"]))}
     return context.page(
         "revert.html", what=what, home=home, plan=plan, is_pending=bool(request_id) and answer is None,
-        most=MAX_READERS,
+        most=MAX_READERS, zone=zone,
         nav="backfills" if kind == request_kinds.BACKFILL_REVERT else "dags",
     )  # fmt: skip
 
