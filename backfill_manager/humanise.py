@@ -115,6 +115,12 @@ def unknown_pools(pools: Iterable[str]) -> str:
     return f"; tasks name pools that do not exist: {names}" if names else ""
 
 
+def not_succeeded(counts: Mapping[str, int], planned: int) -> str:
+    """`2 failed, 1 cancelled of 3 items`, of the numbers of items by state: why a backfill has failed."""
+    wrong = [f"{counts[state]} {state}" for state in ("failed", "cancelled") if counts[state]]
+    return f"{', '.join(wrong)} of {plural(planned, 'item')}"
+
+
 def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     """What parsing files of a bundle has changed, or would: `bundle x: nothing has changed (4 DAGs in 3 files)`,
     `bundle x: would be: 2 new (2 DAGs in 1 file); 1 file could not be read`."""

@@ -54,6 +54,17 @@ def test_failures_are_reported_as_they_come_and_make_exit_code_1(bfm: Bfm, state
     assert result.out.splitlines()[-1].endswith("1 item failed")
 
 
+def test_the_summary_of_a_failed_backfill_says_its_counts_once(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 2})
+    state.clock.meanwhile = [lambda: state.goes_on("b1", "failed", fail=[1], succeed=[2], reason="1 failed of 2 items")]
+
+    last = bfm("backfill", "watch", "b1").out.splitlines()[-1]
+
+    assert "2 items: 1 success, 1 failed, in " in last
+    assert "1 failed of" not in last
+
+
 def test_failures_are_reported_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 3})
