@@ -702,7 +702,11 @@ def test_memory_is_read_as_megabytes(text: Any, megabytes: int) -> None:
     [
         ("SELECT 1\n WHERE d = :interval_strat", {}, "line 2 of its text: :interval_strat is no param"),
         ("SELECT :regio", {}, "did you mean ':region'?"),
-        ("SELECT :x", {}, "; there are :region, :interval_end, :interval_start, :logical_date, :partition_key, :run_id"),
+        (
+            "SELECT :x",
+            {},
+            "; there are :region, :interval_end, :interval_start, :logical_date, :partition_key, :run_id",
+        ),
         ("SELECT {{\n interval.start }}\n{% if run_id %}, :x{% endif %}", {}, "line 3 of its text: :x is no"),
         ("wrong.sql", {}, "wrong.sql, line 3: :to is no param"),
         ("SELECT :mapped_value", {}, "only a mapped task, one with over=..., has it"),
