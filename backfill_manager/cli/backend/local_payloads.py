@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.cli.backend.watched import watched_response
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
@@ -104,7 +105,7 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
     if not backend.has_active_manager():
         return _plan_here(backend, CreateBackfill.from_payload(payload["ask"]))
     request = submit.submit(backend.store, backend.clock, request_kinds.BACKFILL_DRY_RUN, payload)
-    response = backend.wait(request, PLAN_TIMEOUT_S)
+    response = watched_response(backend.context, request, PLAN_TIMEOUT_S, to="plan")
     if response is None:
         raise BackfillManagerError(
             f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; look at `bfm manager status`."
