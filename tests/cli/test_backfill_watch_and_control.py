@@ -233,6 +233,21 @@ def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_f
     assert "other" not in result.err
 
 
+def test_create_and_wait_says_that_nothing_was_planned_downstream(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+
+    def accept() -> None:
+        [request] = state.store.unanswered()
+        state.backfill(bfm_id(request), {"success": 1}, state="success", request_id=request.request_id)
+        state.answers(request)
+
+    state.clock.meanwhile = [accept]
+    result = bfm("backfill", "create", *JANUARY, "--downstream", "--wait", "--request-id", "mine")
+    assert result.err.splitlines()[-1] == "Downstream: nothing was planned; `bfm requests show mine` shows why."
+
+
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.pools()

@@ -113,6 +113,8 @@ def print_plan(context: CliContext, plan: Mapping[str, Any]) -> None:
         print_rendered(out, first)
     for dag_id, why in (summary.get("left_out") or {}).items():
         out.note(f"{dag_id} would be skipped: {why}.")
+    if summary.get("no_downstream"):
+        out.note(f"Nothing is downstream: {summary['no_downstream']}.")
     skipped = summary["skipped"]
     if not summary["pending"] and skipped:
         out.note("Nothing would run.")
