@@ -133,8 +133,10 @@ def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     files = result.get("files")  # a manager of an older release does not say it
     looked_at = plural(result["dags"], "DAG") + (f" in {plural(files, 'file')}" if files is not None else "")
     errors = f"; {plural(len(result['errors']), 'file')} could not be read" if result["errors"] else ""
+    gone = result.get("still_active")
+    still_active = f"; no longer defined, but still active: {name_list(gone)}" if gone else ""
     unknown = unknown_pools(one["pool"] for one in result.get("unknown_pools", ()))
-    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{unknown}"
+    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{still_active}{unknown}"
 
 
 def window(hours: str | None, zone: str | None) -> str | None:
