@@ -354,6 +354,16 @@ def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None
     assert state.fingerprint() == before
 
 
+def test_of_a_pool_before_any_manager_it_is_said_who_makes_pools(bfm: Bfm, state: FilledState) -> None:
+    refused = bfm("pools", "set", "backfil", "--slots", "8")
+
+    assert refused.code == 3
+    assert refused.error.startswith(
+        "There is no pool 'backfil' yet: the first manager that starts makes those of its configuration (scheduled, backfill); "
+    )
+    assert "`bfm manager start`" in refused.error
+
+
 def test_of_a_pool_only_what_is_named_is_asked_for(bfm: Bfm, state: FilledState) -> None:
     state.pools()
 

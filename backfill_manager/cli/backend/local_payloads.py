@@ -71,7 +71,7 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case request_kinds.TASKS_CLEAR:
             return {"ask": _clear_command(backend, values).to_payload()}
         case request_kinds.POOL_SET:
-            return checked_payloads.set_pool(store, **values)
+            return checked_payloads.set_pool(store, settings, **values)
         case _:  # manager.stop, state.compact, task.run
             return values
 
@@ -147,11 +147,10 @@ def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     if values["bundle"] not in bundles:
         raise NotFound("bundle", values["bundle"], bundles)
     before: list[Record] = []
-    pools = [pool.name for pool in settings.pools]
+    pools = checked_payloads.pool_names(store, settings)
     if store.exists():
         problems = store.read(ImportProblem, [Condition("is_current", "=", True)])
         before = [*store.read(DagRow), *store.read(DagVersion), *store.read(BundleRow), *problems]
-        pools = checked_payloads.pool_names(store, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
         bundle = BundleState(bundles[values["bundle"]], snapshots=Path(scratch), limits=settings.limits)
         removed = values["deactivate_removed"]

@@ -71,7 +71,7 @@ def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column 
 
 def note_unknown_pools(context: CliContext, dag_id: str, pools: Mapping[str, Sequence[str]]) -> None:
     """`pools`: those that do not exist, each with the tasks that name it."""
-    known = [pool["name"] for pool in context.backend.pools()] if pools else []
+    known = context.backend.pool_names() if pools else []
     for pool, tasks in pools.items():
         hint = nearest(pool, known, n=1) or "."
         new = "A new pool is made in the configuration file, for the manager's next start."
