@@ -1,5 +1,5 @@
 """A DAG may name a pool that does not exist yet: no import error, but said in the log, in answer to `bundle.parse`, and when a
-backfill of it is created; which is told, too, why nothing is downstream of it."""
+backfill of it is created; and the answer says why nothing is downstream of it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_who_creates_a_backfill_is_warned_of_pools_that_do_not_exist(there: bool
         assert answer.message == f"backfill {request.backfill_id}: 2 items to run, 0 skipped{said}"
 
 
-def test_who_creates_a_backfill_with_all_downstream_is_told_why_nothing_is() -> None:
+def test_who_creates_a_backfill_with_all_downstream_learns_why_nothing_is() -> None:
     manager = InMemoryManager(SPEC)
     manager.state.put(Pool(name="slow", slots=1, weight=1, min_share=0))
     command = CreateBackfill(dag_id="d", batch=1, downstream=True)

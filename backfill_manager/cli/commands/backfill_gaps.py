@@ -95,9 +95,15 @@ def _print_notes(
         context.out.note(f"{limit} of {plural(shown, 'finding')} ({summary}); --limit shows more.")
     missing = {one["dag_id"] for one in found if one["finding"] == "empty" and one["because"] != WROTE_NO_ROW}
     outdated = {one["dag_id"] for one in found if one["finding"] == "outdated"}
-    for what, kind, dags in (("missing", "missing --by data", missing), ("outdated", "outdated", outdated)):
-        if dags:
-            dag = min(dags) if len(dags) == 1 else "DAG"
-            context.out.note(f"To run what is {what}: `bfm backfill create {dag} --kind {kind}{chosen}`")
+
+    def only(dags: set[str]) -> str:
+        return min(dags) if len(dags) == 1 else "DAG"
+
+    if missing:
+        context.out.note(
+            f"To run what is missing: `bfm backfill create {only(missing)}{chosen} --kind missing --by data`"
+        )
+    if outdated:
+        context.out.note(f"To run what is outdated: `bfm backfill create {only(outdated)}{chosen} --kind outdated`")
     if not counted and any(one["finding"] == "unknown" and "not be counted" in one["because"] for one in found):
         context.out.note("Some rows could not be counted; --count counts them, which starts Spark.")
