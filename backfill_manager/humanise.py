@@ -115,6 +115,12 @@ def unknown_pools(pools: Iterable[str]) -> str:
     return f"; tasks name pools that do not exist: {names}" if names else ""
 
 
+def not_succeeded(counts: Mapping[str, int], planned: int) -> str:
+    """`2 failed, 1 cancelled of 3 items`, of the numbers of items by state: why a backfill has failed."""
+    wrong = [f"{counts[state]} {state}" for state in ("failed", "cancelled") if counts[state]]
+    return f"{', '.join(wrong)} of {plural(planned, 'item')}"
+
+
 def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     """What parsing files of a bundle has changed, or would: `bundle x: nothing has changed (4 DAGs in 3 files)`,
     `bundle x: would be: 2 new (2 DAGs in 1 file); 1 file could not be read`."""
@@ -127,8 +133,10 @@ def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     files = result.get("files")  # a manager of an older release does not say it
     looked_at = plural(result["dags"], "DAG") + (f" in {plural(files, 'file')}" if files is not None else "")
     errors = f"; {plural(len(result['errors']), 'file')} could not be read" if result["errors"] else ""
+    gone = result.get("still_active")
+    still_active = f"; no longer defined, but still active: {name_list(gone)}" if gone else ""
     unknown = unknown_pools(one["pool"] for one in result.get("unknown_pools", ()))
-    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{unknown}"
+    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{still_active}{unknown}"
 
 
 def window(hours: str | None, zone: str | None) -> str | None:

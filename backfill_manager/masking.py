@@ -96,7 +96,7 @@ _HINTS: Final = (  # one is in each such name; `sig=` of a shared access signatu
     "pass", "secret", "token", "credential", "authorization", "key", "pw", "sas", "bearer", "cookie", "identified", "sig=",
     "mysql", "mariadb", "curl", "auth",
 )  # fmt: skip
-_QUOTED: Final = r"""(?P<quote>["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
+_QUOTED: Final = r"""(?P<quote>"{3}|'{3}|["'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n])*)(?P=quote)"""
 # A value without quotes goes on after a comma (a list, a password that has one), unless another name begins there, or it is
 # no secret itself; and after a quotation mark within a word.
 _MORE: Final = r"""(?:,[^\s,;&'"=:()\[\]{}]+(?![^\s,;&'")\]}])|['"]\w[^\s,;&'")\]}]*)"""
@@ -169,9 +169,14 @@ _COMMANDS: Final = (
 _ELEMENT: Final = _Pattern(rf"(<(?:\w{{1,40}}:)?[\w.-]{{0,40}}?{_NAME}>)[^<]+")
 _COOKIE: Final = _Pattern(r"(?i)(\bcookie['\"]?:[ \t]{0,9}['\"]?)[^\n'\"]+")
 _BEGIN_KEY: Final = r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-_PRIVATE_KEY: Final = _Pattern(rf"({_BEGIN_KEY})(?:(?:(?!-----(?:BEGIN|END))[\s\S])+(?=-----END)|[^-]+)")
-# What may stand on a line of a key: base64, `Proc-Type: 4,ENCRYPTED`, nothing.
-_LINE_OF_KEY: Final = re.compile(r"(?:[A-Za-z0-9+/=]+|[A-Za-z-]{1,40}: [^\n]{0,200})?[\"',]{0,4}")
+# Not where `OpenValues` has masked its lines, each by itself.
+_PRIVATE_KEY: Final = _Pattern(
+    rf"({_BEGIN_KEY})(?!(?:\s{{1,99}}\*{{3}}){{1,60}}\s{{1,99}}-----END)(?:(?:(?!-----(?:BEGIN|END))[\s\S])+(?=-----END)|[^-]+)"
+)
+# What may stand on a line of a key: base64, `Proc-Type: 4,ENCRYPTED`, nothing; as a comment or a text of code, too.
+_LINE_OF_KEY: Final = re.compile(
+    r"(?:\#|--)?\s?[\"']?(?:[A-Za-z0-9+/=]+|[A-Za-z-]{1,40}: [^\n]{0,200})?(?:\\n)?[\"',]{0,4}"
+)
 _BEGINS_KEY: Final = _Pattern(rf"{_BEGIN_KEY}[^\n]*\Z")
 # A value in quotation marks that do not end on their line.
 _OPEN: Final = _Pattern(
@@ -241,7 +246,10 @@ def mask_text(text: str, more: tuple[Known, ...] = ()) -> str:
 def mask_code(code: str, more: tuple[Known, ...] = ()) -> str:
     """The same for source code, where what stands behind a name is a secret only if it is a literal text, or within one
     or a comment (an address of a database, a header)."""
-    code = _TEXT_OF_CODE.sub(_masked_text_of_code, _without_known(code, more))
+    code = _without_known(code, more)
+    if "\n" in code:
+        code = "\n".join(map(OpenValues(is_code=True).masked, code.split("\n")))
+    code = _TEXT_OF_CODE.sub(_masked_text_of_code, code)
     for pattern in (_PAIR, _AUTH, _IDENTIFIED):
         code = pattern.sub(_hidden, code)
     code = _hidden_at_names(code, (_BEHIND, _COMPARED, _AMONG, _NAMED_LITERAL))
@@ -385,9 +393,10 @@ def _hidden_at_names(text: str, patterns: tuple[_Pattern, ...]) -> str:
 
 class OpenValues:
     """The lines of a text, one after the other, each masked as far as it is of a secret that an earlier line begins: a private
-    key, a text in quotation marks, a value of YAML."""
+    key, a text in quotation marks, a value of YAML (not in code, where `token: str` declares a name)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_code: bool = False) -> None:
+        self._is_code = is_code
         self._goes_on: Callable[[str], str | None] | None = (
             None  # masks the next line; None: it is no part of the secret
         )
@@ -406,7 +415,7 @@ class OpenValues:
             quote = open_["quote"]
             self._goes_on = lambda line: self._of_quoted(line, quote)
             return open_["before"] + (MASK if open_["rest"].strip() else open_["rest"])
-        elif ": " in line and (plain := _PLAIN.match(line)) and is_secret(plain["key"]):
+        elif not self._is_code and ": " in line and (plain := _PLAIN.match(line)) and is_secret(plain["key"]):
             indentation = len(plain["before"])
             self._goes_on = lambda line: _of_plain(line, indentation)
         return line
@@ -427,7 +436,8 @@ class OpenValues:
             self._goes_on = None
         elif not _LINE_OF_KEY.fullmatch(content):
             return None
-        return f"{_hidden_content(key)}{end}{after}"
+        shown = _hidden_content(key) if any(map(str.isalnum, content)) else key  # else it is what stands before a line
+        return f"{shown}{end}{after}"
 
     def _of_quoted(self, line: str, quote: str) -> str:
         found = re.match(rf"(?:\\.|(?!{quote})[^\\])*", line)
@@ -494,7 +504,7 @@ def _hidden(found: re.Match[str]) -> str:
     ):
         return found[0]
     if quote_mark := groups.get("quote"):  # `b'x'` and `SecretStr('x')` are such texts, too
-        return f"{before}{value[: value.index(quote_mark) + 1]}{MASK}{quote_mark}"
+        return f"{before}{value[: value.index(quote_mark) + len(quote_mark)]}{MASK}{quote_mark}"
     marks = re.match(r"""\\*["']""", value)
     return f"{before}{marks[0]}{MASK}{marks[0]}" if marks else f"{before}{MASK}"
 
@@ -510,7 +520,7 @@ def _masked_text_of_code(found: re.Match[str]) -> str:
     marks = found[0][:3] if found[0][:3] in ('"""', "'''") else found[0][:1]
     if marks[0] not in "\"'" or not masked.startswith(marks):
         return masked
-    return f"{marks}{_without_compared(masked[len(marks) : -len(marks)])}{marks}"
+    return f"{marks}{_without_compared(masked.removeprefix(marks).removesuffix(marks))}{marks}"
 
 
 def _without_compared(text: str) -> str:

@@ -55,7 +55,7 @@ UNFINISHED: Final = (states.QUEUED, states.RUNNING, states.PAUSED)
 def run(settings: Settings, options: list[str], *, year: bool) -> int:
     """From raw data to result tables; returns the exit code."""
     began = time.monotonic()
-    console = Console(highlight=False)
+    console = new_console()
     first, last = date(2013, 1, 1), date(2013, 12, 31) if year else date(2013, 1, 31)
     if is_catalog_schema(settings.state):
         raise InvalidInput(f"The demo keeps its state in a folder, not in {settings.state}: unset BFM_STATE.")
@@ -68,7 +68,7 @@ def run(settings: Settings, options: list[str], *, year: bool) -> int:
         try:
             with console.status("Starting the manager on a Spark of its own ..."):
                 _wait_for_dag(store, watch)
-            console.print(f"The manager runs: state in {settings.state}, its log in {HERE / LOG}")
+            tell_start(console, settings)
             code = _backfill(store, console, first, last)
             if code == 0:
                 demo_tables.show(settings.warehouse, console, first, last)
@@ -81,8 +81,17 @@ def run(settings: Settings, options: list[str], *, year: bool) -> int:
             console.print("Stopping. What has run is kept; ./spark-submit.sh demo goes on with the rest.")
             return 128 + driver.signalled
     if code == 0:
-        _tell_more(console, settings, time.monotonic() - began, year)
+        tell_more(console, settings, time.monotonic() - began, year=year)
     return code
+
+
+def new_console() -> Console:
+    """It wraps no line: a path or command stays whole, to be copied."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def tell_start(console: Console, settings: Settings) -> None:
+    console.print(f"The manager runs: state in {settings.state}, its log in {HERE / LOG}")
 
 
 class _Watch:
@@ -178,7 +187,7 @@ def _tell_loss(code: int) -> int:
     return code or 1
 
 
-def _tell_more(console: Console, settings: Settings, took_s: float, year: bool) -> None:
+def tell_more(console: Console, settings: Settings, took_s: float, *, year: bool) -> None:
     console.print(f"\nDone in {took_s:.0f} s, and the manager has stopped. Look further, in {HERE}:")
     for command, why in (
         (".venv/bin/bfm runs list --dag flights", "every run"),
@@ -187,5 +196,5 @@ def _tell_more(console: Console, settings: Settings, took_s: float, year: bool) 
         ("./spark-submit.sh", "a manager that stays"),
         *(() if year else (("./spark-submit.sh demo --year", "the other eleven months"),)),
     ):
-        console.print(f"  [cyan]{command}[/]  [dim]{why}[/]", soft_wrap=True)
-    console.print(f"The DAG is jobs/bundles/flights.py; its tables lie in {settings.warehouse}.", soft_wrap=True)
+        console.print(f"  [cyan]{command}[/]  [dim]{why}[/]")
+    console.print(f"The DAG is jobs/bundles/flights.py; its tables lie in {settings.warehouse}.")

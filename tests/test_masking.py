@@ -242,6 +242,38 @@ def test_of_code_secrets_in_its_texts_and_comments_are_masked(code: str, shown: 
     assert mask_code(code) == (code if shown is None else shown)
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ('password = """hunter2"""', 'password = """***"""'),
+        ("f(token=r'''hunter2''', a=1)", "f(token=r'''***''', a=1)"),
+        ('password = """\nhunter 2\nhun"ter\n"""\nx = 1', 'password = """\n***\n***\n"""\nx = 1'),
+        ("d = {'token': '''hun\n  ter2'''}\nx = 1", "d = {'token': '''***\n  ***'''}\nx = 1"),
+        ("password = 'hun \\\n  ter2'\nx = 1", "password = '***\n  ***'\nx = 1"),
+        ("class A:\n    token: str = field(\n        default=other,\n    )", None),
+        ('SQL = """\nSELECT a\n"""\ntoken = f"""{a}"""\nsecret = ""', None),
+    ],
+)
+def test_of_code_secrets_in_texts_of_several_lines_are_masked(code: str, shown: str | None) -> None:
+    assert mask_code(code) == (code if shown is None else shown)
+
+
+BEGIN, END = (f"-----{word} RSA PRIVATE KEY-----" for word in ("BEGIN", "END"))
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (f"{BEGIN}\nMIIE\nvQ==\n{END}\nx = 1", f"{BEGIN}\n***\n***\n{END}\nx = 1"),
+        (f'KEY = """{BEGIN}\nMIIE\n{END}"""\nx = 1', f'KEY = """{BEGIN}\n***\n{END}"""\nx = 1'),
+        (f"# {BEGIN}\n# MIIE\n# {END}\nx = 1", f"# {BEGIN}\n***\n# {END}\nx = 1"),
+        (f'"{BEGIN}\\n"\n"MIIE\\n"\n"{END}"\nx = 1', f'"{BEGIN}***"\n***\n"{END}"\nx = 1'),
+    ],
+)
+def test_of_code_a_private_key_is_masked_and_lines_keep_their_numbers(code: str, shown: str) -> None:
+    assert mask_code(code) == shown
+
+
 def test_settings_keep_what_says_who_may_do_what() -> None:
     tokens = {"tokens": [{"name": "ci", "sha256": "0" * 64, "role": "viewer"}]}
     assert mask_settings(tokens) == {"tokens": [{"name": "ci", "sha256": "***", "role": "viewer"}]}

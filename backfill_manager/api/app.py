@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from backfill_manager.api.auth import RejectUnauthenticated, Viewer
@@ -60,6 +60,8 @@ def api_routes() -> list[BaseRoute]:
         root.include_router(router, prefix=PREFIX, dependencies=checks)
     root.include_router(monitoring.metrics_router)
     root.add_api_route("/openapi.json", _document, include_in_schema=False)
+    for usual in ("/health", "/healthz"):
+        root.add_api_route(usual, _to_health, include_in_schema=False)
     return root.routes
 
 
@@ -71,6 +73,10 @@ def openapi() -> dict[str, Any]:
 
 def _document(_: Viewer) -> Response:
     return JSONResponse(openapi())
+
+
+def _to_health() -> Response:
+    return RedirectResponse(f"{PREFIX}/health")
 
 
 def create_app(

@@ -43,9 +43,10 @@ from backfill_manager.dags.definition import (
     TaskKind,
     TaskSpec,
     has_macros,
+    hint_of_parameter,
 )
 from backfill_manager.dags.mapping import MAX_ID
-from backfill_manager.errors import InvalidDag, InvalidInput, nearest
+from backfill_manager.errors import InvalidDag, InvalidInput
 from backfill_manager.schemas.checks import Check as Check
 from backfill_manager.schemas.checks import Condition, in_code, parse
 from backfill_manager.schemas.params import Param as Param
@@ -414,7 +415,7 @@ def _check_statement(
         return
     known = (*building.params, *_OF_SQL, *(["mapped_value"] if is_mapped else []))
     for name, line in named_parameters(text, known).items():
-        hint = nearest(name, known, n=1) or f"; there are {', '.join(known)}"
+        hint = hint_of_parameter(name, known)
         if name == "mapped_value":
             hint = "; only a mapped task, one with over=..., has it"
         wrong(f":{name} is no param of the DAG, and no value that every run has{hint}", line)

@@ -7,7 +7,7 @@ reads the tables `dag` and `dag_version`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -48,6 +48,9 @@ class SubmissionResult:
     errors: tuple[ImportProblem, ...]  # of these files, as they are now
     commit_id: str | None
     unknown_pools: tuple[UnknownPool, ...] = ()  # of the DAGs that changed; on request, of all that were parsed
+    still_active: tuple[
+        str, ...
+    ] = ()  # on request: ids of DAGs that no file makes any more, and that were not deactivated
 
     def to_json_document(self) -> dict[str, Any]:
         return {
@@ -58,6 +61,7 @@ class SubmissionResult:
             "changes": [asdict(change) for change in self.changes],
             "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
             "unknown_pools": [asdict(one) for one in self.unknown_pools],
+            "still_active": list(self.still_active),
         }
 
 
@@ -165,6 +169,9 @@ class DagCatalog:
         failed = {failure.file for failure in submission.failed}
         changes = tuple(self._change(row) for row in rows if isinstance(row, DagRow))
         changed = {change.dag_id for change in changes}  # a bundle is parsed all the time
+        gone: list[Record] = []
+        if submission.on_request and not submission.deactivates:
+            gone = changes_for(replace(submission, deactivates=True), *every, at, bundle)
         return rows, SubmissionResult(
             bundle=submission.bundle,
             changes=changes,
@@ -183,6 +190,7 @@ class DagCatalog:
                 if dag_id in changed or submission.on_request
                 for pool, tasks in DagSpec.from_json(text).unknown_pools(pools or ()).items()
             ),
+            still_active=tuple(sorted(row.dag_id for row in gone if isinstance(row, DagRow) and not row.is_active)),
         )
 
     def _change(self, now: DagRow) -> DagChange:

@@ -10,7 +10,7 @@ import dataclasses
 import graphlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -273,9 +273,7 @@ class DagSpec:
             if task.trigger_rule not in TRIGGER_RULES:
                 hint = nearest(task.trigger_rule, TRIGGER_RULES) or "; one of " + ", ".join(TRIGGER_RULES)
                 raise InvalidDag(f"{who}: unknown trigger rule {task.trigger_rule!r}{hint}")
-            for wait in task.waits_for:
-                if isinstance(wait, ConditionWait) and (problem := _problem_of_condition(wait.condition)):
-                    raise InvalidDag(f"{who}: waits_for: {problem}")
+            check_conditions(task.waits_for, who)
             for up in task.upstream:
                 if up not in ids or self.is_callback(up):
                     why = "is a callback: nothing can wait for it" if up in ids else "does not exist"
@@ -355,6 +353,19 @@ def has_macros(sql: str) -> bool:
     return "{{" in sql or "{%" in sql
 
 
+def check_conditions(waits: Iterable[Wait], who: str) -> None:
+    """`InvalidDag` for one that is no query, or has a value that no interval has."""
+    for wait in waits:
+        if isinstance(wait, ConditionWait) and (problem := _problem_of_condition(wait.condition)):
+            raise InvalidDag(f"{who}: waits_for: {problem}")
+
+
+def hint_of_parameter(unknown: str, known: Iterable[str]) -> str:
+    """`; did you mean ':interval_start'?`, else those that there are: as SQL writes them."""
+    written = [f":{name}" for name in known]
+    return nearest(f":{unknown}", written, n=1) or f"; there are {', '.join(written)}"
+
+
 def _problem_of_condition(text: str) -> str | None:
     """As far as the text tells; Spark's parser takes nothing else when it is run (execution/wait_checks.py)."""
     from backfill_manager.store.sql_guard import named_parameters, split_statements  # more than most DAG files need
@@ -364,8 +375,7 @@ def _problem_of_condition(text: str) -> str | None:
         shown, example = shorten(" ".join(text.split()), 100), "SELECT count(*) > 0 FROM t"
         return f"a condition is one query, such as {example}, not {shown!r}"
     if unknown := next(iter(named_parameters(text, VALUES_OF_CONDITIONS)), None):
-        hint = nearest(unknown, VALUES_OF_CONDITIONS, n=1) or f"; there are {', '.join(VALUES_OF_CONDITIONS)}"
-        return f"a condition has no value :{unknown}{hint}"
+        return f"a condition has no value :{unknown}{hint_of_parameter(unknown, VALUES_OF_CONDITIONS)}"
     return None
 
 

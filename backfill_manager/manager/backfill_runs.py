@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.humanise import plural
+from backfill_manager.humanise import not_succeeded, plural
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch_inputs import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
@@ -315,12 +315,12 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 
 
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
-    wrong = {word: live.counts[word] for word in (s.FAILED, s.CANCELLED) if live.counts[word]}
-    outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if wrong else s.SUCCESS
+    has_failed = live.counts[s.FAILED] or live.counts[s.CANCELLED]
+    outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if has_failed else s.SUCCESS
     notification_rules.backfill_ended(tick, live, outcome)
     reason = None if outcome == s.SUCCESS else live.row.reason
     if outcome == s.FAILED and reason is None:
-        reason = f"{', '.join(f'{n} {word}' for word, n in wrong.items())} of {plural(live.row.planned, 'item')}"
+        reason = not_succeeded(live.counts, live.row.planned)
     tick.put(c.backfill_ended(live.row, outcome, tick.now, reason))
     tick.halted.append(live)
     del tick.state.backfills[live.row.backfill_id]

@@ -287,6 +287,10 @@ class TickLoop:
         )
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
+        if plan.left_out:
+            message += f"; not downstream: {', '.join(f'{dag_id} ({why})' for dag_id, why in plan.left_out.items())}"
+        if plan.no_downstream:
+            message += f"; nothing is downstream: {plan.no_downstream}"
         return message
 
     def _take_parse_result(self, event: ParseResult, now: datetime) -> None:

@@ -72,6 +72,7 @@ class BackfillPlan:
     parents: tuple[str, ...] = ()  # of a plan downstream of another: DAGs of the tree that it waits for
     downstream: tuple[BackfillPlan, ...] = ()  # of the root: all of the tree, each after those it waits for
     left_out: Mapping[str, str] = field(default_factory=dict)  # of the root: DAGs of the tree that aren't planned, why
+    no_downstream: str | None = None  # of the root: why the tree has no other DAG
     estimate: Estimate | None = None  # of a dry run
     past: Sequence[PastRun] = ()  # of `batch=auto`, as is the next: see `batch_forecast`
     limits: BatchLimits | None = None
@@ -152,6 +153,7 @@ class BackfillPlan:
             **({"unknown_pools": self.unknown_pools} if self.unknown_pools else {}),
             **({"waits": self._waits_document()} if self.wait_sums else {}),
             **({"left_out": dict(self.left_out)} if self.command.downstream else {}),
+            **({"no_downstream": self.no_downstream} if self.no_downstream else {}),
             **({"estimate": self.estimate.to_json_document()} if self.estimate else {}),
         }
 

@@ -21,6 +21,7 @@ import numpy as np
 from backfill_manager.clock import from_micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
+from backfill_manager.humanise import name_list
 from backfill_manager.model import states
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.backfill_range import MAX_ITEMS
@@ -41,7 +42,8 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
     """The plan with its `downstream`, each after those it waits for, and what had to be left out of it with the reason."""
     planned = {root.dag.dag_id: root}
     left_out: dict[str, str] = {}
-    for dag_id, writers in tree(root.dag, [spec for spec, _ in others.values()]).items():
+    below = tree(root.dag, [spec for spec, _ in others.values()])
+    for dag_id, writers in below.items():
         dag, dag_version = others[dag_id]
         parents = tuple(writer for writer in writers if writer in planned)
         changed = _changed([planned[parent] for parent in parents])
@@ -54,7 +56,16 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
             command = "none of its intervals overlaps one that would run"
         left_out[dag_id] = command
     del planned[root.dag.dag_id]
-    return dataclasses.replace(root, downstream=tuple(planned.values()), left_out=left_out)
+    why_none = None if below else _why_none(root.dag)
+    return dataclasses.replace(root, downstream=tuple(planned.values()), left_out=left_out, no_downstream=why_none)
+
+
+def _why_none(dag: DagSpec) -> str:
+    """Only what DAGs declare counts: a run may write another table than the one before."""
+    if dag.writes:
+        return f"no active DAG declares that it reads {name_list(dag.writes)} (reads=[...])"
+    into = list(dict.fromkeys(task.into for task in dag.tasks if task.into))
+    return f"DAG {dag.dag_id!r} does not declare which tables it writes (writes={into or '[...]'})"
 
 
 def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:

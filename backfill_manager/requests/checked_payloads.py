@@ -16,6 +16,7 @@ from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import NotFound, RunOfSeveralDags
+from backfill_manager.humanise import name_list
 from backfill_manager.masking import MASK, mask_text, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
@@ -43,7 +44,8 @@ Chosen = TypeVar("Chosen", ClearTasks, MarkRuns)
 
 def pool_names(store: Store, settings: Settings) -> list[str]:
     """Their names, as the manager has them, or as it will when it starts for the first time."""
-    return [row.name for row in store.read(Pool)] or [pool.name for pool in settings.pools]
+    rows = store.read(Pool) if store.exists() else []
+    return [row.name for row in rows] or [pool.name for pool in settings.pools]
 
 
 def _check_target(settings: Settings, name: str | None) -> None:
@@ -298,12 +300,15 @@ def _whole_run_id(store: Store, id_or_prefix: str, dag_id: str | None) -> str:
 
 
 def set_pool(
-    store: Store, name: str, *, slots: int | None = None, weight: int | None = None, min_share: int | None = None,
-    **of_processes: Any,
+    store: Store, settings: Settings, name: str, *, slots: int | None = None, weight: int | None = None,
+    min_share: int | None = None, **of_processes: Any,
 ) -> Payload:  # fmt: skip
     """What is None stays as it is when the manager takes it; of `memory_mb` and `nice` it means none, and what is left out
     stays."""
     names = [row.name for row in store.read(Pool)]
+    if not names:
+        made = f" yet: the first manager that starts makes those of its configuration ({name_list(pool_names(store, settings))})."
+        raise NotFound("pool", name, hint="start_manager", more=made, field="name")
     if name not in names:
         raise NotFound("pool", name, names, hint="new_pool", field="name")
     asked = {"slots": slots, "weight": weight, "min_share": min_share}

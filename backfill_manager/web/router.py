@@ -3,14 +3,16 @@ for every other address but the API's."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from backfill_manager.api.errors import PAGE_PATHS
-from backfill_manager.web.page import ViewerContext, page_router
+from backfill_manager.errors import nearest
+from backfill_manager.web.page import PageRoute, ViewerContext, page_router
 from backfill_manager.web.pages import (
     backfill_forms,
     backfills,
@@ -51,6 +53,7 @@ async def static_file(digest: str, name: str) -> Response:
     return response
 
 
+_addresses: list[str] = []  # of the pages that are about no single object
 for _pages in (
     home,
     backfill_forms,
@@ -71,8 +74,22 @@ for _pages in (
     manager,
 ):
     router.include_router(_pages.router)
+    _addresses += [
+        route.path
+        for route in _pages.router.routes
+        if isinstance(route, PageRoute)
+        and "GET" in (route.methods or ())
+        and not re.search(r"\{|^/fragments/", route.path)
+    ]
+
+
+@router.get("/docs")
+@router.get("/redoc")
+def docs() -> Response:
+    """Where other servers have the description of their API."""
+    return RedirectResponse("/rest-api")
 
 
 @router.get("/{path:page_path}")  # the last route: matches every address
 def not_found(context: ViewerContext, path: str) -> Response:
-    raise HTTPException(404, "There is no page at this address.")
+    raise HTTPException(404, f"There is no page at this address{nearest(f'/{path}', _addresses, n=1) or '.'}")

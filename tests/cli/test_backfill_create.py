@@ -467,7 +467,23 @@ def test_a_manager_that_does_not_plan_in_time_is_reported(bfm: Bfm, filled: Fill
     result = bfm("backfill", "create", *JANUARY, "-n")
 
     assert result.code == 1
-    assert "has not planned it within 60 s" in result.error
+    assert "has not planned it within 60 s" in result.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("output", [(), ("--output", "json")])
+def test_a_plan_that_takes_long_says_which_manager_is_waited_for(
+    bfm: Bfm, filled: FilledState, output: tuple[str, ...]
+) -> None:
+    filled.leads()
+    late, said = [lambda: None] * 60, "Waiting for the manager (term 2, pid 4711 on here) to plan."
+    filled.clock.meanwhile = [*late, lambda: filled.answers_next(payload=plan(3))]
+
+    result = bfm("backfill", "create", *JANUARY, "-n", *output)
+
+    assert result.code == 0
+    assert result.err.splitlines().count(said) == (0 if output else 1)
+    filled.clock.meanwhile = [lambda: filled.answers_next(payload=plan(3))]
+    assert said not in bfm("backfill", "create", *JANUARY, "-n").err
 
 
 def test_the_payload_that_arrives_can_be_read_by_the_manager(bfm: Bfm, filled: FilledState) -> None:

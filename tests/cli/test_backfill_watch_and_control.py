@@ -56,6 +56,17 @@ def test_failures_are_reported_as_they_come_and_make_exit_code_1(bfm: Bfm, state
     assert result.out.splitlines()[-1].endswith("1 item failed")
 
 
+def test_the_summary_of_a_failed_backfill_says_its_counts_once(bfm: Bfm, state: FilledState) -> None:
+    state.leads()
+    state.backfill("b1", {"running": 2})
+    state.clock.meanwhile = [lambda: state.goes_on("b1", "failed", fail=[1], succeed=[2], reason="1 failed of 2 items")]
+
+    last = bfm("backfill", "watch", "b1").out.splitlines()[-1]
+
+    assert "2 items: 1 success, 1 failed, in " in last
+    assert "1 failed of" not in last
+
+
 def test_failures_are_reported_after_others_were_cleared_meanwhile(bfm: Bfm, state: FilledState) -> None:
     state.leads()
     state.backfill("b1", {"running": 3})
@@ -224,6 +235,21 @@ def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_f
     assert "other" not in result.err
 
 
+def test_create_and_wait_says_that_nothing_was_planned_downstream(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+
+    def accept() -> None:
+        [request] = state.store.unanswered()
+        state.backfill(bfm_id(request), {"success": 1}, state="success", request_id=request.request_id)
+        state.answers(request)
+
+    state.clock.meanwhile = [accept]
+    result = bfm("backfill", "create", *JANUARY, "--downstream", "--wait", "--request-id", "mine")
+    assert result.err.splitlines()[-1] == "Downstream: nothing was planned; `bfm requests show mine` shows why."
+
+
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.pools()
@@ -328,6 +354,16 @@ def test_what_has_ended_can_not_be_steered(bfm: Bfm, state: FilledState) -> None
         result = bfm("backfill", verb, "b1")
         assert (result.code, "has ended (success)" in result.error) == (4, True)
     assert state.fingerprint() == before
+
+
+def test_of_a_pool_before_any_manager_it_is_said_who_makes_pools(bfm: Bfm, state: FilledState) -> None:
+    refused = bfm("pools", "set", "backfil", "--slots", "8")
+
+    assert refused.code == 3
+    assert refused.error.startswith(
+        "There is no pool 'backfil' yet: the first manager that starts makes those of its configuration (scheduled, backfill); "
+    )
+    assert "`bfm manager start`" in refused.error
 
 
 def test_of_a_pool_only_what_is_named_is_asked_for(bfm: Bfm, state: FilledState) -> None:

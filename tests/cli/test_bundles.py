@@ -90,6 +90,22 @@ def test_a_dry_run_says_how_many_dags_and_files_it_looked_at(bfm: Bfm, dags: Pat
     assert again.out == "bundle mine: nothing would change (2 DAGs in 2 files). Nothing was stored.\n"
 
 
+def test_parsing_after_a_file_was_removed_names_the_dags_that_stay_active(
+    bfm: Bfm, dags: Path, state: FilledState
+) -> None:
+    (dags / "two.py").write_text((dags / "one.py").read_text().replace("def one", "def two"))
+    Parsing(state, dags)()
+    (dags / "two.py").unlink()
+    left = bfm("bundles", "parse", "mine", "-n")
+    assert left.out.startswith(
+        "bundle mine: nothing would change (1 DAG in 1 file); no longer defined, but still active: two."
+    )
+    assert left.err.startswith("--deactivate-removed deactivates them at once")
+    assert bfm("bundles", "parse", "mine", "-n", "--output", "json").document["still_active"] == ["two"]
+    taken = bfm("bundles", "parse", "mine", "-n", "--deactivate-removed")
+    assert "would be: 1 deactivated" in taken.out and (taken.err, "still active" in taken.out) == ("", False)
+
+
 @pytest.mark.parametrize(
     ("result", "dry_run", "text"),
     [

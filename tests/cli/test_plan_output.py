@@ -196,6 +196,14 @@ def test_a_dag_that_is_left_out_of_the_tree_is_named_with_the_reason(bfm: Bfm, s
     result = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
 
     assert result.err == "by_hand would be skipped: it has no schedule.\n"
+    plan = {
+        "items": [item(1)],
+        "summary": {**SUMMARY, "left_out": {}, "no_downstream": "no DAG reads a"},
+        "downstream": [],
+    }
+    state.clock.meanwhile = [lambda: state.answers_next(payload=plan)]
+    result = bfm("backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-04", "--downstream", "-n")
+    assert result.err == "Nothing is downstream: no DAG reads a.\n"
 
 
 def test_a_tree_knows_a_single_parent_by_name() -> None:

@@ -701,8 +701,12 @@ def test_memory_is_read_as_megabytes(text: Any, megabytes: int) -> None:
     ("text", "settings", "message"),
     [
         ("SELECT 1\n WHERE d = :interval_strat", {}, "line 2 of its text: :interval_strat is no param"),
-        ("SELECT :regio", {}, "did you mean 'region'?"),
-        ("SELECT :x", {}, "; there are region, interval_end, interval_start, logical_date, partition_key, run_id"),
+        ("SELECT :regio", {}, "did you mean ':region'?"),
+        (
+            "SELECT :x",
+            {},
+            "; there are :region, :interval_end, :interval_start, :logical_date, :partition_key, :run_id",
+        ),
         ("SELECT {{\n interval.start }}\n{% if run_id %}, :x{% endif %}", {}, "line 3 of its text: :x is no"),
         ("wrong.sql", {}, "wrong.sql, line 3: :to is no param"),
         ("SELECT :mapped_value", {}, "only a mapped task, one with over=..., has it"),
@@ -821,9 +825,15 @@ def test_a_schedule_without_params_takes_none_in_its_sql_either() -> None:
         def d() -> None:
             sql("s", "SELECT :x")
 
+    with pytest.raises(InvalidDag, match="every run has; did you mean ':interval_start'"):
+
+        @dag(schedule="@daily")
+        def e() -> None:
+            sql("s", "SELECT :interval_strat")
+
 
 def test_a_condition_to_wait_for_has_the_values_of_its_interval_alone() -> None:
-    with pytest.raises(InvalidDag, match="waits_for: a condition has no value :region; there are interval_end, "):
+    with pytest.raises(InvalidDag, match="waits_for: a condition has no value :region; there are :interval_end, "):
 
         @dag(params={"region": "eu"})
         def d() -> None:

@@ -487,10 +487,12 @@ def test_removed_dags_are_deactivated_on_request(folder: BundleFolder, watch: Wa
     it = watch(folder, "event")
     it.store.submit(it.parser.parse(), it.clock.now())
     (folder.root / "sub/b.py").unlink()
-    it.store.submit(it.parser.parse(), it.clock.now())
-    assert it.active == ["a", "b"]
+    left = it.store.submit(it.parser.parse(), it.clock.now())
+    assert it.active == ["a", "b"] and (left.changes, left.still_active) == ((), ("b",))
+    assert it.store.dry_run(it.parser.parse("a.py"), it.clock.now()).still_active == (), "b.py is not looked at"
     taken = it.store.submit(it.parser.parse("sub/b.py", deactivate_removed=True), it.clock.now())
     assert it.active == ["a"] and [change.change for change in taken.changes] == ["deactivated"]
+    assert taken.still_active == ()
 
 
 def test_a_path_that_the_bundle_does_not_have_is_refused(folder: BundleFolder, watch: Watch) -> None:

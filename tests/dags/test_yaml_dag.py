@@ -312,6 +312,11 @@ WRONG_DAG = {
     "one id": ("dag_id: d\n" + TASKS + "---\ndag_id: d\n" + TASKS, 4, "DAG 'd' is here twice, first on line 1; give one"),
     "second document": ("dag_id: d\n" + TASKS + "---\ndag_id: e\nx: 1\n" + TASKS, 5, "DAG 'e' has no setting 'x'"),
     "params key": ("dag_id: d\nparams: {1: 2}\n" + TASKS, 2, "a key must be text, and 1 is none in YAML"),
+    "condition": ("dag_id: d\nwaits_for: [{condition: DELETE FROM u}]\n" + TASKS, 2, "DAG 'd': waits_for: a condition is one"),
+    "condition of default_args": ("dag_id: d\ndefault_args:\n  retries: 1\n  waits_for: [{condition: DELETE FROM u}]\n" + TASKS,
+                                  4, "DAG 'd': default_args: waits_for: a condition is one query"),
+    "condition of schedule": ("dag_id: d\nschedule: {every: '@daily', waits_for: [{condition: DELETE FROM u}]}\n" + TASKS, 2,
+                              "DAG 'd': waits_for: a condition is one query"),
     "params type": ("dag_id: d\nparams: {a: {type: strin, default: x}}\n" + TASKS, 2, "'a' has the type 'strin', which is none; "
                     "did you mean 'string'?"),
     "params no type": ("dag_id: d\nparams: {a: {choices: [x], default: x}}\n" + TASKS, 2, "'a' has no type; the types are"),
@@ -338,6 +343,8 @@ WRONG_TASK = {
     "check": ("t:\n  sql: S\n  into: u\n  checks:\n  - rows > 0\n  - rows > few", 4, "[1] 'rows > few' compares"),
     "check key": ("t:\n  sql: S\n  into: u\n  checks: [{condtion: a > 0}]", 4, "[0] has no 'condtion'; did you mean"),
     "check on_failure": ("t:\n  sql: S\n  into: u\n  checks: [{condition: a > 0, on_failure: wran}]", 4, "did you mean 'warn'?"),
+    "condition": ("t:\n  sql: S\n  waits_for:\n  - {condition: DELETE FROM u}", 3, "waits_for: a condition is one query"),
+    "condition value": ("t:\n  sql: S\n  waits_for: [{condition: 'SELECT :interval_strat'}]", 3, "mean ':interval_start'?"),
     "checks but no into": ("t:\n  sql: S\n  checks: [rows > 0]", 2, "write by themselves; name the table with into"),
     "checks on an executor": ("t:\n  executor: helpers:clean\n  checks: [rows > 0]", 2, "a task on an executor does not have"),
     "sql empty": ("t:\n  sql: ''", 2, "sql must be text, not ''"),
@@ -361,7 +368,8 @@ WRONG_TASK = {
 SEEN_BY_THE_LOADER_ONLY = {
     "schedule", "zone", "date", "dates", "callback", "sql file", "sql outside", "upstream", "cycle", "itself",
     "no module", "no inner module", "not installed ones", "misspelt function", "no function but", "a task",
-    "arguments", "one id", "params nan", "check",
+    "arguments", "one id", "params nan", "check", "condition", "condition value", "condition of default_args",
+    "condition of schedule",
 }  # fmt: skip
 
 

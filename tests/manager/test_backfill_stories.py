@@ -24,6 +24,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import CheckResult, DagRun, Response, TableAccess, TaskTry
 from backfill_manager.requests.checked_payloads import set_pool
 from backfill_manager.requests.submit import id_of_stop, submit
+from backfill_manager.settings import Settings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 JANUARY = days("2013-01-01", 5)
@@ -675,7 +676,8 @@ def test_limits_of_a_process_are_those_of_the_task_else_of_its_pool_else_by_what
 def test_two_changes_of_a_pool_that_waited_are_both_made() -> None:
     manager = InMemoryManager(dag_spec("d", "own"))
     first, second = (
-        set_pool(manager.store, "backfill", **change) for change in ({"slots": 3, "nice": "7"}, {"weight": 9})
+        set_pool(manager.store, Settings(), "backfill", **change)
+        for change in ({"slots": 3, "nice": "7"}, {"weight": 9})
     )  # both made before the manager took either
     manager.ask("pool.set", **first)
     manager.ask("pool.set", **second)

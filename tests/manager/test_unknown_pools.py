@@ -1,5 +1,5 @@
 """A DAG may name a pool that does not exist yet: no import error, but said in the log, in answer to `bundle.parse`, and when a
-backfill of it is created."""
+backfill of it is created; and the answer says why nothing is downstream of it."""
 
 from __future__ import annotations
 
@@ -103,6 +103,22 @@ def test_who_creates_a_backfill_is_warned_of_pools_that_do_not_exist(there: bool
         (answer,) = manager.store.read(Response, matching(request_id=request.request_id))
         said = "" if there or tasks else "; tasks name pools that do not exist: 'slow'"
         assert answer.message == f"backfill {request.backfill_id}: 2 items to run, 0 skipped{said}"
+
+
+def test_who_creates_a_backfill_with_all_downstream_learns_why_nothing_is() -> None:
+    manager = InMemoryManager(SPEC)
+    manager.state.put(Pool(name="slow", slots=1, weight=1, min_share=0))
+    command = CreateBackfill(dag_id="d", batch=1, downstream=True)
+    plan = BackfillPlan(command, SPEC, 1, TWO_DAYS)
+    for found, said in (
+        (replace(plan, no_downstream="no DAG reads a"), "nothing is downstream: no DAG reads a"),
+        (replace(plan, left_out={"e": "it has no schedule"}), "not downstream: e (it has no schedule)"),
+    ):
+        request = PlanRequest(manager.clock.new_id(), "backfill.create", manager.clock.new_id(), command, "ana")
+        manager.events.put(PlanResult(request, found))
+        manager.drain()
+        (answer,) = manager.store.read(Response, matching(request_id=request.request_id))
+        assert answer.message == f"backfill {request.backfill_id}: 2 items to run, 0 skipped; {said}"
 
 
 def test_a_dry_run_names_the_pools_that_do_not_exist_and_their_tasks() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from backfill_manager.clock import parse_instant
@@ -15,7 +16,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.downstream_plan import tree
+from backfill_manager.planning.downstream_plan import tree, with_downstream
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
@@ -113,6 +114,15 @@ def state_with(*runs: tuple[str, str, datetime, datetime]) -> MemoryStore:
         changes.put(run.evolve(logical_date=start, interval_start=start, interval_end=end))
     leader.commit(changes)
     return store
+
+
+def no_items() -> pa.Table:
+    instant = pa.timestamp("us", "UTC")
+    kinds = {
+        "ordinal": pa.int64(), "logical_date": instant, "interval_start": instant, "interval_end": instant,
+        "partition_key": pa.string(), "state": pa.string(), "reason": pa.string(),
+    }  # fmt: skip
+    return pa.schema(list(kinds.items())).empty_table()
 
 
 def plan(
@@ -225,6 +235,29 @@ def test_nothing_follows_from_a_backfill_that_has_nothing_to_do(spark: SparkSess
     assert by_key.downstream == () and by_key.summary["left_out"] == {
         "reader": "nothing that it reads would be written by interval, only by partition"
     }
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        (dag("root", writes=["a", "b"]), "no active DAG declares that it reads a, b (reads=[...])"),
+        (dag("root"), "DAG 'root' does not declare which tables it writes (writes=[...])"),
+        (
+            dag("root", tasks=(TaskSpec("s", into="a"), TaskSpec("t", into="a"))),
+            "DAG 'root' does not declare which tables it writes (writes=['a'])",
+        ),
+    ],
+)
+def test_a_tree_of_one_dag_says_why_nothing_is_below_it(root: DagSpec, why: str) -> None:
+    command = CreateBackfill(dag_id="root", downstream=True, batch=1)
+    alone = BackfillPlan(command, root, 1, no_items())
+    others = {"root": (root, 1), "other": (dag("other", reads=["c"]), 1)}
+    made = with_downstream(alone, others, lambda *_: pytest.fail("nothing else is planned"))
+    assert made.summary["no_downstream"] == why
+    below = dag("below", reads=root.writes or ["a"], schedule=None)
+    if root.writes:
+        made = with_downstream(alone, {**others, "below": (below, 1)}, lambda *_: pytest.fail("it has no schedule"))
+        assert "no_downstream" not in made.summary and list(made.summary["left_out"]) == ["below"]
 
 
 def test_far_apart_dates_don_t_drag_along_what_lies_between(spark: SparkSession) -> None:

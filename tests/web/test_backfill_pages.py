@@ -921,6 +921,19 @@ def test_the_plan_points_out_what_may_not_be_meant(
     )
 
 
+def test_the_plan_says_why_it_has_no_dag_downstream(
+    manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(manager, monkeypatch)
+    document = hand.plan()
+    monkeypatch.setattr(hand, "plan", lambda: document)
+    assert "Downstream" not in led.post("/backfills/new/dry-run", data=FORM).text
+    document["summary"].update(left_out={"by_hand": "it has no schedule"})
+    assert "by_hand would be skipped: it has no schedule." in led.post("/backfills/new/dry-run", data=FORM).text
+    document["summary"].update(left_out={}, no_downstream="no DAG reads a")
+    assert "Nothing is downstream: no DAG reads a." in led.post("/backfills/new/dry-run", data=FORM).text
+
+
 def test_without_scripts_the_button_brings_the_same_plan(
     manager: InMemoryManager, led: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

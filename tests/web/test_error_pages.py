@@ -22,6 +22,8 @@ PROBLEM = "application/problem+json"
     ("address", "status", "shown"),
     [
         ("/nonsense", 404, "no page at this address"),
+        ("/backfils", 404, "There is no page at this address; did you mean '/backfills'?"),
+        ("/import_errors", 404, "did you mean '/import-errors'?"),
         ("/dags/shp", 404, "did you mean 'shop'?"),
         ("/dags/shp/graph", 404, "did you mean 'shop'?"),
         ("/dags/shop/runs/nope", 404, "There is no run of DAG 'shop' with the id 'nope'"),
@@ -42,6 +44,22 @@ def test_a_wrong_address_is_reported_as_a_page(busy: TestClient, address: str, s
     page = Page(answer.text)
     assert (answer.status_code, wrongs(page)) == (status, [])
     assert shown in page.root.whole_text
+
+
+@pytest.mark.parametrize(
+    ("address", "there"),
+    [
+        ("/docs", "/rest-api"),
+        ("/redoc", "/rest-api"),
+        ("/health", "/api/v1/health"),
+        ("/healthz", "/api/v1/health"),
+    ],
+)
+def test_where_people_look_first_leads_to_what_they_look_for(busy: TestClient, address: str, there: str) -> None:
+    answer = busy.get(address, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (307, there)
+    assert busy.get(there).status_code == 200
+    assert busy.get("/openapi.json").status_code == 200
 
 
 @pytest.mark.parametrize("address", ["/backfills/new", "/backfills/latest/settings", "/dags/shop/trigger"])

@@ -40,4 +40,4 @@ def change_pool(name: Id, body: PoolChanges, submitter: ApiSubmit) -> Payload:
     given = body.model_dump(exclude_unset=True)
     if not given:
         raise InvalidInput(f"Nothing to change was named; the fields are {', '.join(PoolChanges.model_fields)}.")
-    return checked_payloads.set_pool(submitter.store, name, **given)
+    return checked_payloads.set_pool(submitter.store, submitter.context.settings, name, **given)

@@ -162,6 +162,12 @@ class LocalBackend:
     def pools(self) -> list[Document]:
         return queries.pools.list_pools(self.store)
 
+    def pool_names(self) -> list[str]:
+        """Without a state, those of the configuration."""
+        from backfill_manager.requests.checked_payloads import pool_names
+
+        return pool_names(self.any_store, self.context.settings)
+
     def tables(self) -> list[Document]:
         return queries.tables.list_tables(self.store)
 

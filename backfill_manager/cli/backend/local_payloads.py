@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import Document, accepted
+from backfill_manager.cli.backend.watched import watched_response
 from backfill_manager.errors import BackfillManagerError, NotFound
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
 from backfill_manager.queries import dags
@@ -70,7 +71,7 @@ def payload_of(backend: LocalBackend, kind: str, values: dict[str, Any], request
         case request_kinds.TASKS_CLEAR:
             return {"ask": _clear_command(backend, values).to_payload()}
         case request_kinds.POOL_SET:
-            return checked_payloads.set_pool(store, **values)
+            return checked_payloads.set_pool(store, settings, **values)
         case _:  # manager.stop, state.compact, task.run
             return values
 
@@ -104,7 +105,7 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
     if not backend.has_active_manager():
         return _plan_here(backend, CreateBackfill.from_payload(payload["ask"]))
     request = submit.submit(backend.store, backend.clock, request_kinds.BACKFILL_DRY_RUN, payload)
-    response = backend.wait(request, PLAN_TIMEOUT_S)
+    response = watched_response(backend.context, request, PLAN_TIMEOUT_S, to="plan")
     if response is None:
         raise BackfillManagerError(
             f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; look at `bfm manager status`."
@@ -146,11 +147,10 @@ def _parse_bundle(backend: LocalBackend, values: Mapping[str, Any]) -> Document:
     if values["bundle"] not in bundles:
         raise NotFound("bundle", values["bundle"], bundles)
     before: list[Record] = []
-    pools = [pool.name for pool in settings.pools]
+    pools = checked_payloads.pool_names(store, settings)
     if store.exists():
         problems = store.read(ImportProblem, [Condition("is_current", "=", True)])
         before = [*store.read(DagRow), *store.read(DagVersion), *store.read(BundleRow), *problems]
-        pools = checked_payloads.pool_names(store, settings)
     with tempfile.TemporaryDirectory(prefix="bfm-parse-") as scratch:
         bundle = BundleState(bundles[values["bundle"]], snapshots=Path(scratch), limits=settings.limits)
         removed = values["deactivate_removed"]

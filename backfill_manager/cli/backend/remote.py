@@ -112,6 +112,9 @@ class RemoteBackend:
             )
         return _plain(self._client.gaps(dag_id, start_date=start_date, end_date=end_date))
 
+    def pool_names(self) -> list[str]:
+        return [pool.name for pool in self._client.pools()]
+
     def requests(self, *, limit: int | None) -> list[Document]:
         return [_without(one, *_ONLY_IN_THE_API, "payload", "result") for one in self._client.requests(limit=limit)]
 

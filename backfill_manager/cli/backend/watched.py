@@ -10,8 +10,10 @@ from backfill_manager.errors import Unreachable
 
 if TYPE_CHECKING:
     from backfill_manager.cli.context import CliContext
+    from backfill_manager.model.records import Request, Response
 
 SLOW_POLL_INTERVAL_S: Final = 5.0  # of what is expensive to read or changes slowly
+UNSAID_WAIT_S: Final = 2.0
 MAX_AWAY_S: Final = 600.0  # of a server, which may be started anew
 
 
@@ -49,3 +51,22 @@ class WatchedBackend:
         was_led, self._is_led, self._looked_at = self._is_led, self.has_active_manager(), at
         if was_led and not self._is_led:
             self._say(f"No manager is running; the {self._what} waits for one: {HINTS['start_manager']}.")
+
+
+def watched_response(context: CliContext, request: Request, timeout_s: float, to: str | None = None) -> Response | None:
+    """The response; of a manager that ends meanwhile it is said, as the next one answers. `to`: what it is waited for, which may
+    take long: `Waiting for the manager (term 3, pid 17 on node1) to plan.`"""
+    backend = WatchedBackend(context, "request", lambda text: context.out.note(text, style="yellow"))
+    until = context.clock.monotonic() + timeout_s
+    interval = SLOW_POLL_INTERVAL_S if to is None else UNSAID_WAIT_S
+    while True:
+        left = until - context.clock.monotonic()
+        response: Response | None = backend.wait(request, min(left, interval))
+        if response is not None or left <= interval:
+            return response
+        backend.look_for_manager()
+        if interval < SLOW_POLL_INTERVAL_S:
+            interval, manager = SLOW_POLL_INTERVAL_S, backend.manager()
+            if manager["leading"] and context.out.is_table:
+                who = "term {term}, pid {pid} on {host}".format(**manager)
+                context.out.note(f"Waiting for the manager ({who}) to {to}.")

@@ -112,12 +112,17 @@ def create(
 def _note_downstream(context: CliContext, backfill_id: str) -> None:
     """They are not waited for, and have no other place in what the command prints."""
     request_id = context.backend.backfill(backfill_id)["request_id"]
-    for one in context.backend.backfills(dag_id=None, state=(), limit=1000):
-        if one["request_id"] == request_id and one["backfill_id"] != backfill_id:
-            context.out.note(
-                f"Downstream: backfill {one['backfill_id']} of {one['dag_id']} is {one['state']}; "
-                f"watch it: `bfm backfill watch {one['backfill_id']}`"
-            )
+    created = [
+        one for one in context.backend.backfills(dag_id=None, state=(), limit=1000) if one["request_id"] == request_id
+    ]
+    below = [one for one in created if one["backfill_id"] != backfill_id]
+    for one in below:
+        context.out.note(
+            f"Downstream: backfill {one['backfill_id']} of {one['dag_id']} is {one['state']}; "
+            f"watch it: `bfm backfill watch {one['backfill_id']}`"
+        )
+    if not below:
+        context.out.note(f"Downstream: nothing was planned; `bfm requests show {request_id}` shows why.")
 
 
 @group.command("list")

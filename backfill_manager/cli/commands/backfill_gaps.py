@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import Final
 
@@ -75,7 +76,9 @@ def gaps(
     whose = f"{dags[0]} hold what its runs" if len(dags) == 1 else f"{plural(len(dags), 'DAG')} hold what their runs"
     context.out.print_rows(rows[:limit], columns, empty=f"No gaps: the tables of {whose} have written.")
     if context.out.is_table:
-        _print_notes(context, dags, found, len(rows), limit, counted=count)
+        given = (("--from", start_date), ("--to", end_date))
+        chosen = "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
+        _print_notes(context, found, len(rows), limit, chosen, counted=count)
 
 
 def _with_a_schedule(context: CliContext) -> list[str]:
@@ -83,16 +86,24 @@ def _with_a_schedule(context: CliContext) -> list[str]:
 
 
 def _print_notes(
-    context: CliContext, dags: list[str], found: list[Document], shown: int, limit: int | None, *, counted: bool
+    context: CliContext, found: list[Document], shown: int, limit: int | None, chosen: str, *, counted: bool
 ) -> None:  # fmt: skip
+    """`chosen`: the options of the range, as they were given."""
     counts = Counter(one["finding"] for one in found)
     if limit is not None and shown > limit:
         summary = ", ".join(f"{counts[name]:,} {name}" for name in FINDINGS if counts[name])
         context.out.note(f"{limit} of {plural(shown, 'finding')} ({summary}); --limit shows more.")
-    dag = dags[0] if len(dags) == 1 else "DAG"
-    if any(one["finding"] == "empty" and one["because"] != WROTE_NO_ROW for one in found):
-        context.out.note(f"To run what is missing: `bfm backfill create {dag} --kind missing --by data`")
-    if counts["outdated"]:
-        context.out.note(f"To run what is outdated: `bfm backfill create {dag} --kind outdated`")
+    missing = {one["dag_id"] for one in found if one["finding"] == "empty" and one["because"] != WROTE_NO_ROW}
+    outdated = {one["dag_id"] for one in found if one["finding"] == "outdated"}
+
+    def only(dags: set[str]) -> str:
+        return min(dags) if len(dags) == 1 else "DAG"
+
+    if missing:
+        context.out.note(
+            f"To run what is missing: `bfm backfill create {only(missing)}{chosen} --kind missing --by data`"
+        )
+    if outdated:
+        context.out.note(f"To run what is outdated: `bfm backfill create {only(outdated)}{chosen} --kind outdated`")
     if not counted and any(one["finding"] == "unknown" and "not be counted" in one["because"] for one in found):
         context.out.note("Some rows could not be counted; --count counts them, which starts Spark.")

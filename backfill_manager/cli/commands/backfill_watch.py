@@ -19,7 +19,7 @@ from backfill_manager.cli.render.plan import why
 from backfill_manager.cli.render.printer import COLOURS, Console, first_line, seconds
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import NotFound
-from backfill_manager.humanise import estimate, plural
+from backfill_manager.humanise import estimate, not_succeeded, plural
 from backfill_manager.model import states
 from backfill_manager.queries.eta import ObservedPace, items_ended, items_left
 
@@ -232,7 +232,10 @@ def summary_line(backfill: Mapping[str, Any]) -> Text:
         taken = parse_instant(backfill["completed_at"]) - parse_instant(backfill["started_at"])
         text.append(f", in {seconds(taken.total_seconds())}")
     text.append(".")
-    return text.append(f" {backfill['reason']}", style="yellow") if backfill["reason"] else text
+    reason = backfill["reason"]
+    if reason and reason != not_succeeded(backfill, backfill["planned"]):  # the counts say it
+        text.append(f" {reason}", style="yellow")
+    return text
 
 
 def _counts(backfill: Mapping[str, Any]) -> Text:

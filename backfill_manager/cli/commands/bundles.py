@@ -98,6 +98,8 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
         out.print_rows(changes, _CHANGES)
     text = parse_outcome(result, dry_run=dry_run)
     out.print_result({**result, "dry_run": dry_run}, f"{text}{stored}")
+    if result.get("still_active"):
+        out.note("--deactivate-removed deactivates them at once; the standard parser does so at its next scan.")
     for one in result.get("unknown_pools", ()):
         note_unknown_pools(context, one["dag_id"], {one["pool"]: one["tasks"]})
     if errors and out.is_table:

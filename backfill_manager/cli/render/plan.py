@@ -71,7 +71,7 @@ def item_columns(items: Sequence[Mapping[str, Any]], *more: str) -> list[Column 
 
 def note_unknown_pools(context: CliContext, dag_id: str, pools: Mapping[str, Sequence[str]]) -> None:
     """`pools`: those that do not exist, each with the tasks that name it."""
-    known = [pool["name"] for pool in context.backend.pools()] if pools else []
+    known = context.backend.pool_names() if pools else []
     for pool, tasks in pools.items():
         hint = nearest(pool, known, n=1) or "."
         new = "A new pool is made in the configuration file, for the manager's next start."
@@ -113,6 +113,8 @@ def print_plan(context: CliContext, plan: Mapping[str, Any]) -> None:
         print_rendered(out, first)
     for dag_id, why in (summary.get("left_out") or {}).items():
         out.note(f"{dag_id} would be skipped: {why}.")
+    if summary.get("no_downstream"):
+        out.note(f"Nothing is downstream: {summary['no_downstream']}.")
     skipped = summary["skipped"]
     if not summary["pending"] and skipped:
         out.note("Nothing would run.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from backfill_manager.cli.backend.base import accepted
-from backfill_manager.cli.backend.watched import SLOW_POLL_INTERVAL_S, WatchedBackend
+from backfill_manager.cli.backend.watched import watched_response
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.printer import Output
@@ -26,25 +26,13 @@ def wait_for_response(context: CliContext, request: Request, timeout_s: float = 
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)
         return None
-    response = _wait(context, request, timeout_s)
+    response = watched_response(context, request, timeout_s)
     if response is None:
         context.out.note(
             f"The manager has not answered within {timeout_s:g} s; see `bfm requests show {request.request_id}`."
         )
         return None
     return accepted(response)
-
-
-def _wait(context: CliContext, request: Request, timeout_s: float) -> Response | None:
-    """The response; of a manager that ends meanwhile it is said, as the next one answers."""
-    backend = WatchedBackend(context, "request", lambda text: context.out.note(text, style="yellow"))
-    until = context.clock.monotonic() + timeout_s
-    while True:
-        left = until - context.clock.monotonic()
-        response: Response | None = backend.wait(request, min(left, SLOW_POLL_INTERVAL_S))
-        if response is not None or left <= SLOW_POLL_INTERVAL_S:
-            return response
-        backend.look_for_manager()
 
 
 def payload_of(request: Request) -> dict[str, Any]:
@@ -81,7 +69,7 @@ def result_of(context: CliContext, kind: str, values: Mapping[str, Any], what: s
         context.backend.manager()  # without a state, that is what is wrong
         raise NoActiveManager(f"A manager {what}, and none is running.", hint="start_manager")
     request = context.backend.submit(kind, values)
-    response = _wait(context, request, RESULT_TIMEOUT_S)
+    response = watched_response(context, request, RESULT_TIMEOUT_S, to="answer")
     if response is None:
         raise BackfillManagerError(f"No answer yet; it will be in `bfm requests show {request.request_id}`.")
     result: dict[str, Any] = json.loads(accepted(response).payload_json or "{}")

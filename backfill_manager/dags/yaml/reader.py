@@ -28,7 +28,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
 from backfill_manager.dags import authoring
-from backfill_manager.dags.definition import CALLBACKS
+from backfill_manager.dags.definition import CALLBACKS, check_conditions
 from backfill_manager.dags.yaml.text import T, at_line, documents_of, fail_at
 from backfill_manager.errors import InvalidDag, nearest
 from backfill_manager.schemas.dag_settings import (
@@ -40,6 +40,7 @@ from backfill_manager.schemas.dag_settings import (
     settings_of,
     validate,
 )
+from backfill_manager.schemas.waits import On
 from backfill_manager.yaml_reader import Document, Loc
 
 ImportModule = Callable[[str], ModuleType]
@@ -140,6 +141,10 @@ class _Reader:
             if name in value:  # each with those before it, so that the one that doesn't fit is reported at its line
                 times[name] = valid[name]
                 self._at((name,), partial(authoring.parse_times, dict(times), who))
+        if isinstance(schedule := valid.get("schedule"), On):
+            self._at(("schedule",), partial(check_conditions, schedule.waits, who))
+        self._check_waits(valid, (), who)
+        self._check_waits(valid.get("default_args", {}), ("default_args",), f"{who}: default_args")
         tasks = [self._task(task_id, each, valid["tasks"][task_id], who) for task_id, each in value["tasks"].items()]
         self._check_order(tasks, who)
 
@@ -180,10 +185,15 @@ class _Reader:
                     (*place, name), f"{who}: {name} is a setting of {' and '.join(owners)} tasks; this one is {kind}"
                 )
         settings = self._with_callbacks(settings, place, who)
+        self._check_waits(valid, place, who)
         runs = (
             value[kind] if kind in ("sql", "bash") else self._function(value[kind], (*place, kind), f"{who}: {kind} ")
         )
         return _Task(task_id, kind, runs, settings, valid.get("after", []))
+
+    def _check_waits(self, valid: Mapping[str, Any], place: Loc, who: str) -> None:
+        if waits := valid.get("waits_for"):
+            self._at((*place, "waits_for"), partial(check_conditions, waits, who))
 
     def _check_order(self, tasks: list[_Task], who: str) -> None:
         by_id = {task.task_id: task for task in tasks}

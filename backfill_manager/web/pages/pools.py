@@ -32,6 +32,6 @@ async def set_slots(
     back: Annotated[str, Form()] = "/pools",
 ) -> Response:  # fmt: skip
     def payload(_: str) -> dict[str, Any]:
-        return set_pool(context.store, name, slots=slots)
+        return set_pool(context.store, context.app.settings, name, slots=slots)
 
     return await context.submit(POOL_SET, payload, back=back)
