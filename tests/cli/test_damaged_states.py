@@ -246,6 +246,9 @@ def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_an_id_and_writes_of_i
     assert [run.state for run in sorted(made, key=lambda run: run.run_id)] == ["success", "failed", "success"]
     tasks = store.read(TaskInstance, matching(run_id=made[0].run_id), ["task_id"])
     assert [(ti.task_id, ti.run_seq) for ti in tasks] == [("clean", made[0].run_seq), ("delays", made[0].run_seq)]
+    assert len(store.read(TaskTry, matching(run_id=made[0].run_id))) == 2
+    for record in (TaskInstance, TaskTry):
+        assert len({row.key for row in store.read(record)}) == len(store.read(record))
 
 
 def test_runs_by_partition_and_by_the_schedule_that_were_lost_do_not_give_their_ids_away(tmp_path: Path) -> None:
