@@ -606,7 +606,7 @@ def _every(settings: Mapping[str, Any]) -> Any:
     collection = _collection()
     grids, written = [], set[str]()
     for spec in [made.spec for made in collection.dags] if collection else []:
-        if found := tables & {*spec.writes, *(task.into for task in spec.tasks if task.into)}:
+        if found := tables.intersection(spec.output_tables):
             grids.append((spec.schedule, spec.timezone))
             written |= found
     if grids and written == tables and all(grid == grids[0] for grid in grids):

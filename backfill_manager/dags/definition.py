@@ -179,6 +179,11 @@ class DagSpec:
         return frozenset(task.task_id for task in self.callbacks if task.watches is None or task.watches in task_ids)
 
     @cached_property
+    def output_tables(self) -> tuple[str, ...]:
+        """Those that it declares to write: by `writes`, and by `into` of SQL tasks."""
+        return tuple(dict.fromkeys((*self.writes, *(task.into for task in self.tasks if task.into))))
+
+    @cached_property
     def depends_on_past(self) -> bool:
         return any(task.depends_on_past for task in self.tasks)
 

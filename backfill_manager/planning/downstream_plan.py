@@ -62,10 +62,9 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
 
 def _why_none(dag: DagSpec) -> str:
     """Only what DAGs declare counts: a run may write another table than the one before."""
-    if dag.writes:
-        return f"no active DAG declares that it reads {name_list(dag.writes)} (reads=[...])"
-    into = list(dict.fromkeys(task.into for task in dag.tasks if task.into))
-    return f"DAG {dag.dag_id!r} does not declare which tables it writes (writes={into or '[...]'})"
+    if dag.output_tables:
+        return f"no active DAG declares that it reads {name_list(dag.output_tables)} (reads=[...])"
+    return f"DAG {dag.dag_id!r} does not declare which tables it writes (writes=[...])"
 
 
 def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
@@ -80,7 +79,7 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     todo = [root.dag_id]
     while todo:
         writer = todo.pop(0)
-        written = (table.casefold() for table in specs[writer].writes)
+        written = (table.casefold() for table in specs[writer].output_tables)
         for reader in sorted({reader for table in written for reader in readers[table]} - {writer}):
             if reader not in waits_for:
                 todo.append(reader)

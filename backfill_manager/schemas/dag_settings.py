@@ -574,7 +574,10 @@ class _OfDag(TypedDict, total=False):
         Reads,
         _help("Tables that the DAG reads: a list, or a mapping of each table to the column with the time of a row."),
     ]
-    writes: Annotated[Names, _help("Tables that the DAG writes. DAGs that read them are downstream of it.")]
+    writes: Annotated[
+        Names,
+        _help("Tables that the DAG writes, besides `into` of its SQL tasks. DAGs that read them are downstream of it."),
+    ]
     depends_on_past: Annotated[
         bool, _help("Default of `depends_on_past` for tasks that do not set it, as in `default_args`.")
     ]
