@@ -18,8 +18,8 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
@@ -112,10 +112,42 @@ def _run(
     command: str, folder: Path, environ: Mapping[str, str], log: Callable[[str, str], None], cut: Callable[[str], int]
 ) -> tuple[int, str | None, list[str]]:
     """Its exit code, the last line on standard output, and the last ones on standard error."""
+    (out, to_out), (err, to_err) = os.pipe(), os.pipe()
+    printed = _Lines(open(out, "rb", buffering=0), lambda line: log("INFO", line), cut, keep=1)  # noqa: SIM115
+    said = _Lines(open(err, "rb", buffering=0), lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)  # noqa: SIM115
+    process, is_stopped = None, False
     try:
-        process = subprocess.Popen(
-            [*_BASH, command], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True,
+        with _reading(printed, said) as take_unfinished_lines:
+            try:
+                process = _start(command, folder, environ, to_out, to_err)
+                process.wait()
+            except BaseException:  # it is stopped, by what this module can't import
+                if process is None:
+                    raise
+                is_stopped = True
+                # The command may end well, until the manager kills this process and all below it.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                take_unfinished_lines()
+                process.wait()
+    finally:
+        if process is not None and not (printed.is_closed and said.is_closed):  # by what it has left behind
+            with suppress(ProcessLookupError, PermissionError):  # of another user: `sudo`
+                os.killpg(process.pid, signal.SIGKILL)
+        printed.file.close()
+        said.file.close()
+    if is_stopped:
+        how = f"ended with {_ending(process.returncode)} after it was stopped"
+        log("WARNING", f"the command {how}")
+        raise BashFailed(how)
+    return process.returncode, next(iter(printed.last), None), list(said.last)
+
+
+def _start(command: str, folder: Path, environ: Mapping[str, str], out: int, err: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [*_BASH, command], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            start_new_session=True,
         )  # fmt: skip
     except FileNotFoundError:
         raise InvalidInput("there is no bash on this machine") from None
@@ -128,41 +160,27 @@ def _run(
         limits = "Linux takes 128 KB of each, and usually 2 MB of all"
         longest = f"{name} has {len(os.fsencode(value)):,} bytes"
         raise InvalidInput(f"the command and its variables are too long for the system ({limits}): {longest}") from None
-    assert process.stdout is not None and process.stderr is not None
-    printed = _Lines(process.stdout, lambda line: log("INFO", line), cut, keep=1)
-    said = _Lines(process.stderr, lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)
-    # A thread of its own reads: a stop is raised in this one, at any place, and lines that it has read would be lost.
+    finally:
+        os.close(out)
+        os.close(err)
+
+
+@contextmanager
+def _reading(*streams: _Lines) -> Iterator[Callable[[], object]]:
+    """Logs their lines until the end of the block. A thread of its own does: a stop is raised in this one, anywhere, and lines
+    that it had read would be lost. What it gives logs also lines that have no end yet, as the command may be killed."""
     ended, end = os.pipe()
-    reader = threading.Thread(target=_read_until_ended, args=(ended, (printed, said)), name="bfm bash", daemon=True)
+    reader = threading.Thread(target=_read_until_ended, args=(ended, streams), name="bfm bash", daemon=True)
     reader.start()
     try:
-        process.wait()
-    except BaseException:  # noqa: BLE001 - it is stopped, by what this module can't import
-        # The command may end well, until the manager kills this process and all below it.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGTERM)
-        os.write(end, _STOPPED)
-        process.wait()
-        os.close(end)
-        reader.join()
-        how = f"ended with {_ending(process.returncode)} after it was stopped"
-        log("WARNING", f"the command {how}")
-        raise BashFailed(how) from None
-    else:
-        os.close(end)
-        reader.join()
+        yield lambda: os.write(end, _STOPPED)
     finally:
-        if not (printed.is_closed and said.is_closed):  # by what it has left behind
-            with suppress(ProcessLookupError, PermissionError):  # of another user: `sudo`
-                os.killpg(process.pid, signal.SIGKILL)
-        process.stdout.close()
-        process.stderr.close()
-    return process.returncode, next(iter(printed.last), None), list(said.last)
+        os.close(end)
+        reader.join()
 
 
 def _read_until_ended(ended: int, streams: tuple[_Lines, ...]) -> None:
-    """Logs lines as they come, until the pipe `ended` is closed; at a stop also one that has no end yet, as the command may be
-    killed. What the command has left behind may hold its streams open: it is not waited for."""
+    """Until the pipe `ended` is closed. What the command has left behind may hold its streams open: it is not waited for."""
     has_ended = False
     try:
         with selectors.DefaultSelector() as selector:
