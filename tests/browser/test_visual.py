@@ -81,7 +81,7 @@ PARTS = {
     "/backfills/{backfill_id}/settings/notice", "/backfills/{backfill_id}/items/{ordinal}", "/runs/{run_id}",
     "/runs/{dag_id}/{run_id}", "/runs/{dag_id}/{run_id}/{task_id}", "/dags/{dag_id}/runs", "/dags/{dag_id}/panel",
     "/backfills/{backfill_id}/matching", "/backfills/{backfill_id}/selected", "/dags/{dag_id}/selected",
-    "/dags/{dag_id}/clear/dry-run",
+    "/dags/{dag_id}/clear/dry-run", "/docs", "/redoc",
 }  # fmt: skip
 
 
