@@ -57,10 +57,8 @@ def run_sql_task(
     def is_stopped() -> bool:
         try:
             refuse_if_abandoned()
-        except AbandonedTry:
+        except (AbandonedTry, LostLease):
             return True
-        except LostLease:
-            return False
         return False
 
     return _outcome_of(launch, run, log, is_stopped=is_stopped)

@@ -17,7 +17,7 @@ stays as an overridden one, so that its id is not used again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from backfill_manager.clock import Clock
@@ -75,8 +75,8 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     store.init()
     yield from store.rewrite_rows(store.wrong_rows())
     if lost:
-        yield from _lost_by_name(store)
         named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in to_do["runs"]}
+        yield from _lost_by_name(store, named)
         if "dag_run" in lost:  # whoever leads deletes rows of some of them
             store.begin_repair({"lost": sorted(lost), "runs": [(*key, seq) for key, seq in named.items()]})
         gone = _lost_runs(store, clock, named) if "dag_run" in lost else []
@@ -124,12 +124,9 @@ def _what_was_done(damage: Damage) -> str:
             return f"{where} {damage.problem} and is written anew"
 
 
-def _lost_by_name(store: Store) -> Iterator[str]:
-    """Runs and backfills that are gone while something of them is there."""
-    runs = store.count("dag_run", ["dag_id", "run_id"])
-    of_tasks = {key for key in store.count("task_instance", ["dag_id", "run_id"]) if key not in runs}
-    tried = {key for key in store.count("task_try", ["dag_id", "run_id"]) if key not in runs}
-    if gone := sorted("/".join(key) for key in of_tasks | tried):
+def _lost_by_name(store: Store, runs: Iterable[records.RunKey]) -> Iterator[str]:
+    """These runs, and backfills that are gone while something of them is there."""
+    if gone := sorted("/".join(key) for key in runs):
         yield f"Lost: {plural(len(gone), 'run')}: {_some(gone)}. Backfill their dates again."
     backfills = {row.backfill_id for row in store.read(records.Backfill)}
     if gone := sorted({key[0] for key in store.count("backfill_item", ["backfill_id"])} - backfills):

@@ -214,8 +214,15 @@ def bfm_id(request: Request) -> str:
     return matches
 
 
+@pytest.mark.parametrize(
+    ("below", "last"),
+    [
+        (["reports"], "Downstream: backfill below of reports is running; watch it: `bfm backfill watch below`"),
+        ([], "Downstream: nothing was planned; `bfm requests show mine` shows why."),
+    ],
+)
 def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_for(
-    bfm: Bfm, state: FilledState
+    bfm: Bfm, state: FilledState, below: list[str], last: str
 ) -> None:
     state.dag()
     state.pools()
@@ -224,30 +231,16 @@ def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_f
     def accept() -> None:
         [request] = state.store.unanswered()
         state.backfill(bfm_id(request), {"success": 1}, state="success", request_id=request.request_id)
-        state.backfill("below", {"running": 1}, dag_id="reports", request_id=request.request_id)
+        for dag_id in below:
+            state.backfill("below", {"running": 1}, dag_id=dag_id, request_id=request.request_id)
         state.backfill("other", {"running": 1})
         state.answers(request)
 
     state.clock.meanwhile = [accept]
-    result = bfm("backfill", "create", *JANUARY, "--downstream", "--wait")
-    assert result.code == 0
-    assert "Downstream: backfill below of reports is running; watch it: `bfm backfill watch below`" in result.err
-    assert "other" not in result.err
-
-
-def test_create_and_wait_says_that_nothing_was_planned_downstream(bfm: Bfm, state: FilledState) -> None:
-    state.dag()
-    state.pools()
-    state.leads()
-
-    def accept() -> None:
-        [request] = state.store.unanswered()
-        state.backfill(bfm_id(request), {"success": 1}, state="success", request_id=request.request_id)
-        state.answers(request)
-
-    state.clock.meanwhile = [accept]
     result = bfm("backfill", "create", *JANUARY, "--downstream", "--wait", "--request-id", "mine")
-    assert result.err.splitlines()[-1] == "Downstream: nothing was planned; `bfm requests show mine` shows why."
+    assert result.code == 0
+    assert result.err.splitlines()[-1] == last
+    assert "other" not in result.err
 
 
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
