@@ -21,6 +21,7 @@ DURATION_UNITS: Final = {
     **dict.fromkeys(("d", "day", "days"), 86400),
 }
 CATALOG_SCHEMA: Final = r"[A-Za-z_]\w*\.[A-Za-z_]\w*"  # of a state in a catalog: `main.jobs`
+_DELTA_PATH: Final = re.compile(r"delta\.`([^`]*/[^`]*)`", re.IGNORECASE)
 NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
 
 _KINDS: Final = {  # pydantic's types of errors, by what the value must be
@@ -84,7 +85,14 @@ def refuse_unknown(value: Mapping[Any, Any], known: Collection[str], where: str)
 
 def table_key(name: str) -> str:
     """A table's name or path as names are compared: a path as `table_path` writes it; names do not differ by case."""
+    name = name_or_path(name)
     return table_path(name) if "/" in name else name.lower().removeprefix("spark_catalog.")
+
+
+def name_or_path(table: str) -> str:
+    """The path of delta.`/a/path`, as SQL writes it; any other name or path as it is."""
+    quoted = _DELTA_PATH.fullmatch(table)
+    return quoted[1] if quoted else table
 
 
 def table_path(location: str) -> str:

@@ -20,6 +20,7 @@ from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.table_access import plain_name
 from backfill_manager.store.delta_spark.transaction import TableDefinition, set_active
 from backfill_manager.store.sql_guard import identifier
+from backfill_manager.value_rules import name_or_path
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable, DeltaTableBuilder
@@ -61,8 +62,8 @@ class Commit:
 
 class OutputTable:
     def __init__(self, spark: SparkSession, name: str) -> None:
-        """`name` is a path if it has a `/` in it, else a table's name, as Spark resolves it."""
-        self._spark = spark
+        """`name` is a path if it has a `/` in it, as delta.`/a/path` has, too; else a table's name, as Spark resolves it."""
+        self._spark, name = spark, name_or_path(name)
         self.is_path = "/" in name
         self.name = name if self.is_path else plain_name(name)  # Delta's own parser refuses the other
         if self.is_path:

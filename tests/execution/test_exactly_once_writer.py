@@ -519,6 +519,11 @@ def test_a_wrong_call_is_reported_in_one_line(
     assert complaint in outcome.error and "\n" not in outcome.error
 
 
+def test_a_path_may_be_written_as_in_sql(runner: TaskRunner, tmp_path: Path) -> None:
+    assert isinstance(runner.run(a_launch(), writes(f"delta.`{tmp_path}/t`")), Succeeded)
+    assert runner.spark.read.format("delta").load(f"{tmp_path}/t").count() == 1
+
+
 def test_a_name_that_is_no_name_and_a_frame_that_is_no_frame_are_refused(runner: TaskRunner) -> None:
     outcome = runner.run(a_launch(), writes("two words"))
     assert isinstance(outcome, Failed) and "'two words' is neither a table's name" in outcome.error

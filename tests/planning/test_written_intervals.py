@@ -83,5 +83,9 @@ def test_a_path_has_one_spelling(names: tuple[str, ...], path: str) -> None:
     assert {table_path(name) for name in names} == {table_key(name) for name in names} == {path}
 
 
+def test_a_path_may_be_written_as_in_sql() -> None:
+    assert table_key("delta.`/a/b/`") == table_key("DELTA.`file:/a/b`") == "/a/b" != table_key("delta.`b`")
+
+
 def test_names_of_tables_do_not_differ_by_case() -> None:
     assert table_key("spark_catalog.Gold.Orders") == table_key("gold.orders") != table_key("s3://Gold/orders")
