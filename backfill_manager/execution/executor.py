@@ -78,7 +78,8 @@ class _Try:
     lines: LogLines
     accesses: TableAccesses  # of a SQL task
     turns: TurnHolder = field(default_factory=lambda: TurnHolder(PROCESS_TURNS))
-    weight: int = 0  # slots it holds; 0 while it waits
+    weight: int = 0  # slots it takes; 0 while it waits
+    held: int = 0  # slots it holds: from its start to the end of its code
     running: RunningTask | None = None  # of a Python task, once it has begun
     abandoned: m.Outcome | None = None  # its outcome, whatever it does
     stopped_at: float = 0.0  # when it was abandoned while it ran
@@ -240,7 +241,7 @@ class Executor:
                     weight = self._weight(it)
                     if self._used[pool] + weight > self._slots.get(pool, 0):
                         break
-                    it.weight = weight
+                    it.weight = it.held = weight
                     self._used[pool] += weight
                     ready.append(it)
                 heapq.heappop(queue)
@@ -381,7 +382,8 @@ class Executor:
         return True
 
     def _end(self, it: _Try, outcome: m.Outcome) -> None:
-        """Reports the end, once; frees the slots and hands them on."""
+        """Frees the slots and hands them on; then reports the end, once: what Spark says of it takes some milliseconds, and some
+        more while Spark is busy."""
         with it.event_lock:
             if it.ended:
                 return
@@ -395,6 +397,7 @@ class Executor:
                 it.lines.close()
                 self._flush(it)
                 at = self._clock.now()
+                self._free_slots(it)
                 may_have_jobs = it.weight > 0 and (it.running is None or it.running.has_used_spark)
                 spark_jobs = self._spark_jobs.of_group(it.jobs.group) if may_have_jobs else ()
                 stages = self._spark_status.stages_of(spark_jobs, it.lines.masked)
@@ -409,8 +412,13 @@ class Executor:
                     it.deadlines.clear()
                     self._tries.pop(it.launch.key, None)
                     self._load[it.launch.pool] -= 1
-                    self._used[it.launch.pool] -= it.weight
                     self._changed.notify_all()
+                self._free_slots(it)
+
+    def _free_slots(self, it: _Try) -> None:
+        with self._changed:
+            self._used[it.launch.pool] -= it.held
+            it.held = 0
         self._admit(it.launch.pool)
 
     def report(self, it: _Try, event: m.Event) -> None:

@@ -1,14 +1,15 @@
 """What Spark's status store says of the stages of a try, as the figures of `schemas.resources.SparkStages`, and of a job.
 
-The stages are read at the end of a try, without a Spark job: two calls to the JVM for each job and each stage, and two more for
-the skew of each that is shown. Each comes as one text, by the writer of Spark's own REST API, so its fields are those of that
-API.
+The stages are read at the end of a try, without a Spark job: two calls to the JVM for each job, three for each stage, and
+two more for the skew of each that is shown and was long enough. Each comes as one text, by the writer of Spark's own REST API, so
+its fields are those of that API.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,9 +27,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_JOBS: Final = 100  # the newest of a try
+MAX_READ: Final = 1000  # of their stages, the newest: Spark keeps no more, unless it is configured to
 MAX_STAGES: Final = 20  # the longest, which are shown one by one
 MAX_NAME_CHARS: Final = 200
-BEHIND_MS: Final = 20  # how long Spark's listeners may be behind with what has just ended
+BEHIND_S: Final = (
+    0.01,
+    0.02,
+    0.04,
+)  # before each look whether Spark's listeners still are behind with what has just ended
+MIN_SKEWED_S: Final = 0.1  # the time of all tasks of a stage below which its skew says nothing
 _SUMS: Final = {  # our figure -> that of Spark's REST API
     "tasks": "numTasks", "failed_tasks": "numFailedTasks", "input_rows": "inputRecords", "input_bytes": "inputBytes",
     "output_rows": "outputRecords", "output_bytes": "outputBytes", "shuffle_read_bytes": "shuffleReadBytes",
@@ -43,10 +50,11 @@ class SparkStatus:
         from py4j.protocol import Py4JError
 
         self._as_json: Callable[[Any], str] | None = None
+        self._wait: Callable[[float], object] = threading.Event().wait
         self._context, self._application = sc._jsc.sc(), sc.applicationId
         try:
             assert sc._jvm is not None and sc._gateway is not None, "it is there"
-            self._store = self._context.statusStore()
+            self._store, self._tracker = self._context.statusStore(), sc._jsc.statusTracker()
             self._quantiles = sc._gateway.new_array(sc._jvm.double, 2)
             self._quantiles[0], self._quantiles[1] = 0.5, 1.0
             self._as_json = sc._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper().writeValueAsString
@@ -79,11 +87,9 @@ class SparkStatus:
         }  # fmt: skip
 
     def _read(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
-        of_jobs = [job for number in jobs for job in self._document(self._store.job, number)]
-        ids = sorted({stage_id for job in of_jobs for stage_id in job["stageIds"]})
+        of_jobs = self._ended(jobs)
+        ids = sorted({stage_id for job in of_jobs for stage_id in job["stageIds"]})[-MAX_READ:]
         stages = [stage for stage_id in ids for stage in self._begun(stage_id)]
-        if any(stage["status"] == "ACTIVE" for stage in stages) and self._catch_up():
-            stages = [again for stage in stages for again in self._again(stage)]
         if not stages:
             return None
         sums = {name: sum(stage[of_spark] for stage in stages) for name, of_spark in _SUMS.items()}
@@ -91,32 +97,42 @@ class SparkStatus:
         shown = tuple(self._shown(stage, masked) for stage in longest)
         return SparkStages(jobs=len(of_jobs), stages=len(stages), task_s=_task_s(stages), longest=shown, **sums)
 
+    def _ended(self, jobs: Sequence[int]) -> list[dict[str, Any]]:
+        """The jobs, once Spark's listeners have heard of their ends, and so of those of their stages. They hear of it through a
+        queue, which is long while Spark is busy; a job that nobody could stop has no end."""
+        found = [job for number in jobs for job in self._document(self._store.job, number)]
+        for seconds in BEHIND_S:
+            if not any(job["status"] == "RUNNING" for job in found):
+                break
+            self._wait(seconds)
+            found = [
+                again
+                for job in found
+                for again in (self._document(self._store.job, job["jobId"]) if job["status"] == "RUNNING" else (job,))
+            ]
+        return found
+
     def _begun(self, stage_id: int) -> Iterator[dict[str, Any]]:
-        """Its last attempt, if it has begun."""
+        """Its last attempt, if it has begun and Spark still knows it. (It forgets skipped stages first. An exception of the JVM
+        takes sixteen milliseconds of CPU, as PySpark looks up some twenty names to convert it.)"""
+        if self._tracker.getStageInfo(stage_id) is None:
+            return
         for stage in self._document(self._store.lastStageAttempt, stage_id):
             if stage["status"] not in ("SKIPPED", "PENDING"):
                 yield stage
-
-    def _again(self, stage: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        return self._begun(stage["stageId"]) if stage["status"] == "ACTIVE" else iter((stage,))
-
-    def _catch_up(self) -> bool:
-        """Has the store hear of the end of what has just ended; False if it is too far behind, or something of others goes on."""
-        with ignore_stopped_context():
-            self._context.listenerBus().waitUntilEmpty(BEHIND_MS)
-            return True
-        return False
 
     def _shown(self, stage: dict[str, Any], masked: Callable[[str], str]) -> SparkStage:
         number, attempt = stage["stageId"], stage["attemptId"]
         figures = {name: stage[of_spark] for name, of_spark in _SUMS.items()}
         return SparkStage(
             stage_id=number, attempt=attempt, name=shorten(masked(stage["name"]), MAX_NAME_CHARS), status=stage["status"].lower(),
-            duration_s=_seconds(stage), task_s=_task_s([stage]), skew=self._skew(stage) if stage["numTasks"] > 1 else None,
+            duration_s=_seconds(stage), task_s=_task_s([stage]), skew=self._skew(stage),
             **figures,
         )  # fmt: skip
 
     def _skew(self, stage: dict[str, Any]) -> float | None:
+        if stage["numTasks"] < 2 or _task_s([stage]) < MIN_SKEWED_S:
+            return None
         read = self._store.taskSummary
         for summary in self._document(read, stage["stageId"], stage["attemptId"], self._quantiles):
             if summary is not None:

@@ -4,9 +4,9 @@
 
 A process whose task allows it (`reuse_process`) waits for another try of the same version when one has succeeded.
 
-Two threads. The starter makes calls to the JVM (a gateway for each process), hands out orders and reports ends; the reader reads
-what processes send and print. The end of a try is the end of its process, and of all that the process had started, unless that
-waits for another one.
+The starter's thread makes calls to the JVM (a gateway for each process) and hands out orders; the reader's reads what processes
+send and print; a few threads report ends, for which Spark is asked what the try did. The end of a try is the end of its process,
+and of all that the process had started, unless that waits for another one.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
 IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
+ENDS_AT_ONCE: Final = 4  # that are reported, each while it waits for Spark
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
 MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
 _NO_MESSAGE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
@@ -240,6 +241,7 @@ class TaskProcesses:
         self._wake_lock, self._is_closed = threading.Lock(), False
         # of the state, or secrets: it may take a while
         self._reads = ServicePool(f"{name}, what tasks ask for", 1, on_failure=on_failure)
+        self._ends = ServicePool(f"{name}, ends of tasks", ENDS_AT_ONCE, on_failure=on_failure)
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
@@ -275,6 +277,7 @@ class TaskProcesses:
             if (work := self._jvm_work.get()) is not None:
                 work()
         self._reads.close(cancel=True)
+        self._ends.close()
         self._gateways.close()
         self._selector.close()
         os.close(self._woken)
@@ -552,7 +555,7 @@ class TaskProcesses:
         task.turns.release_all()
         self._jvm_work.put(partial(self._keep_waiting, process, task.order.reuse_key))
         assert task.outcome is not None
-        self._jvm_work.put(partial(_report_end, task, task.outcome))
+        self._ends.call(_report_end, task, task.outcome)
 
     def _drain(self, process: _Process) -> None:
         """What it has printed, and what is left of its last line."""
@@ -645,7 +648,7 @@ class TaskProcesses:
             self._jvm_work.put(partial(self._start, task))
         else:
             task.turns.release_all()
-            self._jvm_work.put(partial(_report_end, task, task.outcome or _outcome_without_message(process)))
+            self._ends.call(_report_end, task, task.outcome or _outcome_without_message(process))
 
 
 def _report_end(task: RunningTask, outcome: Outcome) -> None:

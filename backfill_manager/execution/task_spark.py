@@ -37,7 +37,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import silence_query_loggers
-from backfill_manager.execution.spark_job_group import SESSION_OF
+from backfill_manager.execution.spark_job_group import CALL_SITE, SESSION_OF
 
 SHARED: Final = ("bfm-jsc", "bfm-session", "bfm-conf", "bfm-context")  # names of Java objects that each gateway has
 _IMPORTED: Final = (  # names that PySpark uses without their package
@@ -276,6 +276,7 @@ class TaskSpark:
         self.context.setJobGroup(task["group"], task["description"])
         self.context.addJobTag(task["tag"])
         self.context.setLocalProperty("spark.scheduler.pool", task["pool"])
+        self.context.setLocalProperty(CALL_SITE, task["description"])
         self._session.conf.set("spark.scheduler.pool", task["pool"])
         self._session.conf.set(SESSION_OF, task["group"])
         client.of_task = (self._java_context, properties)

@@ -265,8 +265,8 @@ class SparkStage(_StageFigures):
     status: str = Field(description="Status of the stage in Spark when the try ended: `complete`, `failed`, `active`.")
     duration_s: float | None = Field(description="Seconds from its start to its end. null: it had not ended.")
     skew: float | None = Field(
-        description="Duration of its longest task divided by the median of all its tasks. null: it has one task, or Spark "
-        "has no figures."
+        description="Duration of its longest task divided by the median of all its tasks. null: it has one task, its tasks "
+        "took less than 0.1 s together, or Spark has no figures."
     )
 
 

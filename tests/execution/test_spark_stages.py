@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support.executor_fixture import TaskRunner, a_launch
 
 from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.spark_status import MAX_STAGES, SparkStatus
+from backfill_manager.execution.spark_status import BEHIND_S, MAX_STAGES, SparkStatus
 from backfill_manager.schemas.resources import SparkStages
 
-ROWS = 300_000
+ROWS = 1_000_000
 
 
 def stages_of(runner: TaskRunner, launch: TaskLaunch) -> SparkStages | None:
@@ -19,12 +21,18 @@ def stages_of(runner: TaskRunner, launch: TaskLaunch) -> SparkStages | None:
     return next(e.spark_stages for e in runner.recorder.events if isinstance(e, TaskEnded) and e.key == launch.key)
 
 
+def stages_found(status: SparkStatus, jobs: Sequence[int]) -> SparkStages:
+    found = status.stages_of(jobs, str)
+    assert found is not None
+    return found
+
+
 def skewed(ctx: Any) -> int:
     """A shuffle whose one partition has nearly all rows."""
     from pyspark.sql import functions as F
 
-    rows = ctx.spark.range(0, 300_000, 1, 4).withColumn(
-        "k", F.when(F.col("id") < 290_000, 0).otherwise(F.col("id") % 50)
+    rows = ctx.spark.range(0, ROWS, 1, 4).withColumn(
+        "k", F.when(F.col("id") < ROWS - 10_000, 0).otherwise(F.col("id") % 50)
     )
     hashed = rows.repartition(8, "k").select(F.length(F.sha2(F.col("id").cast("string"), 512)).alias("n"))
     return int(hashed.agg(F.sum("n")).collect()[0][0])
@@ -98,18 +106,88 @@ def test_what_spark_has_forgotten_or_cannot_say_fails_nothing(
     caplog.clear()
 
 
-def test_what_spark_hears_of_a_moment_later_is_read_again_once(
-    runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_spark_hears_of_a_moment_later_is_waited_for(runner: TaskRunner) -> None:
     launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
     jobs = runner.recorder.spark_jobs_of(launch)
     status = SparkStatus(runner.spark.sparkContext)
-    as_json, caught_up = status._as_json, list[bool]()
+    as_json, waited = status._as_json, list[float]()
     assert as_json is not None
-    status._as_json = lambda value: as_json(value) if caught_up else as_json(value).replace("COMPLETE", "ACTIVE")
-    monkeypatch.setattr(status, "_catch_up", lambda: caught_up.append(True) or True)
-    found = status.stages_of(jobs, str)
-    assert found is not None and [one.status for one in found.longest] == ["complete"] and caught_up == [True]
+
+    def behind(value: Any) -> str:  # until it has been waited for twice
+        text = as_json(value)
+        return text if len(waited) > 1 else text.replace("SUCCEEDED", "RUNNING").replace("COMPLETE", "ACTIVE")
+
+    status._as_json, status._wait = behind, waited.append
+    assert [one.status for one in stages_found(status, jobs).longest] == ["complete"]
+    assert waited == list(BEHIND_S[:2])
+
+
+def test_a_job_that_goes_on_is_not_waited_for_longer(runner: TaskRunner) -> None:
+    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
+    jobs = runner.recorder.spark_jobs_of(launch)
+    status = SparkStatus(runner.spark.sparkContext)
+    as_json, waited = status._as_json, list[float]()
+    assert as_json is not None
+    status._as_json = lambda value: as_json(value).replace("SUCCEEDED", "RUNNING").replace("COMPLETE", "ACTIVE")
+    status._wait = waited.append
+    assert [one.status for one in stages_found(status, [*jobs, *jobs]).longest] == ["active"]
+    assert waited == list(BEHIND_S)
+
+
+def test_a_stage_that_spark_has_forgotten_is_not_read(runner: TaskRunner) -> None:
+    """An exception of the JVM takes a hundred times the CPU of an answer."""
+
+    def twice(ctx: Any) -> None:
+        for _ in range(2):
+            ctx.spark.sparkContext.parallelize([1], 1).count()
+
+    launch = runner.start(a_launch(), twice)
+    jobs = runner.recorder.spark_jobs_of(launch)
+    status = SparkStatus(runner.spark.sparkContext)
+    tracker, store, asked = status._tracker, status._store, list[int]()
+    first, second = (one.stage_id for one in sorted(stages_found(status, jobs).longest, key=lambda one: one.stage_id))
+
+    class Forgetful:
+        def getStageInfo(self, number: int) -> Any:
+            return None if number == first else tracker.getStageInfo(number)
+
+    class Asked:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def lastStageAttempt(self, number: int) -> Any:
+            asked.append(number)
+            return store.lastStageAttempt(number)
+
+    status._tracker, status._store = Forgetful(), Asked()
+    found = stages_found(status, jobs)
+    assert (found.jobs, found.stages, [one.stage_id for one in found.longest], asked) == (2, 1, [second], [second])
+
+
+def test_a_stage_that_was_over_at_once_has_no_skew(runner: TaskRunner) -> None:
+    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1, 2], 2).count())
+    jobs = runner.recorder.spark_jobs_of(launch)
+    status = SparkStatus(runner.spark.sparkContext)
+    as_json = status._as_json
+    assert as_json is not None
+
+    def skews_of(run_ms: int) -> set[float | None]:
+        status._as_json = lambda value: json.dumps({**json.loads(as_json(value)), "executorRunTime": run_ms})
+        return {one.skew for one in stages_found(status, jobs).longest}
+
+    assert skews_of(99) == {None} and None not in skews_of(100)
+
+
+@pytest.mark.parametrize("kind", ["python", "sql"])
+def test_the_details_of_a_stage_name_its_try(runner: TaskRunner, kind: str) -> None:
+    """In place of a stack trace of Py4J, which Spark would take for each RDD."""
+    launch = a_launch(kind="sql", sql="SELECT sum(id) FROM range(10)") if kind == "sql" else a_launch()
+    runner.start(launch, lambda ctx: ctx.spark.range(10).selectExpr("sum(id)").collect())
+    store = runner.spark.sparkContext._jsc.sc().statusStore()
+    stages = stages_found(SparkStatus(runner.spark.sparkContext), runner.recorder.spark_jobs_of(launch)).longest
+    assert {store.lastStageAttempt(one.stage_id).details() for one in stages} == {
+        f"work_dag.work {launch.run.run_id} try 1"
+    }
 
 
 def test_a_task_that_is_stopped_in_a_stage_ends_all_the_same(runner: TaskRunner) -> None:

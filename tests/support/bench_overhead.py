@@ -27,6 +27,7 @@ from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, PoolSettings, Settings, SparkSettings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
+from support.bench_tries import cpu_of_processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,20 +93,33 @@ def running_manager(
 
 
 def measure_overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSession | None = None) -> dict[str, Any]:
-    """Returns jobs per second of all ways and their ratios (managed / bare), each the median of `rounds`."""
+    """Returns jobs per second of all ways, their ratios (managed / bare) and the milliseconds of CPU that a job takes in each
+    process, each the median of `rounds`."""
     pools = [Pool(name=name, slots=width, weight=1, min_share=0) for name in (s.SCHEDULED_RUN, s.BACKFILL_RUN)]
     clock = SystemClock()
     with running_manager({"tiny.py": DAG_FILE.format(runs=width * 4)}, pools, spark) as (store, session):
         bare, managed, reused, latency = [], [], [], []
+        cpu: dict[str, list[dict[str, float]]] = {}
+
+        @contextmanager
+        def counting_cpu(way: str) -> Iterator[None]:
+            before = cpu_of_processes(session)
+            yield
+            after = cpu_of_processes(session)
+            cpu.setdefault(way, []).append({name: (after[name] - before[name]) / tasks * 1000 for name in before})
+
         _bare(session, width * 4, width, clock)  # warm-up: the JVM compiles the code
         _managed("tiny", store, width * 4, width, clock)
         _managed("tiny_reused", store, width * 4, width, clock)
         for _ in range(rounds):
-            bare.append(_bare(session, tasks, width, clock))
-            rate, first = _managed("tiny", store, tasks, width, clock)
+            with counting_cpu("bare"):
+                bare.append(_bare(session, tasks, width, clock))
+            with counting_cpu("managed"):
+                rate, first = _managed("tiny", store, tasks, width, clock)
             managed.append(rate)
             latency.append(first)
-            reused.append(_managed("tiny_reused", store, tasks, width, clock)[0])
+            with counting_cpu("reused"):
+                reused.append(_managed("tiny_reused", store, tasks, width, clock)[0])
     return {
         "tasks": tasks,
         "width": width,
@@ -117,6 +131,10 @@ def measure_overhead(tasks: int, width: int, *, rounds: int = 3, spark: SparkSes
         "reused_per_s": _rounded(statistics.median(reused)),
         "reused_ratios": [_rounded(m / b) for m, b in zip(reused, bare, strict=True)],
         "request_to_first_start_s": round(statistics.median(latency), 3),
+        "cpu_ms_a_job": {
+            way: {name: round(statistics.median(one[name] for one in ones), 1) for name in ones[0]}
+            for way, ones in cpu.items()
+        },
     }
 
 

@@ -134,6 +134,19 @@ def cpu_by_process(spark: SparkSession, server: int) -> dict[str, float]:
     return {"this process": time.process_time(), "fork server": forks, "task processes": children + running, "JVM": own}
 
 
+def cpu_of_processes(spark: SparkSession) -> dict[str, float]:
+    """Seconds of CPU so far, with those of task processes that have ended. The fork servers count among task processes."""
+    jvm: Any = spark.sparkContext._jvm
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    tasks = sum(sum(_times(each)) for each in _descendants(os.getpid()) if each != pid)
+    return {"manager": time.process_time(), "task processes": tasks, "JVM": _times(pid)[0]}
+
+
+def _descendants(pid: int) -> list[int]:
+    children = [int(child) for child in _children_of(pid)]
+    return children + [one for child in children for one in _descendants(child)]
+
+
 def _times(pid: int) -> tuple[float, float]:
     """Of the process itself, and of its children that have ended."""
     try:
@@ -145,4 +158,5 @@ def _times(pid: int) -> tuple[float, float]:
 
 
 def _children_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """Of all its threads."""
+    return [child for of in Path(f"/proc/{pid}/task").glob("*/children") for child in of.read_text().split()]
