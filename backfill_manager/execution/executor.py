@@ -409,7 +409,6 @@ class Executor:
             finally:
                 it.ended = True
                 with self._changed:
-                    it.deadlines.clear()
                     self._tries.pop(it.launch.key, None)
                     self._load[it.launch.pool] -= 1
                     self._changed.notify_all()
@@ -419,6 +418,7 @@ class Executor:
         with self._changed:
             self._used[it.launch.pool] -= it.held
             it.held = 0
+            it.deadlines.clear()  # its code has ended
         self._admit(it.launch.pool)
 
     def report(self, it: _Try, event: m.Event) -> None:
