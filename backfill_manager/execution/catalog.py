@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from backfill_manager.store.delta_spark.java_classes import java_class
 from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ def name_parts(spark: SparkSession, name: str) -> list[str]:
 
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """A path on any file system, as Hadoop has it, and its file system."""
-    jvm: Any = spark._jvm
-    where = jvm.org.apache.hadoop.fs.Path(path)
+    where = java_class(spark, "org.apache.hadoop.fs.Path")(path)
     return where, where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
 

@@ -18,6 +18,7 @@ from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.table_access import plain_name
+from backfill_manager.store.delta_spark.java_classes import DELTA, java_class
 from backfill_manager.store.delta_spark.transaction import TableDefinition, set_active
 from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import name_or_path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
 PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
 
+_DELTA_TABLE: Final = "io.delta.tables.DeltaTable"
 _WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc|_staged_commits")  # temporary files, checksums, an empty folder
 _HADOOP_CHECKSUM: Final = re.compile(r"\..*\.crc")
 _CREATIONS: Final = 3
@@ -112,10 +114,8 @@ class OutputTable:
 
     def exists(self) -> bool:
         """`InvalidInput` if something else has this name."""
-        from delta.tables import DeltaTable
-
         if self.is_path:
-            return bool(DeltaTable.isDeltaTable(self._spark, self.name))
+            return bool(java_class(self._spark, _DELTA_TABLE).isDeltaTable(self._spark._jsparkSession, self.name))
         return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
     def create(self, schema: StructType, like: TableState | None = None) -> str | None:
@@ -189,10 +189,11 @@ class OutputTable:
         from delta.tables import DeltaTable
         from pyspark.errors import AnalysisException
 
+        tables, session = java_class(spark, _DELTA_TABLE), spark._jsparkSession
         if self.is_path:
-            return DeltaTable.forPath(spark, self.name)
+            return DeltaTable(spark, tables.forPath(session, self.name))
         try:
-            return DeltaTable.forName(spark, self.name)
+            return DeltaTable(spark, tables.forName(session, self.name))
         except AnalysisException as error:
             if error.getCondition() == "DELTA_MISSING_DELTA_TABLE":
                 raise InvalidInput(
@@ -219,7 +220,7 @@ class OutputTable:
         schema = StructType.fromJson(
             json.loads(delta._jdt.toDF().schema().json())
         )  # not by PySpark: the task reads nothing
-        return TableState(self.name, schema, log, snapshot, self._spark._jvm)
+        return TableState(self.name, schema, log, snapshot, self._spark)
 
 
 def _remove_unfinished_local_log(table: Path) -> None:
@@ -241,8 +242,8 @@ def _remove_unfinished_local_log(table: Path) -> None:
 class TableState:
     """A version of the table, from Delta's log in the driver: no Spark job but the one that Delta's own check makes."""
 
-    def __init__(self, name: str, schema: StructType, log: Any, snapshot: Any, jvm: Any) -> None:
-        self.name, self.schema, self._log, self._snapshot, self._jvm = name, schema, log, snapshot, jvm
+    def __init__(self, name: str, schema: StructType, log: Any, snapshot: Any, spark: SparkSession) -> None:
+        self.name, self.schema, self._log, self._snapshot, self._spark = name, schema, log, snapshot, spark
         self.version: int = snapshot.version()
 
     @property
@@ -389,7 +390,7 @@ class TableState:
         return -1
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        path = self._jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(self._log.logPath(), version)
+        path = java_class(self._spark, f"{DELTA}.util.FileNames").unsafeDeltaFile(self._log.logPath(), version)
         lines = str(self._log.store().read(path, self._log.newDeltaHadoopConf()).mkString("\n")).split("\n")
         return [json.loads(line) for line in lines if line]
 

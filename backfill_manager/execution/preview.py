@@ -34,6 +34,7 @@ from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, ta
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, Written, relations_in, written_by
 from backfill_manager.masking import mask_text
+from backfill_manager.store.delta_spark.java_classes import java_class
 from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import table_key
 
@@ -146,7 +147,7 @@ class Clones:
             return None
         stream = files.open(where)
         try:
-            text = str(self._spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            text = str(java_class(self._spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
         finally:
             stream.close()
         return Source(**json.loads(text))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backfill_manager.errors import Refused
+from backfill_manager.execution.catalog import hadoop_path
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.session import build_session
 from backfill_manager.store.uri import is_local
@@ -31,8 +32,8 @@ def write_and_read_a_table(settings: Settings) -> int:
     try:
         spark.range(ROWS).write.format("delta").save(folder)
         rows: int = spark.read.format("delta").load(folder).count()
-        path = spark._jvm.org.apache.hadoop.fs.Path(folder)
-        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)
+        path, file_system = hadoop_path(spark, folder)
+        file_system.delete(path, True)
     except (PySparkException, Py4JError) as error:
         raise Refused(f"Spark can't write and read a table in {place}: {one_line(error)}") from error
     finally:

@@ -19,6 +19,7 @@ from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Rec
 from backfill_manager.store.base import ChangedTables
 from backfill_manager.store.delta_base import DeltaTables, engine_message, sql_file
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS
+from backfill_manager.store.delta_spark.java_classes import DELTA, java_class
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, is_available
 from backfill_manager.store.sql_text import SPARK, arrow_table
 from backfill_manager.store.table_properties import LED_TABLES, VERSION_PROPERTY, arrow_schema, properties
@@ -146,15 +147,15 @@ class DeltaSparkTables(DeltaTables):
 
     def _log_version(self, log: Any) -> int:
         """-1 where there is no table."""
-        some = self.spark._jvm.scala.Option.apply
+        some = java_class(self.spark, "scala.Option").apply
         return int(log.update(False, some(None), some(None)).version())
 
     def _log(self, table: str, session: SparkSession) -> Any:
         """Delta's `DeltaLog`."""
-        jvm = session._jvm
-        some, identifier = jvm.scala.Option.apply, jvm.org.apache.spark.sql.catalyst.TableIdentifier
+        some = java_class(session, "scala.Option").apply
+        identifier = java_class(session, "org.apache.spark.sql.catalyst.TableIdentifier")
         name = identifier.apply(table, some(self._schema), some(self._catalog))
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, name)
+        return java_class(session, f"{DELTA}.DeltaLog").forTable(session._jsparkSession, name)
 
     @cached_property
     def has_transactions(self) -> bool:

@@ -13,18 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from backfill_manager.store.delta_base import engine_message
+from backfill_manager.store.delta_spark.java_classes import DELTA, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
+_PYTHON_UTILS: Final = "org.apache.spark.api.python.PythonUtils"
 _OPERATION: Final = "DeltaOperations$Write"
 _OPERATION_ARGUMENTS: Final = 9  # mode, partition columns, predicate, user metadata, and five that are not ours
 _OVERWRITE: Final = "commands.WriteIntoDelta"
@@ -60,9 +62,9 @@ def can_overwrite(spark: SparkSession) -> bool:
 def _takes(spark: SparkSession, name: str, arguments: int) -> bool:
     try:
         loader = (
-            spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
         )  # of Spark's jars, which came later
-        found = loader.loadClass(f"org.apache.spark.sql.delta.{name}")
+        found = loader.loadClass(f"{DELTA}.{name}")
         return len(found.getConstructors()[0].getParameterTypes()) == arguments
     except (Py4JError, TypeError, IndexError):
         return False
@@ -70,7 +72,7 @@ def _takes(spark: SparkSession, name: str, arguments: int) -> bool:
 
 def set_active(spark: SparkSession) -> None:
     """Spark's active session of this thread, which parts of Delta ask for."""
-    spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
 
 
 class DeltaTransaction:
@@ -78,14 +80,14 @@ class DeltaTransaction:
 
     def __init__(self, spark: SparkSession, log: Any) -> None:
         """`log`: Delta's `DeltaLog`."""
-        self._spark, self._jvm = spark, spark._jvm
+        self._spark, self._class = spark, partial(java_class, spark)
         set_active(spark)
         self._transaction = log.startTransaction()
         self._log = log
 
     @classmethod
     def at(cls, spark: SparkSession, folder: str) -> DeltaTransaction:
-        return cls(spark, spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, folder))
+        return cls(spark, java_class(spark, f"{DELTA}.DeltaLog").forTable(spark._jsparkSession, folder))
 
     @cached_property
     def folder(self) -> str:
@@ -123,7 +125,7 @@ class DeltaTransaction:
 
     def transactions_of(self, version: int) -> dict[str, int]:
         """Those of one commit."""
-        path = self._jvm.org.apache.spark.sql.delta.util.FileNames.unsafeDeltaFile(self._log.logPath(), version)
+        path = self._class(f"{DELTA}.util.FileNames").unsafeDeltaFile(self._log.logPath(), version)
         lines = str(self._log.store().read(path, self._log.newDeltaHadoopConf()).mkString("\n")).split("\n")
         actions = (json.loads(line).get("txn") for line in lines if '"txn"' in line)
         return {action["appId"]: int(action["version"]) for action in actions if action}
@@ -142,9 +144,9 @@ class DeltaTransaction:
         """The rows of such files, which need not be committed; with the columns of the table."""
         from pyspark.sql import DataFrame
 
-        of_json = self._jvm.org.apache.spark.sql.delta.actions.Action.fromJson
+        of_json = self._class(f"{DELTA}.actions.Action").fromJson
         files = self._sequence([of_json(action) for action in added])
-        nothing = self._jvm.scala.Option.empty()
+        nothing = self._class("scala.Option").empty()
         return DataFrame(self._log.createDataFrame(self._transaction.snapshot(), files, False, nothing), self._spark)
 
     def files_where(
@@ -181,7 +183,7 @@ class DeltaTransaction:
         return (files, fields) if len(fields) == checksum.get().numFiles() else None
 
     def _json(self, value: Any) -> str:
-        return str(self._jvm.org.apache.spark.sql.delta.util.JsonUtils.mapper().writeValueAsString(value))
+        return str(self._class(f"{DELTA}.util.JsonUtils").mapper().writeValueAsString(value))
 
     def _scanned_files(self, condition: str) -> list[tuple[dict[str, Any], Any]]:
         """The same by Spark jobs over the table's log."""
@@ -194,7 +196,7 @@ class DeltaTransaction:
     def _resolved(self, condition: str) -> Any:
         """The expression with columns of the table: Delta compares statistics with no other, and would give every file."""
         schema = self._transaction.metadata().schema()
-        nothing = self._spark._jsparkSession.createDataFrame(self._jvm.java.util.ArrayList(), schema)
+        nothing = self._spark._jsparkSession.createDataFrame(self._class("java.util.ArrayList")(), schema)
         return nothing.where(condition).queryExecution().analyzed().condition()
 
     def _statistics(self, paths: Sequence[str]) -> dict[str, str]:
@@ -214,59 +216,57 @@ class DeltaTransaction:
         replaces: bool, rows: int,
     ) -> int:  # fmt: skip
         """All of it in one commit; returns the version. A conflict raises one of `store.delta_spark.conflicts.CONFLICTS`."""
-        jvm, now = self._jvm, round(time.time() * 1000)
-        delta = jvm.org.apache.spark.sql.delta
-        of_json = delta.actions.Action.fromJson
-        some, none = jvm.scala.Option.apply, jvm.scala.Option.empty()
+        now, option = round(time.time() * 1000), self._class("scala.Option")
+        of_json, mark = self._class(f"{DELTA}.actions.Action").fromJson, self._class(f"{DELTA}.actions.SetTransaction")
+        some, none = option.apply, option.empty()
         adds = [of_json(action) for action in added]
         removes = [file.removeWithTimestamp(now, True) for file in removed]
-        marks = [delta.actions.SetTransaction(name, version, some(now)) for name, version in transactions]
+        marks = [mark(name, version, some(now)) for name, version in transactions]
         counts = {"numFiles": len(adds), "numOutputRows": rows}
         if removes:
             counts["numRemovedFiles"] = len(removes)
         self._transaction.registerSQLMetrics(self._spark._jsparkSession, self._metrics(counts))
-        mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Overwrite" if replaces else "Append")
-        operation = getattr(delta, _OPERATION)(mode, none, none, some(metadata), none, none, none, none, none)
+        mode = self._class("org.apache.spark.sql.SaveMode").valueOf("Overwrite" if replaces else "Append")
+        operation = self._class(f"{DELTA}.{_OPERATION}")(mode, none, none, some(metadata), none, none, none, none, none)
         return int(self._transaction.commit(self._sequence([*marks, *adds, *removes]), operation))
 
     def overwrite(self, rows: DataFrame, options: Mapping[str, str]) -> int:
         """What Spark's writer does in the mode `overwrite` with these options, on top of the version that this transaction reads;
         returns the version. What others have committed since is a conflict, as for `commit`, if it may be among the rows that
         are replaced. The writer itself reads the table as it is when it begins, and overwrites what was there by then."""
-        jvm, session = self._jvm, self._spark._jsparkSession
-        delta, none = jvm.org.apache.spark.sql.delta, jvm.scala.Option.empty()
-        mode = jvm.org.apache.spark.sql.SaveMode.valueOf("Overwrite")
-        how = delta.DeltaOptions(self._map(options), session.sessionState().conf())
-        write = delta.commands.WriteIntoDelta(
+        session, none = self._spark._jsparkSession, self._class("scala.Option").empty()
+        mode = self._class("org.apache.spark.sql.SaveMode").valueOf("Overwrite")
+        how = self._class(f"{DELTA}.DeltaOptions")(self._map(options), session.sessionState().conf())
+        write = self._class(f"{DELTA}.{_OVERWRITE}")(
             self._log, mode, how, self._sequence([]), self._map({}), rows._jdf, none, none, False
         )
         actions = write.write(self._transaction, session, none, False)
         metadata = how.userMetadata()
-        operation = getattr(delta, _OPERATION)(mode, none, how.replaceWhere(), metadata, none, none, none, none, none)
+        operation = self._class(f"{DELTA}.{_OPERATION}")(
+            mode, none, how.replaceWhere(), metadata, none, none, none, none, none
+        )
         return int(self._transaction.commit(actions, operation))
 
     def _map(self, values: Mapping[str, Any]) -> Any:
-        together = self._jvm.java.util.HashMap()
+        together = self._class("java.util.HashMap")()
         for key, value in values.items():
             together.put(key, value)
-        return self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(together)
+        return self._class(_PYTHON_UTILS).toScalaMap(together)
 
     def _metrics(self, counts: dict[str, int]) -> Any:
         """As the table's history shows them."""
-        metrics = dict[str, Any]()
+        metrics, of_spark = dict[str, Any](), self._class("org.apache.spark.sql.execution.metric.SQLMetrics")
         for name, count in counts.items():
-            metric = self._jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
-                self._spark.sparkContext._jsc.sc(), name
-            )
+            metric = of_spark.createMetric(self._spark.sparkContext._jsc.sc(), name)
             metric.set(count)
             metrics[name] = metric
         return self._map(metrics)
 
     def _sequence(self, items: Sequence[Any]) -> Any:
-        together = self._jvm.java.util.ArrayList()
+        together = self._class("java.util.ArrayList")()
         for item in items:
             together.add(item)
-        return self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(together)
+        return self._class(_PYTHON_UTILS).toSeq(together)
 
 
 class TransactionLookup:
