@@ -30,6 +30,7 @@ from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas import commands, request_kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.resources.tables import gap_place
 
 router = APIRouter(prefix="/dags", tags=["dags"])
 bundles_router = APIRouter(tags=["dags"])
@@ -113,7 +114,7 @@ def get_gaps(
     logs of the tables, and by the time column where intervals share a file. What cannot be determined is `unknown`. Because
     tables change independently of the state, the result may be a minute old."""
     rows = gap_report(reader.store, dag_id, start_date, end_date, reader.now()).to_json_document()
-    return paging.short_page(rows, tie_of=r.gap_place)
+    return paging.short_page(rows, tie_of=gap_place)
 
 
 @router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))
