@@ -5,7 +5,6 @@ Many tries at once in one executor; then the same Spark jobs from threads of thi
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.execution.messages import Event, Failed, TaskEnded, TaskLaunch
 from support.executor_fixture import a_launch, an_executor, fork_servers
+from support.measured_manager import cpu_of
 from support.task_snapshot import of_snapshot
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ _BODIES: Final = {
     "a Spark job": 'ctx.spark.range(1000).selectExpr("sum(id)").collect()',
     "on an executor": "pass",
 }
-_TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 def measure_tries(
@@ -128,20 +127,10 @@ def _result(tries: int, took: float, before: dict[str, float], after: dict[str, 
 def cpu_by_process(spark: SparkSession, server: int) -> dict[str, float]:
     """Seconds of CPU so far."""
     jvm: Any = spark.sparkContext._jvm
-    own, _ = _times(jvm.java.lang.ProcessHandle.current().pid())
-    forks, children = _times(server)
-    running = sum(_times(int(pid))[0] for pid in _children_of(server))
+    own, _ = cpu_of(jvm.java.lang.ProcessHandle.current().pid())
+    forks, children = cpu_of(server)
+    running = sum(cpu_of(int(pid))[0] for pid in _children_of(server))
     return {"this process": time.process_time(), "fork server": forks, "task processes": children + running, "JVM": own}
-
-
-def _times(pid: int) -> tuple[float, float]:
-    """Of the process itself, and of its children that have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0, 0.0
-    user, system, of_children, system_of_children = (int(field) / _TICK for field in fields[11:15])
-    return user + system, of_children + system_of_children
 
 
 def _children_of(pid: int) -> list[str]:
