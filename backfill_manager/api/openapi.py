@@ -85,6 +85,12 @@ _CREATED: Final = {"model": RequestDetails, "description": "Created.", "headers"
 CREATE: Final[dict[str, Any]] = {**CHANGE, "responses": {**CHANGES, 201: _CREATED}}
 
 
+def change_or_plan(plan: Any, done: str) -> dict[str, Any]:
+    """How a route is declared that changes something, or tells with `dry_run` what would be `done`."""
+    planned = f"With `dry_run`: what would be {done}. Otherwise: accepted by the manager."
+    return {**CHANGE, "responses": {**CHANGES, 200: {"model": plan | RequestDetails, "description": planned}}}
+
+
 def document_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """The OpenAPI document, with the errors of every route as problem documents."""
     document = get_openapi(

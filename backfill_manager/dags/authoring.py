@@ -582,7 +582,7 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
             settings["start_date"] = parse_start(times["start_date"], timezone, name="start_date")
         if times["end_date"] is not None:
             timetable = Timetable(settings.get("schedule"), timezone, settings.get("start_date"))
-            settings["end_date"] = parse_last(times["end_date"], timetable, name="end_date")
+            settings["end_date"] = parse_last(times["end_date"], timetable)
     except InvalidInput as error:
         raise InvalidDag(f"{who}: {error}") from None
     start, end = settings.get("start_date"), settings.get("end_date")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.errors import BackfillManagerError, error_message
 from backfill_manager.masking import Known, mask_text
+
+if TYPE_CHECKING:
+    from pyspark.errors import AnalysisException
 
 MAX_ERROR_CHARS: Final = 500
 _HERE: Final = str(Path(__file__).parent)
@@ -24,6 +27,14 @@ def one_line(error: BaseException, known: tuple[Known, ...] = ()) -> str:
     parts = [] if isinstance(error, BackfillManagerError) and lines else [type(error).__name__]
     line = ": ".join(parts + lines[:1])
     return line if len(line) <= MAX_ERROR_CHARS else f"{line[: MAX_ERROR_CHARS - 4]} ..."
+
+
+def unbound_parameter(error: AnalysisException) -> str:
+    """The parameter that a statement uses and that has no value. Raises any other error again."""
+    if error.getCondition() != "UNBOUND_SQL_PARAMETER":
+        raise error
+    name: str = (error.getMessageParameters() or {}).get("name", "?").strip("`")
+    return name
 
 
 def silence_query_loggers() -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.staged_write import StagedWrite
-from backfill_manager.execution.table_turns import PROCESS_TURNS, TableTurns, TurnHolder
+from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.service import FailureHandler, ServicePool
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, TransactionLookup, is_available
@@ -74,12 +74,10 @@ class _Submitted:
 class GroupCommits:
     """All that the tries of a manager stage. Thread-safe."""
 
-    def __init__(
-        self, spark: SparkSession, pool: str, turns: TableTurns = PROCESS_TURNS, *, on_failure: FailureHandler | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, spark: SparkSession, pool: str, *, on_failure: FailureHandler | None = None) -> None:
         """`pool`: the fair-scheduler pool of what Spark does for commits."""
         self.is_available = is_available(spark)
-        self._spark, self._holder = spark.newSession(), TurnHolder(turns)
+        self._spark, self._holder = spark.newSession(), TurnHolder(PROCESS_TURNS)
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")  # reading a table's log is one job then, not three
         self._lookup = TransactionLookup()
         self._lock = threading.Lock()

@@ -93,8 +93,8 @@ class RowChecks:
         ]
         of_schemas = self._of_schemas(rows, figures[0].rows if figures else number)
         self._results.put(self._transaction, [*results, *of_schemas])
-        for (check, form), result in zip(self._checks, results, strict=True):
-            self._report(rows, check, form, result)
+        for (_, form), result in zip(self._checks, results, strict=True):
+            self._report(rows, form, result)
         for result in of_schemas:
             self._report_result(result)
         results += of_schemas
@@ -184,7 +184,7 @@ class RowChecks:
             f"task {self._task_id!r}, {self._table}: check {label} can't be run: {why}; nothing was written"
         ) from None
 
-    def _report(self, rows: DataFrame, check: Check, form: Form, result: CheckedWrite) -> None:
+    def _report(self, rows: DataFrame, form: Form, result: CheckedWrite) -> None:
         if (say := self._report_result(result)) is not None and not _is_of_write(form):
             for number, row in enumerate(self._sample(rows, form), start=1):
                 say("  row %d that fails: %s", number, shorten(row, MAX_ROW_CHARS))

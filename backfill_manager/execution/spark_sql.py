@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.error_format import unbound_parameter
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.sql_statement import StatementRunner
@@ -69,9 +70,7 @@ def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
     try:
         return ctx.spark.sql(text, args=values)
     except AnalysisException as error:
-        if error.getCondition() != "UNBOUND_SQL_PARAMETER":
-            raise
-        name = (error.getMessageParameters() or {}).get("name", "?").strip("`")
+        name = unbound_parameter(error)
         available = ", ".join(f":{key}" for key in sorted(values))
         raise InvalidInput(
             f"sql task {ctx.task_id!r} uses :{name}, which this run does not have; it has {available}"

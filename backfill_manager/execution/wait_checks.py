@@ -16,7 +16,7 @@ import numpy as np
 from backfill_manager.clock import micros
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import register_table
-from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.error_format import one_line, unbound_parameter
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.interval_rows import axis_along, rows_by_values, rows_counter
 from backfill_manager.execution.output_table import OutputTable
@@ -103,9 +103,7 @@ def look_for_condition(spark: SparkSession, look: WaitCheck) -> bool | str:
     try:
         answer = spark.sql(query, args=values)
     except AnalysisException as error:
-        if error.getCondition() != "UNBOUND_SQL_PARAMETER":
-            raise
-        name = (error.getMessageParameters() or {}).get("name", "?").strip("`")
+        name = unbound_parameter(error)
         known = ", ".join(f":{each}" for each in sorted(values)) or "nothing"
         return f"it uses :{name}, which the run does not have; it has {known}"
     kinds = [field.dataType for field in answer.schema.fields]

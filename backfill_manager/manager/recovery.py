@@ -62,7 +62,7 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
         live = state.backfills[row.backfill_id] = load_backfill(state, store, row)
         _note_deadlock(state, store, live)
         refill(live, store)
-    _load_runs(state, store, runs, now)
+    _load_runs(state, store, runs)
     for live in state.backfills.values():
         _match_items(state, store, live)
     _reopen_cleared(state, store)
@@ -107,7 +107,7 @@ def _load_versions(state: ManagerState, store: Store, runs: list[DagRun], backfi
     state.catalog.versions = {(row.dag_id, row.version): row for row in rows if (row.dag_id, row.version) in needed}
 
 
-def _load_runs(state: ManagerState, store: Store, runs: list[DagRun], now: datetime) -> None:
+def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
     if not runs:
         return
     where = [Condition("run_seq", ">=", min(run.run_seq for run in runs))]

@@ -262,11 +262,6 @@ class ForkServers:
         if server is not None:
             server.stop()
 
-    def process_ids(self) -> list[int]:
-        """Of those that are alive."""
-        with self._lock:
-            return [server.pid for server in self._servers.values() if server.is_alive]
-
     def close(self) -> None:
         with self._lock:
             self._is_closed = True

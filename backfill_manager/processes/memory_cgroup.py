@@ -121,11 +121,6 @@ class MemoryCgroup:
         return found
 
 
-def usable() -> bool:
-    """Whether tries are limited by cgroups here; found out at the first call."""
-    return _usable_place() is not None
-
-
 def remove_leftovers() -> None:
     """Those of managers that were killed, where this one would make its own: with what still runs in them."""
     for place in _places():
@@ -145,6 +140,7 @@ _finding = threading.Lock()
 
 
 def _usable_place() -> _Place | None:
+    """None if tries can't be limited by cgroups here; found out at the first call."""
     with _finding:
         if not _found:
             remove_leftovers()

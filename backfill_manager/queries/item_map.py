@@ -82,10 +82,10 @@ def _added(cells: Sequence[MapCell]) -> tuple[int, ...]:
     return tuple(sum(column) for column in zip(*(cell.counts for cell in cells), strict=True))
 
 
-def cell_size(items: int, most: int = MAX_CELLS) -> int:
-    """Items to a cell: the smallest power of ten with which no more than `most` cells hold them all."""
+def cell_size(items: int) -> int:
+    """Items to a cell: the smallest power of ten with which no more than `MAX_CELLS` cells hold them all."""
     size = 1
-    while size * most < items:
+    while size * MAX_CELLS < items:
         size *= 10
     return size
 

@@ -81,9 +81,9 @@ def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
 STANDBY_TIMEOUT: Final = timedelta(minutes=12)  # a standby reports every five
 
 
-def list_terms(store: Store, now: datetime, limit: int = 20) -> list[dict[str, Any]]:
+def list_terms(store: Store, now: datetime) -> list[dict[str, Any]]:
     """The newest terms of leadership first. `leads` is true for the active one, if there is one."""
-    rows = store.read(Manager, order_by=("-term",), limit=limit)
+    rows = store.read(Manager, order_by=("-term",), limit=20)
     return [{**document(_TERM_FIELDS, row), "leads": n == 0 and is_lease_live(row, now)} for n, row in enumerate(rows)]
 
 

@@ -10,7 +10,7 @@ from backfill_manager.masking import mask_text
 from backfill_manager.model.records import Notification
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import Order, Page, Place, Slice
-from backfill_manager.schemas.resources import NotificationEvent, NotificationState
+from backfill_manager.schemas.resources.manager import NotificationEvent, NotificationState
 from backfill_manager.store.base import Condition, Store, matching
 
 STATES: Final[tuple[str, ...]] = get_args(NotificationState)

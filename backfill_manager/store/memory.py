@@ -60,18 +60,13 @@ sqlite3.register_converter("BFM_INSTANT", lambda raw: from_micros(int(raw)))
 
 
 class MemoryStore(Store):
-    engine = "memory"
+    engine = root = place = "memory"
 
-    def __init__(self, root: str = "memory") -> None:
-        self.root = root
+    def __init__(self) -> None:
         self.lock = threading.RLock()
         self._tables: dict[str, list[Record]] = {}
         self._places: dict[str, dict[tuple[Any, ...], int]] = {}  # table -> key -> index in its list
         self._versions: Counter[str] = Counter()
-
-    @property
-    def place(self) -> str:
-        return self.root
 
     def init(self, *, recreate: bool = False) -> ChangedTables:
         with self.lock:

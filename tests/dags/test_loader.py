@@ -46,7 +46,7 @@ Results = list[ParsedFile | FailedFile]
 
 def process_ids(loader: DagLoader) -> tuple[int, ...]:
     """Of the fork servers that are alive."""
-    return tuple(pid for servers in loader._servers for pid in servers.process_ids())
+    return tuple(one.pid for servers in loader._servers for one in list(servers._servers.values()) if one.is_alive)
 
 
 @pytest.fixture(scope="module")

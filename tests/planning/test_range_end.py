@@ -85,7 +85,7 @@ def test_a_day_begins_at_its_first_instant_also_where_midnight_is_skipped_or_rep
 
 def test_the_end_that_is_kept_is_an_instant_of_the_day_that_was_typed() -> None:
     def last(dag: DagSpec, text: str) -> str | None:
-        return format_instant(parse_last(text, timetable_of(dag, at("2013-01-01T05:00:00Z")), name="end_date"))
+        return format_instant(parse_last(text, timetable_of(dag, at("2013-01-01T05:00:00Z"))))
 
     assert last(DAILY, "2013-02-28") == "2013-02-28T05:00:00Z"
     assert last(HOURLY, "2013-02-28") == "2013-03-01T04:00:00Z"
@@ -93,8 +93,8 @@ def test_the_end_that_is_kept_is_an_instant_of_the_day_that_was_typed() -> None:
     assert last(SIX_HOURS, "2013-02-28") == "2013-02-28T23:00:00Z"
     assert last(dataclasses.replace(DAILY, schedule="30 6 * * *"), "2013-02-28") == "2013-02-28T11:30:00Z"
     assert last(HOURLY, "2013-02-28T12:00") == "2013-02-28T17:00:00Z"
-    assert parse_last(date(2013, 2, 28), Timetable("@hourly"), name="end_date") == at("2013-02-28T23:00:00Z")
-    assert parse_last(datetime(2013, 2, 28), Timetable("@hourly"), name="end_date") == at("2013-02-28T00:00:00Z")
+    assert parse_last(date(2013, 2, 28), Timetable("@hourly")) == at("2013-02-28T23:00:00Z")
+    assert parse_last(datetime(2013, 2, 28), Timetable("@hourly")) == at("2013-02-28T00:00:00Z")
 
 
 def test_the_ends_of_a_range_of_instants_are_the_first_and_the_last_of_their_days() -> None:

@@ -18,7 +18,8 @@ from backfill_manager.processes.limits import CGROUP_PREFIX
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
 
 pytestmark = pytest.mark.skipif(
-    not memory_cgroup.usable(), reason="no cgroup can be made here (no root with cgroup v1, no delegated cgroup v2)"
+    memory_cgroup._usable_place() is None,
+    reason="no cgroup can be made here (no root with cgroup v1, no delegated cgroup v2)",
 )
 TAKE = "taken = b'x' * ({} << 20); print('has it')"
 IN_A_CHILD = "import subprocess, sys; raise SystemExit(subprocess.call([sys.executable, '-c', {!r}]))"

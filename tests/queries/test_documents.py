@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 from support.sample_state import FilledState
 
@@ -39,3 +42,12 @@ def test_a_submitted_backfill_has_the_same_fields_as_one_that_exists(state: Fill
     assert set(document) == set(resources.BackfillDetails.model_fields)
     resources.BackfillDetails.model_validate(document)
     assert requests.list_requests(state.store).items[-1]["kind"] == "backfill.create"
+
+
+def test_every_resource_can_be_imported_from_the_package() -> None:
+    models = set()
+    for module in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, type) and issubclass(value, resources.Resource):
+                models.add(name)
+    assert set(resources.__all__) == {name for name in models if name.isidentifier() and not name.startswith("_")}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.execution.messages import Event, Failed, TaskEnded, TaskLaunch
 from support.executor_fixture import a_launch, an_executor, fork_servers
+from support.measured_manager import cpu_of
 from support.task_snapshot import of_snapshot
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ _BODIES: Final = {
     "a Spark job": 'ctx.spark.range(1000).selectExpr("sum(id)").collect()',
     "on an executor": "pass",
 }
-_TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 def measure_tries(
@@ -128,9 +128,9 @@ def _result(tries: int, took: float, before: dict[str, float], after: dict[str, 
 def cpu_by_process(spark: SparkSession, server: int) -> dict[str, float]:
     """Seconds of CPU so far."""
     jvm: Any = spark.sparkContext._jvm
-    own, _ = _times(jvm.java.lang.ProcessHandle.current().pid())
-    forks, children = _times(server)
-    running = sum(_times(int(pid))[0] for pid in _children_of(server))
+    own, _ = cpu_of(jvm.java.lang.ProcessHandle.current().pid())
+    forks, children = cpu_of(server)
+    running = sum(cpu_of(int(pid))[0] for pid in _children_of(server))
     return {"this process": time.process_time(), "fork server": forks, "task processes": children + running, "JVM": own}
 
 
@@ -138,23 +138,13 @@ def cpu_of_processes(spark: SparkSession) -> dict[str, float]:
     """Seconds of CPU so far, with those of task processes that have ended. The fork servers count among task processes."""
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
-    tasks = sum(sum(_times(each)) for each in _descendants(os.getpid()) if each != pid)
-    return {"manager": time.process_time(), "task processes": tasks, "JVM": _times(pid)[0]}
+    tasks = sum(sum(cpu_of(each)) for each in _descendants(os.getpid()) if each != pid)
+    return {"manager": time.process_time(), "task processes": tasks, "JVM": cpu_of(pid)[0]}
 
 
 def _descendants(pid: int) -> list[int]:
     children = [int(child) for child in _children_of(pid)]
     return children + [one for child in children for one in _descendants(child)]
-
-
-def _times(pid: int) -> tuple[float, float]:
-    """Of the process itself, and of its children that have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0, 0.0
-    user, system, of_children, system_of_children = (int(field) / _TICK for field in fields[11:15])
-    return user + system, of_children + system_of_children
 
 
 def _children_of(pid: int) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 PATIENCE = 30.0
 
@@ -38,6 +38,9 @@ class Sink(ThreadingHTTPServer):
             return list(self.events)
 
 
+AnySink = TypeVar("AnySink", bound=Sink)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Sink
 
@@ -60,8 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def http_sink(decode: Callable[[bytes], Any] = json.loads, port: int = 0) -> Iterator[Sink]:
-    with Sink(decode, port) as server:
+def serving(server: AnySink) -> Iterator[AnySink]:
+    with server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -69,3 +72,7 @@ def http_sink(decode: Callable[[bytes], Any] = json.loads, port: int = 0) -> Ite
         finally:
             server.shutdown()
             thread.join()
+
+
+def http_sink(decode: Callable[[bytes], Any] = json.loads, port: int = 0) -> AbstractContextManager[Sink]:
+    return serving(Sink(decode, port))

@@ -57,9 +57,9 @@ class MeasuredManager:
     def cpu(self) -> Counter[str]:
         """Seconds so far, user and system, by kind of process: the manager, fork servers, task processes (with what they started,
         running or ended), the JVM."""
-        found: Counter[str] = Counter(manager=_cpu_of(self.process.pid)[0])
+        found: Counter[str] = Counter(manager=cpu_of(self.process.pid)[0])
         for pid in processes_below(self.process.pid):
-            own, of_ended = _cpu_of(pid)
+            own, of_ended = cpu_of(pid)
             command = command_of(pid)
             if "fork_server" in command:
                 found += Counter({"fork servers": own, "task processes": of_ended})
@@ -122,11 +122,11 @@ def wall_and_cpu(manager: MeasuredManager, backfill_id: str, before: Counter[str
 
 def cpu_of_tree(pid: int) -> float:
     """Seconds of CPU so far, of a process, what it has started, and what of that has ended."""
-    return sum(sum(_cpu_of(one)) for one in (pid, *processes_below(pid)))
+    return sum(sum(cpu_of(one)) for one in (pid, *processes_below(pid)))
 
 
-def _cpu_of(pid: int) -> tuple[float, float]:
-    """Of the process itself, and of its children that have ended."""
+def cpu_of(pid: int) -> tuple[float, float]:
+    """Seconds of CPU so far, of the process itself, and of its children that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -4,9 +4,7 @@ here, and nothing leaves the machine. Its certificate is its own, so the client 
 from __future__ import annotations
 
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from backfill_manager.clock import UTC
-from support.http_sink import Sink, _Handler
+from support.http_sink import Sink, _Handler, serving
 
 
 class ServiceProxy(Sink):
@@ -43,16 +41,8 @@ class _Proxied(_Handler):
         self.connection.close()  # by TLS it is another socket than the one that the server closes
 
 
-@contextmanager
-def service_proxy(folder: Path) -> Iterator[ServiceProxy]:
-    with ServiceProxy(_certificate(folder / "proxy.pem")) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def service_proxy(folder: Path) -> AbstractContextManager[ServiceProxy]:
+    return serving(ServiceProxy(_certificate(folder / "proxy.pem")))
 
 
 def _certificate(path: Path) -> Path:

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from backfill_manager.api.bodies import Clear, DagChanges, Deactivate, MarkRuns, NewRun, Parse
 from backfill_manager.api.conditional_get import Reader, read_from
-from backfill_manager.api.openapi import CHANGE, CHANGES, CREATE, reads
+from backfill_manager.api.openapi import CHANGE, CREATE, change_or_plan, reads
 from backfill_manager.api.paging import Bound, Cursor, Paging, instant_of, paged
 from backfill_manager.api.parameters import IN_STATES, Id, OfType, RunState
 from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
@@ -30,6 +30,7 @@ from backfill_manager.requests.rendering import rendered_run
 from backfill_manager.schemas import commands, request_kinds
 from backfill_manager.schemas import resources as r
 from backfill_manager.schemas.commands import ClearTasks
+from backfill_manager.schemas.resources.tables import gap_place
 
 router = APIRouter(prefix="/dags", tags=["dags"])
 bundles_router = APIRouter(tags=["dags"])
@@ -113,7 +114,7 @@ def get_gaps(
     logs of the tables, and by the time column where intervals share a file. What cannot be determined is `unknown`. Because
     tables change independently of the state, the result may be a minute old."""
     rows = gap_report(reader.store, dag_id, start_date, end_date, reader.now()).to_json_document()
-    return paging.short_page(rows, tie_of=r.gap_place)
+    return paging.short_page(rows, tie_of=gap_place)
 
 
 @router.get("/{dag_id}/render", operation_id="render_run", **reads(r.RenderedRun))
@@ -212,16 +213,7 @@ def get_version_diff(dag_id: Id, reader: Reader, before: VersionNumber, after: V
     return diff_versions(reader.store, dag_id, before, after)
 
 
-@router.post(
-    "/{dag_id}/clear", status_code=202, operation_id="clear_tasks", response_model=r.RequestDetails,
-    responses={
-        **CHANGES,
-        200: {
-            "model": r.ClearPlan | r.RequestDetails,
-            "description": "With `dry_run`: what would be cleared. Otherwise: accepted by the manager.",
-        },
-    },
-)  # fmt: skip
+@router.post("/{dag_id}/clear", operation_id="clear_tasks", **change_or_plan(r.ClearPlan, "cleared"))
 async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     """Clears finished tasks, so that they run again in the same runs. Running tasks are stopped first."""
     command = ClearTasks(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))
@@ -238,16 +230,7 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     return await submitter(request_kinds.TASKS_CLEAR, lambda _: {"ask": planned()[0].to_payload()})
 
 
-@router.post(
-    "/{dag_id}/mark", status_code=202, operation_id="mark_runs", response_model=r.RequestDetails,
-    responses={
-        **CHANGES,
-        200: {
-            "model": r.MarkPlan | r.RequestDetails,
-            "description": "With `dry_run`: what would be marked. Otherwise: accepted by the manager.",
-        },
-    },
-)  # fmt: skip
+@router.post("/{dag_id}/mark", operation_id="mark_runs", **change_or_plan(r.MarkPlan, "marked"))
 async def mark(dag_id: Id, body: MarkRuns, submitter: ApiSubmit) -> Response:
     """Sets several runs to a state. Runs that already have the state are left as they are. Running tasks are stopped first."""
     command = commands.MarkRuns(dag_id=dag_id, **body.model_dump(exclude={"dry_run"}))

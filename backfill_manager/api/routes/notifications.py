@@ -13,7 +13,8 @@ from backfill_manager.api.parameters import IN_STATES, OfDag
 from backfill_manager.model import records
 from backfill_manager.queries.notifications import NotificationFilter
 from backfill_manager.queries.notifications import list_notifications as read_notifications
-from backfill_manager.schemas.resources import Notification, NotificationEvent, NotificationState, Page
+from backfill_manager.schemas.resources import Notification, Page
+from backfill_manager.schemas.resources.manager import NotificationEvent, NotificationState
 
 router = APIRouter(prefix="/notifications", tags=["notifications"])
 

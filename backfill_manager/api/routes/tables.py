@@ -31,7 +31,7 @@ def get_table_intervals(
 ) -> Any:
     """Returns the intervals and partitions of a table, each with the run that last wrote it."""
     found = queries.list_table_intervals(reader.store, table)
-    return paging.short_page(found.writes, *r.TABLE_INTERVAL_KEY, value_of=getattr, documents=found.documents)
+    return paging.short_page(found.writes, "dag_id", "run_id", "task_id", value_of=getattr, documents=found.documents)
 
 
 @router.get("/lineage", operation_id="get_lineage", **reads(r.Lineage))

@@ -13,6 +13,7 @@ from backfill_manager.cli.render.response import (
     RESULT_TIMEOUT_S,
     is_confirmed,
     outcome_of,
+    print_planned,
     result_of,
     wait_for_response,
 )
@@ -25,10 +26,7 @@ def ask_and_revert(context: CliContext, kind: str, values: Document, what: str, 
     """`values`: the run or the backfill."""
     if dry_run or not yes:
         plan = result_of(context, kind, {**values, "dry_run": True}, "reads the history of tables")
-        if context.out.is_table:
-            _print_plan(context.out, plan)
-        elif dry_run:
-            context.out.print_document(plan)
+        print_planned(context.out, plan, _print_plan, dry_run=dry_run)
         if dry_run:
             return 0
         names = ", ".join(table["table"] for table in plan["tables"])

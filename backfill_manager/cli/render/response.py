@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from backfill_manager.cli.backend.base import accepted
+from backfill_manager.cli.backend.base import Document, accepted
 from backfill_manager.cli.backend.watched import watched_response
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.render.errors import HINTS
@@ -76,16 +76,23 @@ def result_of(context: CliContext, kind: str, values: Mapping[str, Any], what: s
     return result
 
 
+def print_planned(
+    out: Output, plan: Document, print_plan: Callable[[Output, Document], None], *, dry_run: bool
+) -> None:
+    """What would be done, before it is confirmed or for a dry run. JSON is one document: the plan only in a dry run."""
+    if out.is_table:
+        print_plan(out, plan)
+    elif dry_run:
+        out.print_document(plan)
+
+
 def carry_out_plan(
     context: CliContext, kind: str, values: Mapping[str, Any], print_plan: Callable[[Output, Any], None],
     action_of: Callable[[dict[str, Any]], str], *, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
     """Prints what a command would do, asks, and has it done. `action_of` the plan: `Mark 2 runs success`."""
     plan: dict[str, Any] = context.backend.dry_run(kind, values)
-    if context.out.is_table:
-        print_plan(context.out, plan)
-    elif dry_run:
-        context.out.print_document(plan)
+    print_planned(context.out, plan, print_plan, dry_run=dry_run)
     if dry_run:
         return 0
     summary, action = plan["summary"], action_of(plan)

@@ -80,7 +80,7 @@ def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoRetur
     faulthandler.enable(file=pipe)
     faulthandler.dump_traceback_later(job.seconds, exit=True, file=pipe)
     bundle.enter()
-    result = json.dumps(parse_result(bundle, job, is_limited=True)).encode()
+    result = json.dumps(_parse_result(bundle, job)).encode()
     faulthandler.cancel_dump_traceback_later()
     if os.getpid() != own:
         _exit(0)  # a fork that the file made, and that came out of it too; one result is enough
@@ -91,7 +91,7 @@ def parse_and_exit(values: Mapping[str, Any], descriptors: list[int]) -> NoRetur
     _exit(0)
 
 
-def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> dict[str, Any]:
+def _parse_result(bundle: Bundle, job: ParseJob) -> dict[str, Any]:
     """`{"dags": [definition, ...], "lines": [...], "imported": [file, ...], "read": [...], "listed": [...]}`, or
     `{"failed": {...}}`: all of the file or nothing."""
     root, file = bundle.root, job.file
@@ -104,8 +104,7 @@ def parse_result(bundle: Bundle, job: ParseJob, *, is_limited: bool = False) -> 
         read, listed = tracker.accesses()
         _refuse_twice(made, root / file)
     except BaseException as error:  # noqa: BLE001 - other people's code may raise anything, SystemExit included
-        if is_limited:
-            limits.lift_memory_limit()
+        limits.lift_memory_limit()
         failed = explain(error, root, file)
         if isinstance(error, MemoryError):
             why = f"took more than {job.memory_mb} MB of memory to be read (import_memory of its bundle)"

@@ -125,10 +125,10 @@ def parse_end(value: str | date, timezone: str, *, name: str) -> datetime:
     return at if day is None else end_of_day(day, timezone) - timedelta(microseconds=1)
 
 
-def parse_last(value: str | date, timetable: Timetable, *, name: str) -> datetime:
+def parse_last(value: str | date, timetable: Timetable) -> datetime:
     """The same for the end of a range of intervals: of a date alone the last instant at which an interval starts on that
     day, or its first instant when none does. No interval starts between this and the end of the day."""
-    end = parse_end(value, timetable.timezone, name=name)
+    end = parse_end(value, timetable.timezone, name="end_date")
     if (day := date_only(value)) is None:
         return end
     begin = start_of_day(day, check_timezone(timetable.timezone))

@@ -11,6 +11,7 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import InvalidInput
 from backfill_manager.queries.managers import list_standbys, list_terms, manager_status
 from backfill_manager.queries.notifications import EVENTS, STATES, NotificationFilter, list_notifications
+from backfill_manager.queries.paging import Place
 from backfill_manager.queries.requests import find_request, list_requests, list_responses
 from backfill_manager.web import links
 from backfill_manager.web.links import PathId
@@ -47,11 +48,7 @@ def requests(
     context: ViewerContext, kind: Annotated[str, Query(max_length=100)] = "",
     before: Annotated[str, Query(max_length=40)] = "", tie: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:  # fmt: skip
-    try:
-        after = (parse_instant(before), tie) if before else None
-    except ValueError:
-        raise InvalidInput(f"before={before!r} is not an instant.") from None
-    rows, last = list_requests(context.store, kind=kind or None, limit=REQUESTS_PER_PAGE, after=after)
+    rows, last = list_requests(context.store, kind=kind or None, limit=REQUESTS_PER_PAGE, after=_place(before, tie))
     older = links.to("requests", kind=kind, before=format_instant(last[0]), tie=last[1]) if last else None
     shown = [{**row, "object": links.to_object(row)} for row in rows]
     return context.page("requests.html", requests=shown, older=older, is_first=not before, kind=kind)
@@ -64,14 +61,10 @@ def notifications(
     dag: Annotated[str, Query(max_length=200)] = "", backfill: Annotated[str, Query(max_length=200)] = "",
     before: Annotated[str, Query(max_length=40)] = "", tie: Annotated[int, Query(ge=0, le=MAX_TIE)] = 0,
 ) -> Response:  # fmt: skip
-    try:
-        after = (parse_instant(before), tie) if before else None
-    except ValueError:
-        raise InvalidInput(f"before={before!r} is not an instant.") from None
     filter = NotificationFilter(
         (state,) if state else (), (event,) if event else (), target or None, dag or None, backfill or None
     )
-    page = list_notifications(context.store, filter, limit=REQUESTS_PER_PAGE, after=after)
+    page = list_notifications(context.store, filter, limit=REQUESTS_PER_PAGE, after=_place(before, tie))
     given = {"state": state, "event": event, "target": target, "dag": dag, "backfill": backfill}
     chosen, last = {name: value for name, value in given.items() if value}, page.after
     older = links.to("notifications", **chosen, before=format_instant(last[0]), tie=last[1]) if last else None
@@ -88,3 +81,10 @@ def request(context: ViewerContext, request_id: PathId) -> Response:
     if row["request_id"] != request_id:
         return redirect(links.to("requests", row["request_id"]))
     return context.page("request.html", row={**row, "object": links.to_object(row)})
+
+
+def _place(before: str, tie: str | int) -> Place | None:
+    try:
+        return (parse_instant(before), tie) if before else None
+    except ValueError:
+        raise InvalidInput(f"before={before!r} is not an instant.") from None
