@@ -261,6 +261,15 @@ class TableState:
         return found
 
     @property
+    def clustering(self) -> str:
+        """The columns by which Delta clusters it."""
+        domains = (
+            json.loads(str(one.json()))
+            for one in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._snapshot.domainMetadata())
+        )
+        return clustering_set_by(domains, self._fields)
+
+    @property
     def properties(self) -> dict[str, str]:
         """Those that may be set."""
         return {key: value for key, value in self.metadata["configuration"].items() if key not in _OF_DELTA_ITSELF}
@@ -425,6 +434,18 @@ def settings_in(metadata: Mapping[str, Any], columns: Collection[str]) -> dict[s
 def metadata_set_by(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Delta's action of a commit with these actions; None if it has not set it."""
     return next((action["metaData"] for action in actions if "metaData" in action), None)
+
+
+def clustering_set_by(actions: Iterable[Mapping[str, Any]], fields: Iterable[Mapping[str, Any]]) -> str:
+    """The columns by which Delta clusters a table with these `fields` after a commit with these actions; "" if it has not set
+    them, or to none."""
+    now = {in_files: name for name, in_files in names_in_files(fields).items()}
+    for action in actions:
+        domain = action.get("domainMetadata", {})
+        if domain.get("domain") == "delta.clustering" and not domain["removed"]:
+            columns = json.loads(domain["configuration"])["clusteringColumns"]
+            return ", ".join(".".join([now.get(first, first), *within]) for first, *within in columns)
+    return ""
 
 
 def columns_set_by(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:

@@ -30,6 +30,7 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import (
     OutputTable,
     TableState,
+    clustering_set_by,
     last_numbers,
     metadata_set_by,
     names_in_files,
@@ -146,14 +147,23 @@ class Promotion:
     def _of_settings(self, table: _Table, now: TableState) -> Iterator[str]:
         if table.clone.source.version is None:  # the table is made like the clone
             return
-        columns = {one["name"] for one in table.columns_of_clone}
+        columns = {one["name"] for one in table.columns_of_clone} & set(table.clone_now.schema.names)
         ends = (table.metadata_of_clone, table.clone_now.metadata, now.metadata)
         first, last, there = (settings_in(one, columns) for one in ends)
-        if lost := [name for name, value in last.items() if value not in (first.get(name), there.get(name))]:
-            yield (
-                f"{table.name}: the preview has changed {', '.join(lost[:MAX_NAMED])}, which promoting can't do: change "
-                "the table itself in the same way (ALTER TABLE), and promote then"
-            )
+        clusterings = (table.clustering_of_clone, table.clone_now.clustering, now.clustering)
+        for one, clustering in zip((first, last, there), clusterings, strict=True):
+            one["its clustering"] = clustering or None
+        changed = {name: last.get(name) for name in {**first, **last} if last.get(name) != first.get(name)}
+        lost = [name for name, value in changed.items() if value != there.get(name)]
+        for verb, names in (
+            ("changed", [name for name in lost if changed[name] is not None]),
+            ("removed", [name for name in lost if changed[name] is None]),
+        ):
+            if names:
+                yield (
+                    f"{table.name}: the preview has {verb} {', '.join(names[:MAX_NAMED])}, which promoting can't do: change "
+                    "the table itself in the same way (ALTER TABLE), and promote then"
+                )
 
     def _of_unwritten(self, table: _Table) -> Iterator[str]:
         """Of a clone to which no rows were written, but which may have been altered."""
@@ -251,10 +261,20 @@ class _Table:
     @cached_property
     def metadata_of_clone(self) -> dict[str, Any]:
         """When it was made, as in Delta's log."""
-        _, actions = next(self.clone_now.commits(-1))
-        metadata = metadata_set_by(actions)
+        metadata = metadata_set_by(self._first_commit)
         assert metadata is not None, "the first commit of a table sets it"
         return metadata
+
+    @cached_property
+    def clustering_of_clone(self) -> str:
+        """When it was made."""
+        return clustering_set_by(self._first_commit, self.columns_of_clone)
+
+    @cached_property
+    def _first_commit(self) -> Actions:
+        """But for the files, which may be many."""
+        _, actions = next(self.clone_now.commits(-1))
+        return [one for one in actions if "add" not in one]
 
     @cached_property
     def clone_now(self) -> TableState:

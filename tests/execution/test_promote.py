@@ -259,6 +259,48 @@ def test_what_the_preview_has_set_by_alter_table_is_not_lost_in_silence(
     assert (shown["v"], shown["w"]) == ("euros", "new")
 
 
+@pytest.mark.parametrize(
+    ("statements", "removed", "cures"),
+    [
+        (
+            (
+                "ALTER TABLE {0} UNSET TBLPROPERTIES ('my.key')", "ALTER TABLE {0} ALTER COLUMN id DROP NOT NULL",
+                "UPDATE {0} SET v = 5",
+            ),
+            "the property my.key, NOT NULL of id",
+            2,
+        ),
+        (("ALTER TABLE {0} ALTER COLUMN id DROP NOT NULL",), "NOT NULL of id", 1),
+        (
+            ("CREATE OR REPLACE TABLE {0} USING delta TBLPROPERTIES ('my.key' = 'x') AS SELECT * FROM {0}",),
+            "NOT NULL of id, its clustering",
+            0,
+        ),
+    ],
+    ids=["with rows", "without rows", "replaced"],
+)  # fmt: skip
+def test_what_the_preview_has_unset_is_not_lost_in_silence(
+    runner: TaskRunner, clones: Clones, schema: str, statements: tuple[str, ...], removed: str, cures: int
+) -> None:
+    spark, table = runner.spark, f"{schema}.unset"
+    columns, how = "at TIMESTAMP, id BIGINT NOT NULL, v DOUBLE", "CLUSTER BY (v) TBLPROPERTIES ('my.key' = 'x')"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta {how}")
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-02 10:00:00', 1, 9)")
+    one = altered(runner, clones, table, ";".join(statements).format(table))
+    assert f"{table}: the preview has removed {removed}, which promoting can't do: change" in one.refusal(rebase=True)
+    if cures:
+        for statement in statements[:cures]:
+            spark.sql(statement.format(table))
+        one.promote()
+        assert clustering(spark, table) == ["v"], "it is not the promotion that removes it"
+
+
+def clustering(spark: SparkSession, table: str) -> list[str]:
+    detail = spark.sql(f"DESCRIBE DETAIL {table}").first()
+    assert detail is not None
+    return list(detail["clusteringColumns"])
+
+
 def test_a_table_that_the_preview_has_made_is_made_like_its_clone(
     runner: TaskRunner, clones: Clones, schema: str
 ) -> None:
