@@ -208,10 +208,11 @@ def _named(spark: SparkSession, clones: Sequence[ClonedTable], name: str) -> lis
 def _diff_of(
     spark: SparkSession, clone: ClonedTable, runs: set[tuple[str, str]], key: Sequence[str], known: tuple[str, ...]
 ) -> dict[str, Any] | None:  # fmt: skip
-    """None for a table that no successful run has written. `known`: secrets of the preview's params."""
+    """None for a table that no successful run has written, unless it was made without rows. `known`: secrets of the preview's
+    params."""
     every = writes_to(spark, clone)
     writes = [one for one in every if (one.dag_id, one.run_id) in runs]
-    if not writes:
+    if not writes and (every or clone.source.version is not None):
         return None
     parts = Parts.of(writes) if all(one.replaced is not None for one in every) else Parts()
     new = spark.read.format("delta").load(clone.path).where(parts.condition)

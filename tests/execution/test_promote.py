@@ -316,6 +316,30 @@ def test_a_table_that_the_preview_has_made_is_made_like_its_clone(
     assert (detail["properties"]["my.key"], detail["properties"]["delta.columnMapping.mode"]) == ("x", "name")
 
 
+def test_a_table_that_the_preview_has_made_without_rows_is_made(
+    runner: TaskRunner, clones: Clones, schema: str
+) -> None:
+    spark, by_sql, by_task = runner.spark, f"{schema}.by_sql", f"{schema}.by_task"
+    how = "USING delta CLUSTER BY (v) COMMENT 'prices'"
+    one = altered(runner, clones, by_sql, f"CREATE TABLE {by_sql} (at TIMESTAMP, v DOUBLE NOT NULL) {how}")
+    assert (one.diff()["version"], one.diff()["added"]) == (None, 0), "it is shown that it will be made"
+    launch = in_preview(clones, 2)
+
+    def write(ctx: Any) -> None:
+        ctx.write(ctx.spark.sql("SELECT TIMESTAMP'2013-01-02' AS at, 1D AS v").limit(0), by_task, time_column="at")
+
+    result_of(runner, launch, write)
+    one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    for _ in range(2):
+        promoted = {done.table: [write.run for write in done.writes] for done in one.promote()}
+    assert [len(promoted[table]) for table in (by_sql, by_task)] == [0, 1], "the run has written its interval"
+    assert values(spark, by_sql) == values(spark, by_task) == []
+    detail = spark.sql(f"DESCRIBE DETAIL {by_sql}").first()
+    assert detail is not None
+    assert (detail["clusteringColumns"], detail["description"]) == (["v"], "prices")
+    assert [field.nullable for field in spark.table(by_sql).schema] == [True, False]
+
+
 def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:
     spark, table = previewed.spark, previewed.table
     place = Path(urlparse(OutputTable(spark, table).read().path).path)
