@@ -119,8 +119,9 @@ class OutputTable:
         return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
     def create(self, schema: StructType, like: TableState | None = None) -> str | None:
-        """Creates it with these columns, all nullable, and with the partitioning and the properties of `like`. Harmless if it
-        exists, or if nothing is written afterwards. Returns the schema (database) that was missing and was made, too."""
+        """Creates it with these columns, all nullable, or with `NOT NULL`, partitioning, clustering, comment and properties as in
+        `like`. Harmless if it exists, or if nothing is written afterwards. Returns the schema (database) that was missing and
+        was made, too."""
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
@@ -128,10 +129,20 @@ class OutputTable:
         made = None if self.is_path else self._make_schema()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
-        fields = [StructField(field.name, field.dataType, True, field.metadata) for field in schema.fields]
+        required = set() if like is None else {field.name for field in like.schema.fields if not field.nullable}
+        fields = [
+            StructField(field.name, field.dataType, field.name not in required, field.metadata)
+            for field in schema.fields
+        ]
         builder = builder.addColumns(StructType(fields))
-        if like is not None and (partitioned_by := like.metadata["partitionColumns"]):
-            builder = builder.partitionedBy(partitioned_by)
+        if like is not None:
+            builder = (
+                builder.partitionedBy(partitioned_by)
+                if (partitioned_by := like.metadata["partitionColumns"])
+                else builder
+            )
+            builder = builder.clusterBy(*clustered_by) if (clustered_by := like.clustering) else builder
+            builder = builder.comment(comment) if (comment := like.metadata.get("description")) else builder
         for key, value in (PROPERTIES | (like.properties if like is not None else {})).items():
             builder = builder.property(key, value)
         self._execute(builder)
@@ -261,6 +272,15 @@ class TableState:
         """Delta's action."""
         found: dict[str, Any] = json.loads(self._snapshot.metadata().json())["metaData"]
         return found
+
+    @property
+    def clustering(self) -> list[str]:
+        """The columns by which Delta clusters it."""
+        domains = (
+            json.loads(str(one.json()))
+            for one in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._snapshot.domainMetadata())
+        )
+        return clustering_set_by(domains, self._fields)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -427,6 +447,17 @@ def settings_in(metadata: Mapping[str, Any], columns: Collection[str]) -> dict[s
 def metadata_set_by(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Delta's action of a commit with these actions; None if it has not set it."""
     return next((action["metaData"] for action in actions if "metaData" in action), None)
+
+
+def clustering_set_by(actions: Iterable[Mapping[str, Any]], fields: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The columns by which Delta clusters a table with these `fields` after a commit with these actions that has set them."""
+    now = {in_files: name for name, in_files in names_in_files(fields).items()}
+    for action in actions:
+        domain = action.get("domainMetadata", {})
+        if domain.get("domain") == "delta.clustering" and not domain["removed"]:
+            columns = json.loads(domain["configuration"])["clusteringColumns"]
+            return [".".join([now.get(first, first), *within]) for first, *within in columns]
+    return []
 
 
 def columns_set_by(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:

@@ -30,6 +30,7 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import (
     OutputTable,
     TableState,
+    clustering_set_by,
     last_numbers,
     metadata_set_by,
     names_in_files,
@@ -68,7 +69,9 @@ class Promoted:
     table: str
     name: str | None  # in the catalog
     path: str
-    version: int | None  # None: an attempt before has done it, and its commit is not in the log any more
+    version: (
+        int | None
+    )  # None: an attempt before has done it, and its commit is not in the log any more; or it was only made
     parts: int  # 0: it was replaced as a whole
     writes: tuple[WriteOfTry, ...]
     table_id: str | None = None
@@ -88,10 +91,12 @@ class Promotion:
         """`Refused` with all reasons, before the first table is changed, if one of them can't be promoted."""
         every = [_Table(self._spark, clone, self._runs) for clone in clones]
         tables = [one for one in every if one.writes]
-        reasons = [reason for one in every if not one.is_written for reason in self._of_unwritten(one)]
+        unwritten = [one for one in every if not one.is_written]
+        reasons = [reason for one in unwritten for reason in self._of_unwritten(one)]
         if reasons := [*reasons, *(one for table in tables for one in self._reasons(table, self._transaction(table)))]:
             raise Refused(f"nothing was promoted: {'; '.join(reasons)}")
-        return [self._promote(one) for one in tables]
+        made = [self._make(one) for one in unwritten if one.clone.source.version is None]
+        return [*(self._promote(one) for one in tables), *made]
 
     def _transaction(self, table: _Table) -> str:
         digest = hashlib.sha256(f"{table.parts.condition}{table.last_write}".encode()).hexdigest()[:12]
@@ -100,9 +105,19 @@ class Promotion:
     def _promote(self, table: _Table) -> Promoted:
         with self._turns.acquire(table.output.identity):
             version = retry_on_conflict(_log, table.name)(self._commit, table)
-        output = table.output
+        return self._promoted(table, version)
+
+    def _make(self, table: _Table) -> Promoted:
+        """A table to which the preview has written no rows."""
+        with self._turns.acquire(table.output.identity):
+            if not table.output.exists():
+                refuse_unless_leader(self._is_leader)
+                table.output.create(table.rows().schema, like=table.clone_now)
+        return self._promoted(table, None)
+
+    def _promoted(self, table: _Table, version: int | None) -> Promoted:
+        output, state = table.output, table.output.read()
         name = None if output.is_path else output.identity.removeprefix("spark_catalog.")
-        state = output.read()
         return Promoted(
             table.name, name, state.path, version, len(table.parts.parts), tuple(table.writes), state.table_id
         )
@@ -146,14 +161,23 @@ class Promotion:
     def _of_settings(self, table: _Table, now: TableState) -> Iterator[str]:
         if table.clone.source.version is None:  # the table is made like the clone
             return
-        columns = {one["name"] for one in table.columns_of_clone}
+        columns = {one["name"] for one in table.columns_of_clone} & set(table.clone_now.schema.names)
         ends = (table.metadata_of_clone, table.clone_now.metadata, now.metadata)
         first, last, there = (settings_in(one, columns) for one in ends)
-        if lost := [name for name, value in last.items() if value not in (first.get(name), there.get(name))]:
-            yield (
-                f"{table.name}: the preview has changed {', '.join(lost[:MAX_NAMED])}, which promoting can't do: change "
-                "the table itself in the same way (ALTER TABLE), and promote then"
-            )
+        clusterings = (table.clustering_of_clone, table.clone_now.clustering, now.clustering)
+        for one, clustering in zip((first, last, there), clusterings, strict=True):
+            one["its clustering"] = clustering or None
+        changed = {name: last.get(name) for name in {**first, **last} if last.get(name) != first.get(name)}
+        lost = [name for name, value in changed.items() if value != there.get(name)]
+        for verb, names in (
+            ("changed", [name for name in lost if changed[name] is not None]),
+            ("removed", [name for name in lost if changed[name] is None]),
+        ):
+            if names:
+                yield (
+                    f"{table.name}: the preview has {verb} {', '.join(names[:MAX_NAMED])}, which promoting can't do: change "
+                    "the table itself in the same way (ALTER TABLE), and promote then"
+                )
 
     def _of_unwritten(self, table: _Table) -> Iterator[str]:
         """Of a clone to which no rows were written, but which may have been altered."""
@@ -251,10 +275,20 @@ class _Table:
     @cached_property
     def metadata_of_clone(self) -> dict[str, Any]:
         """When it was made, as in Delta's log."""
-        _, actions = next(self.clone_now.commits(-1))
-        metadata = metadata_set_by(actions)
+        metadata = metadata_set_by(self._first_commit)
         assert metadata is not None, "the first commit of a table sets it"
         return metadata
+
+    @cached_property
+    def clustering_of_clone(self) -> list[str]:
+        """When it was made."""
+        return clustering_set_by(self._first_commit, self.columns_of_clone)
+
+    @cached_property
+    def _first_commit(self) -> Actions:
+        """But for the files, which may be many."""
+        _, actions = next(self.clone_now.commits(-1))
+        return [one for one in actions if "add" not in one]
 
     @cached_property
     def clone_now(self) -> TableState:
@@ -285,10 +319,11 @@ class _Table:
 
 
 def writes_to(spark: SparkSession, clone: ClonedTable) -> list[WriteOfTry]:
-    """What tries have written into a clone, by its log. A commit of which nobody knows the run is a write without one."""
+    """What tries have written into a clone, by its log: rows, and intervals and partitions without any. A commit of which nobody
+    knows the run is a write without one."""
     state = OutputTable(spark, clone.path).read()
     writes: list[WriteOfTry] = []
     for version, actions in state.commits(0 if clone.source.version is not None else -1):
-        if changed_files(actions):
-            writes += writes_of(version, about_commit(actions))
+        of_commit = writes_of(version, about_commit(actions))
+        writes += of_commit if changed_files(actions) else [one for one in of_commit if one.replaced is not None]
     return writes

@@ -6,6 +6,7 @@ over a table) is not found; a statement that writes it does not queue for it, an
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ _NO_TABLES: Final = ("Variable", "Function")  # what a plan's name holds whose i
 _LOOPS: Final = ("WhileStatement", "RepeatStatement", "LoopStatement", "ForStatement")
 _BRANCHES: Final = ("IfElseStatement", "SimpleCaseStatement", "SearchedCaseStatement")
 _HOLDING_STATEMENTS: Final = ("CompoundBody", "UnresolvedWith", "Union", *_LOOPS, *_BRANCHES)
+_CLUSTER_BY: Final = re.compile(r"\bCLUSTER\s+BY\b", re.IGNORECASE)
+_LONGER: Final = len("PARTITIONED BY") - len("CLUSTER BY")  # as which Delta's parser has Spark's read it
 _COMMAND: Final = "org.apache.spark.sql.catalyst.plans.logical.Command"
 
 
@@ -167,7 +170,26 @@ def relations_in(spark: SparkSession, text: str) -> Iterator[tuple[Name, tuple[i
     own = set[str]()
     found = dict[tuple[Name, tuple[int, int] | None], None]()
     _collect(plan, own, found)
-    return (one for one in found if not (len(one[0]) == 1 and one[0][0].lower() in own))
+    others = [one for one in found if not (len(one[0]) == 1 and one[0][0].lower() in own)]
+    return ((name, place and _in_text(spark, text, name, place)) for name, place in others)
+
+
+def _in_text(spark: SparkSession, text: str, name: Name, place: tuple[int, int]) -> tuple[int, int] | None:
+    """The place of a name; that of CREATE TABLE with `CLUSTER BY` is one in Delta's own text of the statement."""
+    start, end = place
+    if not _CLUSTER_BY.search(text) or _is_name(spark, text[start:end], name):
+        return place
+    start, end = start - _LONGER, end - _LONGER
+    return (start, end) if _is_name(spark, text[start:end], name) else None
+
+
+def _is_name(spark: SparkSession, text: str, name: Name) -> bool:
+    from pyspark.errors import ParseException
+
+    try:
+        return tuple(name_parts(spark, text)) == name
+    except ParseException:
+        return False
 
 
 def _collect(plan: Any, own: set[str], found: dict[tuple[Name, tuple[int, int] | None], None]) -> None:

@@ -84,9 +84,9 @@ def end(state: ManagerState, store: Store, preview_id: str, outcome: str, by: st
             state.put(latest.evolve(preview_outcome=outcome, changed_by=by or latest.changed_by))
 
 
-def is_active(store: Store, preview_id: str) -> bool:
-    """Whether a backfill of it goes on."""
-    return any(row.state not in s.BACKFILL_FINISHED for row in tree_of(store, preview_id))
+def is_open(store: Store, preview_id: str) -> bool:
+    """Whether all of it has ended, and nobody has promoted or discarded it."""
+    return all(row.state in s.BACKFILL_FINISHED and row.preview_outcome is None for row in tree_of(store, preview_id))
 
 
 def expired(store: Store, before: datetime) -> list[str]:

@@ -3,7 +3,8 @@
     request ─► job ─► `TableJobResult` ─► the tick commits the outcome with the response ─► clones that are not needed any more go
 
 A manager that is killed anywhere in it is followed by one that gets the same request again: what has been done is left out. Once
-an hour, and at its start, it looks for previews that have expired, and for clones that a crash has left behind.
+an hour, at its start, and after a job for which a preview did not expire, it looks for previews that have expired, and for clones
+that a crash has left behind.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class TableJobs(Service):
         self._on_event, self._on_spark_gone, self._is_leader = on_event, on_spark_gone, is_leader
         self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None
+        self._expired: frozenset[str] = frozenset()  # as the last sweep found them
         self._turns = TurnHolder(PROCESS_TURNS)
 
     def work(self, job: PreviewJob | RevertJob) -> None:
@@ -109,6 +111,8 @@ class TableJobs(Service):
             self._delete([job])
         elif (result := self._result(job)) is not None:
             self._on_event(result)
+            if isinstance(job, PreviewJob) and job.preview_id in self._expired:
+                self._next_sweep = None  # for this job it did not expire
         return 0
 
     def _result(self, job: PreviewJob | RevertJob) -> TableJobResult | None:
@@ -166,10 +170,11 @@ class TableJobs(Service):
             return (self._next_sweep - now).total_seconds()
         self._next_sweep = now + SWEEP_INTERVAL
         try:
-            if self._keep_s is not None and (
-                ids := expired(self._store, self._steady.now() - timedelta(seconds=self._keep_s))
-            ):
-                self._on_event(PreviewsExpired(tuple(ids)))
+            if self._keep_s is not None:
+                ids = expired(self._store, self._steady.now() - timedelta(seconds=self._keep_s))
+                self._expired = frozenset(ids)
+                if ids:
+                    self._on_event(PreviewsExpired(tuple(ids)))
             left = remaining(self._session)
             rows = self._store.read(Backfill, matching(preview_id=left)) if left else []
             self._delete(sorted({row.preview_id or "" for row in rows if row.preview_outcome is not None}))
@@ -203,10 +208,11 @@ def _named(spark: SparkSession, clones: Sequence[ClonedTable], name: str) -> lis
 def _diff_of(
     spark: SparkSession, clone: ClonedTable, runs: set[tuple[str, str]], key: Sequence[str], known: tuple[str, ...]
 ) -> dict[str, Any] | None:  # fmt: skip
-    """None for a table that no successful run has written. `known`: secrets of the preview's params."""
+    """None for a table that no successful run has written, unless it was made without rows. `known`: secrets of the preview's
+    params."""
     every = writes_to(spark, clone)
     writes = [one for one in every if (one.dag_id, one.run_id) in runs]
-    if not writes:
+    if not writes and (every or clone.source.version is not None):
         return None
     parts = Parts.of(writes) if all(one.replaced is not None for one in every) else Parts()
     new = spark.read.format("delta").load(clone.path).where(parts.condition)

@@ -245,7 +245,7 @@ class TickLoop:
         for result in results[:1]:
             if isinstance(result, PreviewsExpired):
                 for preview_id in result.preview_ids:
-                    if self._requests.is_under_way(preview_id) or previews.is_active(self._store, preview_id):
+                    if self._requests.is_under_way(preview_id) or not previews.is_open(self._store, preview_id):
                         continue  # somebody has gone on with it since it was found
                     previews.end(self.state, self._store, preview_id, s.EXPIRED)
                     log.info("preview expired", backfill=preview_id)

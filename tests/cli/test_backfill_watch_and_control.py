@@ -243,6 +243,21 @@ def test_create_and_wait_names_the_backfills_downstream_which_it_does_not_wait_f
     assert "other" not in result.err
 
 
+def test_create_with_downstream_tells_at_once_where_its_result_will_be(bfm: Bfm, state: FilledState) -> None:
+    state.dag()
+    state.pools()
+    state.leads()
+    said = "Downstream: `bfm requests show mine` shows which backfills were planned, or why none was."
+
+    result = bfm("backfill", "create", *JANUARY, "--downstream", "--request-id", "mine", "--output", "json")
+    copy = bfm("backfill", "create", "flights", "--copy-of", result.document["backfill_id"], "--request-id", "copy")
+    without = bfm("backfill", "create", *JANUARY)
+
+    assert result.err.splitlines() == [said]
+    assert copy.err.splitlines() == [said.replace("mine", "copy")], "it has the option, too"
+    assert "Downstream" not in without.err
+
+
 def test_waiting_ends_when_the_backfill_has_paused_itself(bfm: Bfm, state: FilledState) -> None:
     state.dag()
     state.pools()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from keyword import iskeyword
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from support.sample_state import DAY, NEW_YEAR, FilledState, StandingClock
 
 from backfill_manager.api.app import create_app
 from backfill_manager.api.auth import sha256_of
+from backfill_manager.api.polling import ResponseWaiter
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.cli.app import COMMANDS, GROUPS
+from backfill_manager.cli.backend import remote
 from backfill_manager.client import client as client_server
 from backfill_manager.model.records import BundleRow, CheckResult, DagRun, Notification, TableAccess
 from backfill_manager.settings import Settings
@@ -367,6 +371,35 @@ def test_an_answer_is_waited_for_and_shown(bfm: Bfm, url: str, state: FilledStat
     result = bfm("backfill", "pause", "b1", "--server", url)
 
     assert (result.code, result.out, result.err) == (0, "b1 is paused\n", "")
+
+
+@pytest.mark.parametrize(("output", "is_said"), [((), True), (("--output", "json"), False)])
+def test_a_plan_that_takes_long_says_which_manager_is_waited_for(
+    bfm: Bfm, url: str, state: FilledState, monkeypatch: pytest.MonkeyPatch, output: tuple[str, ...], is_said: bool
+) -> None:
+    state.filled_by(fill)
+    state.leads()
+    looked, say, wait = Event(), remote.say_who_is_waited_for, ResponseWaiter.wait
+
+    def says(*args: Any) -> None:
+        say(*args)
+        looked.set()
+
+    async def answered_late(waiter: ResponseWaiter, request_id: str, timeout_s: float) -> Any:
+        await asyncio.to_thread(looked.wait)
+        state.answers_next(payload={"items": [], "summary": {"items": 0, "pending": 0, "skipped": {}}})
+        return await wait(waiter, request_id, timeout_s)
+
+    monkeypatch.setattr(ResponseWaiter, "wait", answered_late)
+    monkeypatch.setattr(remote, "say_who_is_waited_for", says)
+    monkeypatch.setattr(remote, "UNSAID_WAIT_S", 0.0)
+    result = bfm(
+        "backfill", "create", "flights", "-s", "2013-01-01", "-e", "2013-01-05", "-n", "--server", url, *output
+    )
+
+    said = "Waiting for the manager (term 2, pid 4711 on here) to plan."
+    assert (said in result.err.splitlines()) == is_said
+    assert result.code == 0, result.err
 
 
 def test_a_refusal_by_the_manager_is_exit_code_four(

@@ -48,6 +48,20 @@ def test_a_table_is_written_and_read_as_its_clone(
     assert result_of(runner, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
 
 
+def test_names_are_replaced_where_they_are(
+    runner: TaskRunner, spark: SparkSession, events: str, clones: Clones, schema: str
+) -> None:
+    sql = f"""
+        UPDATE {events} SET v = 7;
+        CREATE TABLE {schema}.clustered USING delta CLUSTER BY (id) AS SELECT *, '\U0001f600' AS s FROM {events} /* \U0001f600 */;
+        INSERT INTO {schema}.clustered SELECT *, '\U0001f600' FROM {events}
+    """
+    result_of(runner, in_preview(clones, kind="sql", sql=sql))
+    assert values(spark, events) == [0, 0, 0, 1, 1, 1]
+    (made,) = [one for one in clones.all() if one.source.version is None]
+    assert values(spark, f"delta.`{made.path}`") == [7] * 12
+
+
 def test_tables_that_the_preview_makes_are_not_confused(spark: SparkSession, clones: Clones, schema: str) -> None:
     turns = TurnHolder(TableTurns())
     for name in ("one", "other"):

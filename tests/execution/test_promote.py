@@ -259,6 +259,48 @@ def test_what_the_preview_has_set_by_alter_table_is_not_lost_in_silence(
     assert (shown["v"], shown["w"]) == ("euros", "new")
 
 
+@pytest.mark.parametrize(
+    ("statements", "removed", "cures"),
+    [
+        (
+            (
+                "ALTER TABLE {0} UNSET TBLPROPERTIES ('my.key')", "ALTER TABLE {0} ALTER COLUMN id DROP NOT NULL",
+                "UPDATE {0} SET v = 5",
+            ),
+            "the property my.key, NOT NULL of id",
+            2,
+        ),
+        (("ALTER TABLE {0} ALTER COLUMN id DROP NOT NULL",), "NOT NULL of id", 1),
+        (
+            ("CREATE OR REPLACE TABLE {0} USING delta TBLPROPERTIES ('my.key' = 'x') AS SELECT * FROM {0}",),
+            "NOT NULL of id, its clustering",
+            0,
+        ),
+    ],
+    ids=["with rows", "without rows", "replaced"],
+)  # fmt: skip
+def test_what_the_preview_has_unset_is_not_lost_in_silence(
+    runner: TaskRunner, clones: Clones, schema: str, statements: tuple[str, ...], removed: str, cures: int
+) -> None:
+    spark, table = runner.spark, f"{schema}.unset"
+    columns, how = "at TIMESTAMP, id BIGINT NOT NULL, v DOUBLE", "CLUSTER BY (v) TBLPROPERTIES ('my.key' = 'x')"
+    spark.sql(f"CREATE TABLE {table} ({columns}) USING delta {how}")
+    spark.sql(f"INSERT INTO {table} VALUES (TIMESTAMP'2013-01-02 10:00:00', 1, 9)")
+    one = altered(runner, clones, table, ";".join(statements).format(table))
+    assert f"{table}: the preview has removed {removed}, which promoting can't do: change" in one.refusal(rebase=True)
+    if cures:
+        for statement in statements[:cures]:
+            spark.sql(statement.format(table))
+        one.promote()
+        assert clustering(spark, table) == ["v"], "it is not the promotion that removes it"
+
+
+def clustering(spark: SparkSession, table: str) -> list[str]:
+    detail = spark.sql(f"DESCRIBE DETAIL {table}").first()
+    assert detail is not None
+    return list(detail["clusteringColumns"])
+
+
 def test_a_table_that_the_preview_has_made_is_made_like_its_clone(
     runner: TaskRunner, clones: Clones, schema: str
 ) -> None:
@@ -272,6 +314,30 @@ def test_a_table_that_the_preview_has_made_is_made_like_its_clone(
     detail = runner.spark.sql(f"DESCRIBE DETAIL {table}").first()
     assert detail is not None and detail["partitionColumns"] == ["region"] and values(runner.spark, table) == [1]
     assert (detail["properties"]["my.key"], detail["properties"]["delta.columnMapping.mode"]) == ("x", "name")
+
+
+def test_a_table_that_the_preview_has_made_without_rows_is_made(
+    runner: TaskRunner, clones: Clones, schema: str
+) -> None:
+    spark, by_sql, by_task = runner.spark, f"{schema}.by_sql", f"{schema}.by_task"
+    how = "USING delta CLUSTER BY (v) COMMENT 'prices'"
+    one = altered(runner, clones, by_sql, f"CREATE TABLE {by_sql} (at TIMESTAMP, v DOUBLE NOT NULL) {how}")
+    assert (one.diff()["version"], one.diff()["added"]) == (None, 0), "it is shown that it will be made"
+    launch = in_preview(clones, 2)
+
+    def write(ctx: Any) -> None:
+        ctx.write(ctx.spark.sql("SELECT TIMESTAMP'2013-01-02' AS at, 1D AS v").limit(0), by_task, time_column="at")
+
+    result_of(runner, launch, write)
+    one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    for _ in range(2):
+        promoted = {done.table: [write.run for write in done.writes] for done in one.promote()}
+    assert [len(promoted[table]) for table in (by_sql, by_task)] == [0, 1], "the run has written its interval"
+    assert values(spark, by_sql) == values(spark, by_task) == []
+    detail = spark.sql(f"DESCRIBE DETAIL {by_sql}").first()
+    assert detail is not None
+    assert (detail["clusteringColumns"], detail["description"]) == (["v"], "prices")
+    assert [field.nullable for field in spark.table(by_sql).schema] == [True, False]
 
 
 def test_a_table_that_has_lost_its_history(previewed: Previewed) -> None:

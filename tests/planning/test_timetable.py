@@ -16,6 +16,7 @@ from support.cron_reference import UTC, Case, expected_intervals, random_case
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.schedule.cron_expression import Cron
 from backfill_manager.dags.schedule.timetable import Timetable, parse_date, parse_schedule, timetable_of
 from backfill_manager.errors import InvalidInput, InvalidSchedule
 
@@ -99,6 +100,20 @@ def test_days_named_in_both_fields_are_joined_as_croniter_does(expression: str) 
 
 
 @pytest.mark.usefixtures("must_end")
+def test_the_next_firing_is_looked_for_in_the_windows_before_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backfill of 86,400 dates asks so often."""
+    look, looks = Cron.first_reading, list[int]()
+
+    def counted(cron: Cron, low: int, high: int) -> int | None:
+        looks.append(low)
+        return look(cron, low, high)
+
+    monkeypatch.setattr(Cron, "first_reading", counted)
+    minutely = Timetable("* * * * *", "Europe/Amsterdam")
+    assert minutely.next_after(at("2024-01-05T00:00:00Z")) == at("2024-01-05T00:01:00Z")
+    assert len(looks) == 1
+
+
 def test_a_firing_once_in_decades_is_found() -> None:
     leap_mondays = Timetable("0 0 * 2 MON#5", "America/New_York")
     assert leap_mondays.next_after(at("2016-03-01T00:00:00Z")) == at("2044-02-29T05:00:00Z")

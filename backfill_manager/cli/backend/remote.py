@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import Document, Log
+from backfill_manager.cli.backend.watched import UNSAID_WAIT_S, say_who_is_waited_for
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.client import Client, NoActiveManager
 from backfill_manager.client import models as m
@@ -144,7 +146,13 @@ class RemoteBackend:
 
     def dry_run(self, kind: str, values: Mapping[str, Any]) -> Document:
         if kind == request_kinds.BACKFILL_CREATE:
-            return self._client.dry_run(**values).document()
+            # The server answers when the manager has planned it; until then there is nothing to be polled.
+            said = Timer(UNSAID_WAIT_S, say_who_is_waited_for, (self._context, self.manager(), "plan"))
+            said.start()
+            try:
+                return self._client.dry_run(**values).document()
+            finally:
+                said.cancel()
         if kind == request_kinds.TASKS_CLEAR:
             _refuse_regex(values)
             return self._client.plan_clear(**values).document()

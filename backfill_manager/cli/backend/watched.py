@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from backfill_manager.cli.backend.base import Document
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.errors import Unreachable
 
@@ -65,8 +66,12 @@ def watched_response(context: CliContext, request: Request, timeout_s: float, to
         if response is not None or left <= interval:
             return response
         backend.look_for_manager()
-        if interval < SLOW_POLL_INTERVAL_S:
+        if to is not None and interval < SLOW_POLL_INTERVAL_S:
             interval, manager = SLOW_POLL_INTERVAL_S, backend.manager()
-            if manager["leading"] and context.out.is_table:
-                who = "term {term}, pid {pid} on {host}".format(**manager)
-                context.out.note(f"Waiting for the manager ({who}) to {to}.")
+            say_who_is_waited_for(context, manager, to)
+
+
+def say_who_is_waited_for(context: CliContext, manager: Document, to: str) -> None:
+    if manager["leading"] and context.out.is_table:
+        who = "term {term}, pid {pid} on {host}".format(**manager)
+        context.out.note(f"Waiting for the manager ({who}) to {to}.")

@@ -17,6 +17,7 @@ from backfill_manager.cli.render.response import (
     NO_ACTIVE_MANAGER,
     RESPONSE_TIMEOUT_S,
     RESULT_TIMEOUT_S,
+    payload_of,
     result_of,
     submit,
 )  # fmt: skip
@@ -84,7 +85,9 @@ def create(
         return 0
     from backfill_manager.queries.backfills import requested_view
 
-    backfill = requested_view(context.backend.submit(request_kinds.BACKFILL_CREATE, values, request_id))
+    request = context.backend.submit(request_kinds.BACKFILL_CREATE, values, request_id)
+    backfill = requested_view(request)
+    has_downstream = payload_of(request)["ask"].get("downstream")  # also that of a copy
     backfill_id = backfill["backfill_id"]
     typed = {name: values[name] for name in ("start_date", "end_date") if values.get(name)}
     text = f"Backfill {backfill_id} of {backfill['dag_id']}: {format_config({**backfill['config'], **typed})}."
@@ -94,7 +97,7 @@ def create(
         if context.out.is_table:
             context.out.note(text)
         code = watch_backfill(context, backfill_id, end_when_stuck=True)
-        if values.get("downstream") and code != INTERRUPTED:
+        if has_downstream and code != INTERRUPTED:
             _note_downstream(context, backfill_id)
         return code
     if not context.out.is_table:  # the request does not say it
@@ -103,6 +106,10 @@ def create(
     if backfill["preview_id"]:
         context.out.note(
             f"A preview: when it has ended, `bfm backfill diff {backfill_id}`, then promote or discard it."
+        )
+    if has_downstream:
+        context.out.note(
+            f"Downstream: `bfm requests show {request.request_id}` shows which backfills were planned, or why none was."
         )
     if not context.backend.has_active_manager():
         context.out.note(NO_ACTIVE_MANAGER)

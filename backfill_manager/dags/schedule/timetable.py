@@ -276,15 +276,18 @@ class Timetable:
     def _first(self, cron: Cron, at: int) -> int | None:
         year = from_micros(at * _SECOND).year
         for each in range(max(year, FIRST_YEAR), min(year, LAST_YEAR) + _MAX_YEARS_APART + 1):
-            found = [
-                reading - window.offset
-                for window in tz.windows_of_year(self.timezone, each, cron.every_hour)
-                if window.utc_until > at
-                and (reading := cron.first_reading(max(window.local_from, at + window.offset), window.local_until))
-                is not None
-            ]
-            if found:
-                return min(found)
+            found: int | None = None
+            for window in tz.windows_of_year(self.timezone, each, cron.every_hour):
+                if found is not None and window.utc_from >= found:  # so are those after it
+                    break
+                if window.utc_until <= at:
+                    continue
+                reading = cron.first_reading(max(window.local_from, at + window.offset), window.local_until)
+                if reading is not None:
+                    firing = reading - window.offset
+                    found = firing if found is None else min(found, firing)
+            if found is not None:
+                return found
         return None
 
     def _last(self, cron: Cron, at: int) -> int | None:

@@ -240,7 +240,10 @@ class DeltaTransaction:
         write = self._class(f"{DELTA}.{_OVERWRITE}")(
             self._log, mode, how, self._sequence([]), self._map({}), rows._jdf, none, none, False
         )
-        actions = write.write(self._transaction, session, none, False)
+        clustering = delta.skipping.clustering.ClusteredTableUtils.getClusterBySpecOptional(
+            self._transaction.snapshot()
+        )
+        actions = write.write(self._transaction, session, clustering, False)  # which it would remove
         metadata = how.userMetadata()
         operation = self._class(f"{DELTA}.{_OPERATION}")(
             mode, none, how.replaceWhere(), metadata, none, none, none, none, none
