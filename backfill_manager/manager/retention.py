@@ -7,7 +7,6 @@ before their parents and requests before their responses, so what a crash leaves
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from backfill_manager.model.records import (
     TaskLog,
     TaskTry,
 )
+from backfill_manager.model.stored_json import parents_of
 from backfill_manager.planning.recent_runs import with_partial_marked
 from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
 from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
@@ -188,7 +188,7 @@ class Sweep:
         """Those that an active one waits for or a live run names, and those with settings that a run of theirs would lack when
         it is cleared, or that tell what the run was."""
         active = self._active_backfills()
-        needed = {parent for row in active for parent in _parents(row)}
+        needed = {parent for row in active for parent in parents_of(row)}
         live = self._store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
         needed |= {run.backfill_id for run in live if run.backfill_id is not None}
         special = [row.backfill_id for row in rows if _has_settings(row)]
@@ -444,7 +444,3 @@ def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:
 def _has_settings(row: Backfill) -> bool:
     is_of_older_release = row.tasks is not None and row.with_upstream is None  # it tells which of its runs are partial
     return is_of_older_release or row.mark_success or row.overrides_json != "{}" or row.pool != BACKFILL_POOL
-
-
-def _parents(row: Backfill) -> list[str]:
-    return list(json.loads(row.parents_json))
