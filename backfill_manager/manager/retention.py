@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -305,7 +306,7 @@ class Sweep:
         """Snapshots that no version names any more, what a kill has left of one, then files that no snapshot holds any more."""
         if self._snapshots is None or not self._snapshots.is_dir():
             return
-        cutoff, has_deleted = self._cutoffs["snapshots"].timestamp(), False
+        cutoff = self._cutoffs["snapshots"].timestamp()
         for folder in sorted(self._snapshots.iterdir()):
             is_snapshot = len(folder.name) == HASH_CHARS and folder.name not in self._kept_snapshots
             if not (is_snapshot or folder.name.startswith(BEING_MADE)) or not folder.is_dir():
@@ -313,17 +314,18 @@ class Sweep:
             try:
                 is_gone = folder.stat().st_mtime < cutoff
                 if is_gone and self._leader is not None:
-                    has_deleted |= (is_gone := _delete_snapshot(folder, cutoff))
+                    is_gone = _delete_snapshot(folder, cutoff)
             except OSError as error:  # what else is old goes all the same
                 log.warning("a snapshot can't be deleted", snapshot=folder.name, reason=str(error))
                 continue
             if is_gone:
                 self.gone["snapshots"] += int(is_snapshot)
                 yield "snapshots"
-        if has_deleted:
+        if self._leader is not None:  # a kill may have come between a snapshot and its files
             for stored in self._snapshots.glob("files/??/*"):
-                if stored.stat().st_nlink == 1:
-                    stored.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # a parser has just put another one there
+                    if stored.stat().st_nlink == 1:
+                        stored.unlink()
 
     # -- notifications ----------------------------------------------------------------------------------------------------
     def _notifications(self) -> Iterator[str]:
