@@ -278,7 +278,9 @@ class TableState:
         """The columns by which Delta clusters it."""
         domains = (
             json.loads(str(one.json()))
-            for one in self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(self._snapshot.domainMetadata())
+            for one in java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(
+                self._snapshot.domainMetadata()
+            )
         )
         return clustering_set_by(domains, self._fields)
 

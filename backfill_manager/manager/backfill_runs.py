@@ -33,6 +33,7 @@ from backfill_manager.planning.batches import next_batch
 from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.planning.timeline import is_current, preview_run_type, timeline_key
+from backfill_manager.schemas.backfill_options import CreateBackfill
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
@@ -214,8 +215,15 @@ def _reprocess_verdict(live: ActiveBackfill, item: BackfillItem) -> tuple[Verdic
     if is_live:
         return "in flight", None
     if not is_own and is_done_for_this and state not in RERUN_STATES[live.row.reprocess]:
-        return "already exists", None
+        return ("make", current) if _is_part(live, item, existing) else ("already exists", None)
     return ("rerun", existing) if may_rerun else ("make", current)
+
+
+def _is_part(live: ActiveBackfill, item: BackfillItem, run: DagRun) -> bool:
+    """Whether the run has done the beginning of this `single` interval only."""
+    if not live.row.config_json.startswith(CreateBackfill.config_begins("single")):
+        return False
+    return item.interval_end is not None and (run.interval_end is None or run.interval_end < item.interval_end)
 
 
 def runs_to_rerun(live: ActiveBackfill) -> list[DagRun]:

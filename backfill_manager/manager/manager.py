@@ -45,6 +45,7 @@ from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
 from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
+from backfill_manager.manager.steady_clock import doubt_of
 from backfill_manager.manager.table_jobs import TableJobs
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.tick_decisions import log_lines
@@ -193,6 +194,7 @@ class Manager:
         """`now`: when this manager began to lead."""
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         state, events, shutdown = self._state, self._events, self._shutdown
+        doubt = doubt_of(store, now, term=leader.term)
         spark = term.session.get(state.pools.values())
         lower_jvm_thread_priority(spark)
         register_tables(spark)
@@ -213,7 +215,7 @@ class Manager:
         )  # fmt: skip
         table_jobs = TableJobs(
             spark, store, clock, state_id=identity_of(store, leader.row).state_id, keep_s=settings.retention.previews,
-            on_event=events.put, on_spark_gone=executor.report_spark_gone, is_leader=term.heartbeat.is_leader,
+            on_event=events.put, on_spark_gone=executor.report_spark_gone, is_leader=term.heartbeat.is_leader, doubt=doubt,
         )  # fmt: skip
         wait_checkers = WaitCheckers(
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
@@ -242,7 +244,7 @@ class Manager:
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
             table_jobs=table_jobs, check_waits=wait_checkers.want,
             metrics=term.metrics, on_stop=shutdown.request, retention=settings.retention,
-            snapshots=own_snapshots(settings, store.root), on_commit=self._has_committed,
+            snapshots=own_snapshots(settings, store.root), on_commit=self._has_committed, doubt=doubt,
         )  # fmt: skip
 
     def _has_planned(self, result: PlanResult) -> None:

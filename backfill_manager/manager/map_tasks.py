@@ -17,6 +17,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance
+from backfill_manager.model.stored_json import read_column
 
 MAX_ERROR: Final = 1000  # characters
 
@@ -39,7 +40,7 @@ def _result(run: ActiveRun, task: TaskSpec) -> Any:
         raise InvalidInput(f"it is mapped over the result of {over!r}, which has none in this run")
     if secret := next((ti.task_id for ti in ended.values() if ti.result_shown_json is not None), None):
         raise InvalidInput(f"the result of {secret!r} holds a secret, which would be seen in ids")
-    results = {key: json.loads(ti.result_json or "null") for key, ti in ended.items()}
+    results = {key: read_column(ti, "result_json") for key, ti in ended.items()}
     total = sum(len(ti.result_json or "") for ti in ended.values())
     if total > MAX_RESULT_CHARS:
         raise InvalidInput(

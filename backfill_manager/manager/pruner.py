@@ -11,7 +11,7 @@ from backfill_manager.errors import StateError
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.retention import Sweep, ages, summary_of
-from backfill_manager.manager.steady_clock import SteadyClock
+from backfill_manager.manager.steady_clock import Doubt, SteadyClock
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
@@ -24,10 +24,10 @@ INTERVAL: Final = timedelta(hours=1)
 class Pruner:
     def __init__(
         self, store: Store, leader: Leader, requests: RequestHandler, retention: RetentionSettings, snapshots: Path | None,
-        clock: Clock,
+        clock: Clock, doubt: Doubt | None = None,
     ) -> None:  # fmt: skip
         self._store, self._leader, self._requests, self._retention = store, leader, requests, retention
-        self._snapshots, self._clock = snapshots, SteadyClock(clock)
+        self._snapshots, self._clock = snapshots, SteadyClock(clock, doubt)
         self._has_ages = bool(ages(retention))
         self._sweep: Sweep | None = None
         self._next_at: datetime | None = None  # None: at once

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime, timedelta
+from functools import partial
 
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
 from backfill_manager.manager.create_run import existing_run
@@ -36,7 +38,10 @@ from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TaskInstance
+from backfill_manager.model.stored_json import is_json, unreadable_options
 from backfill_manager.store.base import Condition, Store, matching
+
+log = get_logger("recovery")
 
 
 def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float | None = None) -> ManagerState:
@@ -58,7 +63,7 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
     backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)
-    for row in backfills:
+    for row in map(partial(_paused_if_unreadable, state), backfills):
         live = state.backfills[row.backfill_id] = load_backfill(state, store, row)
         _note_deadlock(state, store, live)
         refill(live, store)
@@ -70,6 +75,14 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     _restart_tasks(state, term, now, was_given_back=before is not None and before.state == s.STOPPED)
     _remove_unknown(state, now)
     return state
+
+
+def _paused_if_unreadable(state: ManagerState, row: Backfill) -> Backfill:
+    if (problem := unreadable_options(row)) is None or row.is_paused or row.is_cancelled:
+        return row
+    log.error("a backfill is paused: it can't be read", backfill=row.backfill_id, dag=row.dag_id, reason=str(problem))
+    state.changes.put(paused := c.backfill_paused(row, str(problem)))
+    return paused
 
 
 def _remove_unknown(state: ManagerState, now: datetime) -> None:
@@ -116,7 +129,17 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
     for ti in store.read(TaskInstance, where):
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
     for run in runs:
-        state.runs[run.key] = existing_run(state, run, state.owner_of(run), tasks[run.key])
+        owner, mine = state.owner_of(run), tasks[run.key]
+        for task_id in state.overridden(run, owner.row if owner else None).mapped_over_results:
+            if task_id in mine and not is_json(
+                mine[task_id].result_json
+            ):  # what it was mapped to follows from the result of the other one
+                log.error(
+                    "a task is mapped again: its result can't be read", dag=run.dag_id, run=run.run_id, task=task_id
+                )
+                mine[task_id] = c.cleared(mine[task_id], mine[task_id].cleared_by)
+                state.changes.put(mine[task_id])
+        state.runs[run.key] = existing_run(state, run, owner, mine)
 
 
 def _note_deadlock(state: ManagerState, store: Store, live: ActiveBackfill) -> None:

@@ -31,7 +31,7 @@ from backfill_manager.schemas import commands, payloads, request_kinds
 from backfill_manager.schemas.backfill_columns import columns_of, option_of
 from backfill_manager.schemas.backfill_options import CHECKED_TOGETHER
 from backfill_manager.schemas.command import Command
-from backfill_manager.schemas.errors import error_columns
+from backfill_manager.schemas.errors import UNREADABLE_ROW, error_columns
 from backfill_manager.store.base import Store, matching
 
 MAX_MESSAGE_CHARS: Final = 4000  # a message may quote what anybody has put into the request table
@@ -91,6 +91,8 @@ class RequestHandler:
                 raise
             except BackfillManagerError as error:
                 self.refuse(request.request_id, request.kind, tick.now, error)
+            except json.JSONDecodeError:  # in a row that it needs; it would be so for the next leader, too
+                self.refuse(request.request_id, request.kind, tick.now, UNREADABLE_ROW())
             else:
                 if answer is not None:
                     self.accept(request.request_id, request.kind, tick.now, *answer)

@@ -7,10 +7,10 @@ before their parents and requests before their responses, so what a crash leaves
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ from backfill_manager.model.records import (
     TaskLog,
     TaskTry,
 )
+from backfill_manager.model.stored_json import parents_of
 from backfill_manager.planning.recent_runs import with_partial_marked
 from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
 from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
@@ -188,7 +189,7 @@ class Sweep:
         """Those that an active one waits for or a live run names, and those with settings that a run of theirs would lack when
         it is cleared, or that tell what the run was."""
         active = self._active_backfills()
-        needed = {parent for row in active for parent in _parents(row)}
+        needed = {parent for row in active for parent in parents_of(row)}
         live = self._store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
         needed |= {run.backfill_id for run in live if run.backfill_id is not None}
         special = [row.backfill_id for row in rows if _has_settings(row)]
@@ -305,7 +306,7 @@ class Sweep:
         """Snapshots that no version names any more, what a kill has left of one, then files that no snapshot holds any more."""
         if self._snapshots is None or not self._snapshots.is_dir():
             return
-        cutoff, has_deleted = self._cutoffs["snapshots"].timestamp(), False
+        cutoff = self._cutoffs["snapshots"].timestamp()
         for folder in sorted(self._snapshots.iterdir()):
             is_snapshot = len(folder.name) == HASH_CHARS and folder.name not in self._kept_snapshots
             if not (is_snapshot or folder.name.startswith(BEING_MADE)) or not folder.is_dir():
@@ -313,17 +314,18 @@ class Sweep:
             try:
                 is_gone = folder.stat().st_mtime < cutoff
                 if is_gone and self._leader is not None:
-                    has_deleted |= (is_gone := _delete_snapshot(folder, cutoff))
+                    is_gone = _delete_snapshot(folder, cutoff)
             except OSError as error:  # what else is old goes all the same
                 log.warning("a snapshot can't be deleted", snapshot=folder.name, reason=str(error))
                 continue
             if is_gone:
                 self.gone["snapshots"] += int(is_snapshot)
                 yield "snapshots"
-        if has_deleted:
+        if self._leader is not None:  # a kill may have come between a snapshot and its files
             for stored in self._snapshots.glob("files/??/*"):
-                if stored.stat().st_nlink == 1:
-                    stored.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # a parser has just put another one there
+                    if stored.stat().st_nlink == 1:
+                        stored.unlink()
 
     # -- notifications ----------------------------------------------------------------------------------------------------
     def _notifications(self) -> Iterator[str]:
@@ -444,7 +446,3 @@ def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:
 def _has_settings(row: Backfill) -> bool:
     is_of_older_release = row.tasks is not None and row.with_upstream is None  # it tells which of its runs are partial
     return is_of_older_release or row.mark_success or row.overrides_json != "{}" or row.pool != BACKFILL_POOL
-
-
-def _parents(row: Backfill) -> list[str]:
-    return list(json.loads(row.parents_json))

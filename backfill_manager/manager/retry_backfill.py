@@ -21,6 +21,7 @@ from backfill_manager.manager.tick_context import Answer, Call
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem
+from backfill_manager.model.stored_json import parents_of
 from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
 from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
@@ -153,7 +154,7 @@ def _below(store: Store, backfill_id: str) -> list[Backfill]:
     """The backfills that wait for this one, for those, and so on; nearest first."""
     readers = defaultdict[str, list[Backfill]](list)
     for row in store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id")):
-        for parent in json.loads(row.parents_json):
+        for parent in parents_of(row):
             readers[parent].append(row)
     found: dict[str, Backfill] = {}
     todo = [backfill_id]

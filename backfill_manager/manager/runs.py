@@ -20,7 +20,7 @@ from backfill_manager.manager.auto_batch_inputs import remember_cost
 from backfill_manager.manager.callbacks import add_callbacks, outcome_of, reason_of
 from backfill_manager.manager.item_outcomes import close_pending, end_items
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
-from backfill_manager.manager.task_readiness import schedule_tasks
+from backfill_manager.manager.task_readiness import forget_wait_ends, schedule_tasks
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -56,7 +56,7 @@ def _advance_run(tick: Tick, run: ActiveRun) -> None:
     if owner is not None and owner.row.is_cancelling:
         cancel_tasks(tick, run, owner.row.reason or "cancelled")
     if not run.may_start:
-        run.wait_ends = {}  # counted anew when its turn comes
+        forget_wait_ends(tick, run)
     blocked = schedule_tasks(tick, run) if run.may_start else {}
     if blocked and not run.is_working:
         if owner is not None and _has_items_to_take(owner, run):

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
@@ -37,6 +37,7 @@ from backfill_manager.model.records import (
     TableAccess,
     TaskInstance,
 )
+from backfill_manager.model.stored_json import parents_of, unreadable_options
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.auto_batch_size import PastRun, growth_limit
 from backfill_manager.planning.next_run import Upcoming
@@ -138,7 +139,7 @@ class ActiveBackfill:
     @property
     def parents(self) -> tuple[str, ...]:
         """Ids of upstream backfills: they write what this one reads."""
-        return tuple(json.loads(self.row.parents_json))
+        return parents_of(self.row)
 
     @property
     def depends_on_past(self) -> bool:
@@ -159,6 +160,11 @@ class ActiveBackfill:
     @property
     def window_is_short(self) -> bool:
         return len(self.pending) < self.counts[s.PENDING]
+
+
+def _overrides(row: Backfill) -> dict[str, Any]:
+    """None where they can't be read: no task of it starts (task_slots.py)."""
+    return {} if unreadable_options(row) else json.loads(row.overrides_json)
 
 
 class _RecordedCatalog(DagCatalog):
@@ -286,7 +292,7 @@ class ManagerState:
 
     def spec_of_backfill(self, row: Backfill) -> DagSpec:
         """The definition of the version that it was created with, with its overrides."""
-        return with_overrides(self.spec(row.dag_id, row.dag_version), json.loads(row.overrides_json))
+        return with_overrides(self.spec(row.dag_id, row.dag_version), _overrides(row))
 
     def spec_of_run(self, row: DagRun, owner: Backfill | None, tasks: Mapping[str, TaskInstance]) -> DagSpec:
         """The definition of the run's version, with the settings of its backfill, and with the tasks that are mapped in it."""
@@ -296,7 +302,7 @@ class ManagerState:
         spec = self.spec(row.dag_id, row.dag_version)
         if owner is None:
             return spec
-        overrides = json.loads(owner.overrides_json)
+        overrides = _overrides(owner)
         return with_overrides(
             spec, overrides if row.dag_version == owner.dag_version else known_overrides(spec, overrides)
         )

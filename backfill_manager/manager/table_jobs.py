@@ -30,7 +30,7 @@ from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.previews import expired, successful_runs
 from backfill_manager.manager.reverts import MAX_READERS, readers
-from backfill_manager.manager.steady_clock import SteadyClock
+from backfill_manager.manager.steady_clock import Doubt, SteadyClock
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.masking import secrets_in
 from backfill_manager.model.records import Backfill
@@ -66,11 +66,11 @@ class TableJobs(Service):
     def __init__(
         self, spark: SparkSession, store: Store, clock: Clock, *, state_id: str, keep_s: float | None,
         on_event: Callable[[TableJobResult | PreviewsExpired], None], on_spark_gone: Callable[[str], None],
-        is_leader: Callable[[], bool] = lambda: True,
+        is_leader: Callable[[], bool] = lambda: True, doubt: Doubt | None = None,
     ) -> None:  # fmt: skip
         super().__init__("previews")
         self._spark, self._store, self._clock, self._state_id, self._keep_s = spark, store, clock, state_id, keep_s
-        self._steady = SteadyClock(clock)
+        self._steady = SteadyClock(clock, doubt)
         self._on_event, self._on_spark_gone, self._is_leader = on_event, on_spark_gone, is_leader
         self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None

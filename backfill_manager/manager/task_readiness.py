@@ -24,9 +24,10 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.manager.trigger_rules import PAST_IS_DONE, evaluate
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill
+from backfill_manager.model.records import Backfill, TaskInstance
 from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
+FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun
 MAX_SHOWN: Final = 10  # of what a run waits for
 MAX_SHOWN_LENGTH: Final = 300
 
@@ -93,21 +94,32 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
                 else:
                     mapped_now.append(task)
                 continue
-            ends_at = _wait_ends_at(run, task, tick.now)
+            ends_at = _wait_ends_at(run, task, ti, tick.now)
             if ends_at is None or tick.now < ends_at:
                 awaited |= dict.fromkeys(missing)
                 waiting.add(task.task_id)
+                if ti.retry_at is None and ends_at is not None:
+                    tick.put(ti.evolve(retry_at=ends_at))  # the next manager counts on
                 continue
+            ti = ti.evolve(retry_at=None)
             why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
             tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
     if mapped_now and map_tasks(tick, run, mapped_now):
         return None
     run.waits_for_data = bool(waiting)
-    run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
+    forget_wait_ends(tick, run, waiting)
     now_waits = f"waits for {_listed(awaited)}" if awaited else None
     if run.row.reason != now_waits:
         tick.put(run.row.evolve(reason=now_waits))
     return {} if waiting else blocked
+
+
+def forget_wait_ends(tick: Tick, run: ActiveRun, waiting: Collection[str] = ()) -> None:
+    """Of all tasks but these: their limit counts anew when they wait again."""
+    run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
+    for ti in [ti for ti in run.tasks.values() if ti.state == s.NONE and ti.retry_at is not None]:
+        if ti.task_id not in waiting:
+            tick.put(ti.evolve(retry_at=None))
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:
@@ -142,11 +154,18 @@ def _listed(missing: Collection[str]) -> str:
     return ", ".join(shorten(one, MAX_SHOWN_LENGTH) for one in shown) + more
 
 
-def _wait_ends_at(run: ActiveRun, task: TaskSpec, now: datetime) -> datetime | None:
-    """Counted from the moment in which nothing else keeps it from starting, as this leader sees it."""
+def _wait_ends_at(run: ActiveRun, task: TaskSpec, ti: TaskInstance, now: datetime) -> datetime | None:
+    """Counted from the moment in which nothing else keeps it from starting, also if an earlier leader saw it begin. One that
+    ended while nobody led goes on until this leader has had the time to look for what is awaited."""
     if task.wait_limit is None:
         return None
-    return run.wait_ends.setdefault(task.task_id, now + timedelta(seconds=task.wait_limit))
+    if task.task_id not in run.wait_ends:
+        limit = timedelta(seconds=task.wait_limit)
+        ends_at = now + limit if ti.retry_at is None else min(ti.retry_at, now + limit)
+        if not all(isinstance(wait, str) for wait in task.waits_for):
+            ends_at = max(ends_at, now + min(limit, FIRST_LOOK))
+        run.wait_ends[task.task_id] = ends_at
+    return run.wait_ends[task.task_id]
 
 
 def _past_obstacle(

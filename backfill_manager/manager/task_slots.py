@@ -14,21 +14,22 @@ in the executor can't be distinguished from those that had just begun, and would
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
 from backfill_manager.manager.crash_loops import has_recovered, is_suspect, isolation_ends_at
-from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import memory_of, nice_of, pool_of, start_order
 from backfill_manager.model.records import RunKey, TaskInstance
+from backfill_manager.model.stored_json import read_column, unreadable_options
 
 QUEUE_AHEAD_FACTOR = 2.0  # times a pool's slots: tasks that wait in the executor besides those that run
 
@@ -77,6 +78,12 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             continue
         if task.max_active_tis is not None and of_task[ti.dag_id, task.limited_as] >= task.max_active_tis:
             continue
+        try:
+            params = _params(run, owner)
+            readable = _results(run, task.task_id, results.setdefault(run.key, {}))
+        except InvalidInput as error:  # a row of it is damaged
+            state.put(c.failed(ti, tick.now, str(error)))
+            continue
         available[pool] = available.get(pool, 0) - weight
         of_dag[ti.dag_id, run.row.backfill_id] += 1
         of_task[ti.dag_id, task.limited_as] += 1
@@ -86,8 +93,7 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
             state.put(c.run_started(run.row, tick.now))
         elif run.row.state == s.QUEUED:
             state.put(c.run_started(run.row, None))
-        readable = _results(run, task.task_id, results.setdefault(run.key, {}))
-        tick.launches.append(_launch(state, run, taken, task, pool, readable))
+        tick.launches.append(_launch(state, run, taken, task, pool, params, readable))
         if is_suspect(taken):
             return  # the others wait: it runs alone
 
@@ -110,20 +116,27 @@ def _results(run: ActiveRun, task_id: str, found: dict[str, Any]) -> dict[str, A
                 found[of] = {}  # mapped over nothing
             else:
                 ti = run.tasks.get(of)
-                found[of] = None if ti is None or ti.result_json is None else json.loads(ti.result_json)
+                found[of] = None if ti is None else read_column(ti, "result_json")
         return found[of]
 
     return {of: result(of) for of in sorted(run.spec.readable_by(task_id))}
 
 
+def _params(run: ActiveRun, owner: ActiveBackfill | None) -> dict[str, Any]:
+    if owner is not None and (problem := unreadable_options(owner.row)):
+        raise problem
+    return {**run.spec.params, **read_column(run.row, "conf_json", dict)}
+
+
 def _launch(
-    state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str, results: dict[str, Any]
-) -> TaskLaunch:
+    state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str, params: dict[str, Any],
+    results: dict[str, Any],
+) -> TaskLaunch:  # fmt: skip
     limits = state.pools.get(pool)
     return TaskLaunch(
         ti=ti, run=run.row, dag=dataclasses.replace(run.spec, tasks=(task,)), task=task,
         version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
-        pool=pool, params={**run.spec.params, **json.loads(run.row.conf_json)}, results=results,
+        pool=pool, params=params, results=results,
         timeout_s=task.timeout, priority=ti.priority, memory_mb=memory_of(task.memory, limits),
         nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),
         ended=ended_of(run, task) if task.is_callback else None, preview_id=_preview_of(state, run),

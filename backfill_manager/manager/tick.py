@@ -37,6 +37,7 @@ from backfill_manager.manager.notification_sender import NotificationsSent
 from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.steady_clock import Doubt
 from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.tick_decisions import Decisions
@@ -120,14 +121,15 @@ class TickLoop:
         check_waits: Callable[[Collection[WaitCheck]], None] = lambda _: None,
         on_stop: Callable[[bool], None] = lambda drain: None, metrics: TickMetrics | None = None,
         retention: RetentionSettings | None = None, snapshots: Path | None = None,
-        on_commit: Callable[[Changes], None] = lambda _: None,
+        on_commit: Callable[[Changes], None] = lambda _: None, doubt: Doubt | None = None,
     ) -> None:  # fmt: skip
         self.state, self.decisions = state, Decisions(state, store, leader, on_commit)
         self._store, self._clock, self._executor, self._events = store, clock, executor, events
         self._table_jobs, self._check_waits = table_jobs, check_waits
         self._plan, self._parse, self._on_stop, self._metrics = plan, parse, on_stop, metrics or TickMetrics()
         self._requests, self._dags = self.decisions.requests, state.catalog
-        self._pruner = Pruner(store, leader, self._requests, retention or RetentionSettings(), snapshots, clock)
+        retention = retention or RetentionSettings()
+        self._pruner = Pruner(store, leader, self._requests, retention, snapshots, clock, doubt)
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self.has_parsed_all = False  # every bundle, and committed what was found
 

@@ -268,6 +268,8 @@ def plan_backfill(
 
     command = with_defaults(command, dag, now)
     known = _relevant_runs(existing, command, dag)
+    if command.kind == "single":
+        known = _live_or_until(known, _range(command)[1])
     covers, runs = covered_ranges(known, dag_version), _known_runs(known, dag_version)
     values = {
         "kind": command.kind,
@@ -355,6 +357,17 @@ def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) ->
     )
     at = existing.column_names.index(name)
     return existing.set_column(at, name, pc.if_else(partial, value, column))
+
+
+def _live_or_until(runs: pa.Table, end: datetime) -> pa.Table:
+    """Without the finished runs that end before: what they have done is a part of what is asked for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_live = pc.is_in(runs["state"].cast(pa.string()), pa.array(sorted(states.RUN_LIVE), pa.string()))
+    ends = runs["interval_end"].cast(pa.timestamp("us", tz="UTC"))
+    reaches = pc.fill_null(pc.greater_equal(ends, pa.scalar(end, ends.type)), False)
+    return runs.filter(pc.or_(is_live, reaches))
 
 
 def _that_may_meet(command: CreateBackfill) -> Sequence[Condition]:

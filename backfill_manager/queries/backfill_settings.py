@@ -13,6 +13,7 @@ from typing import Any
 
 from backfill_manager.masking import mask_values, unmask
 from backfill_manager.model.records import Backfill, Request
+from backfill_manager.model.stored_json import shown_json
 from backfill_manager.queries.requests import request_details, waiting_for
 from backfill_manager.schemas.backfill_columns import option_of
 from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS
@@ -86,7 +87,7 @@ def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
     found = store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id"))
     children: dict[str, list[dict[str, Any]]] = {}
     for row in found:
-        for parent in json.loads(row.parents_json):
+        for parent in shown_json(row.parents_json) or []:
             children.setdefault(parent, []).append(_short(row))
     return children
 

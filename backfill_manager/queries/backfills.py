@@ -17,6 +17,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, Request, Response
+from backfill_manager.model.stored_json import shown_json
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
@@ -192,7 +193,7 @@ def _listed(one: dict[str, Any]) -> dict[str, Any]:
 
 def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     """With the first of many dates or partitions, and how many there are in all."""
-    kind = config["type"]
+    kind = str(config.get("type"))
     listed = config.get(kind)
     if not isinstance(listed, list) or (len(listed) <= MAX_LISTED and len(json.dumps(listed)) <= MAX_LISTED_LENGTH):
         return config
@@ -226,10 +227,10 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
     return document(
         _FIELDS, row,
         **{
-            "config": json.loads(row.config_json),
+            "config": shown_json(row.config_json) or {},
             **options_of(row),
             "conf": mask_values(option_of(row, "conf")),
-            "parents": json.loads(row.parents_json),
+            "parents": shown_json(row.parents_json) or [],
             "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,

@@ -305,6 +305,9 @@ STATE_IS_LED = _refused(
 NO_RETENTION = _refused(
     "No age is set: everything is kept for ever. Set some below `retention` in the configuration file, such as `runs: 90 days`"
 )
+UNREADABLE_ROW = _refused(
+    "A row of the state that this needs holds JSON that can't be read. `bfm state check` names it"
+)
 # -- requests ---------------------------------------------------------------------------------------------------------
 BAD_REQUEST_ID = _error(
     "The request id {request_id!r} must be 1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"

@@ -59,6 +59,8 @@ FOREIGN_REMEDY: Final = (
 )
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE: Final = "↳"  # before each in delta-rs' messages
+# Behind the name of the file, twice, and of each layer that passed it on.
+_LOST_FILE: Final = re.compile(r"Object at location (?:\S*/)?(\S+) not found\b")
 _URL_QUERY: Final = re.compile(r"(https?://[^\s?]+)\?\S*")
 # What delta-rs says when it has no key and the machine no role: S3; Azure and Google Cloud.
 _NO_CREDENTIALS: Final = re.compile(r"loading credentials|credential provider|performing token request", re.IGNORECASE)
@@ -75,6 +77,8 @@ def engine_message(error: BaseException) -> str:
     java = getattr(error, "java_exception", None)
     text = _ANSI.sub("", str(error if java is None else java.getMessage()))
     text = _URL_QUERY.sub(r"\1", text)  # it may sign the request
+    if lost := _LOST_FILE.search(text):
+        return f"its file {lost[1]} is missing"
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     causes = [line.removeprefix(_CAUSE).strip() for line in lines[1:] if line.startswith(_CAUSE)]
     return shorten(": ".join([lines[0].partition(" SQLSTATE:")[0], *causes]), MAX_ERROR_LENGTH)
@@ -170,7 +174,8 @@ class DeltaTables(ABC):
         variables = _CREDENTIALS.get(self.location(table).partition("://")[0])
         if variables and _NO_CREDENTIALS.search(str(error)):
             return StateUnavailable(what, hint="set_credentials", variables=variables)
-        return StateUnavailable(what, hint="check_state" if doing in ("read", "opened") else None)
+        is_damaged = doing in ("read", "opened") or _LOST_FILE.search(str(error)) is not None
+        return StateUnavailable(what, hint="check_state" if is_damaged else None)
 
     def was_led(self) -> bool:
         """True when a manager has led this state, as far as can be known without its table `manager`."""

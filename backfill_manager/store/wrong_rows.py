@@ -6,7 +6,6 @@ and the manager refuses what it can't read.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, columns, has_run_seq
+from backfill_manager.model.stored_json import is_json
 from backfill_manager.store.sql_text import python_columns, select
 
 MAX_NAMED: Final = 3
@@ -83,7 +83,7 @@ def _age(row: Record) -> tuple[Any, ...]:
     instants = [at for name, at in values.items() if name.endswith("_at") and isinstance(at, datetime)]
     is_finished = values.get("state") in _FINISHED
     counters = [values.get(name) or 0 for name in _COUNTERS]
-    is_readable = all(_is_json(values[name]) for name in _json_columns(type(row)))
+    is_readable = all(is_json(values[name]) for name in _json_columns(type(row)))
     return (
         is_readable,
         *counters,
@@ -100,7 +100,7 @@ def _unreadable(record: type[Record], name: str, run: Run) -> dict[str, list[Pla
         read = python_columns(run(select(name, [*by, *names], where)))
         places = list(zip(*read[: len(by)], strict=True))
         for column, values in zip(names, read[len(by) :], strict=True):
-            wrong = {value for value in set(values) if not _is_json(value)}
+            wrong = {value for value in set(values) if not is_json(value)}
             if wrong:
                 found[column] += [place for place, value in zip(places, values, strict=True) if value in wrong]
     return found
@@ -117,20 +117,11 @@ def _parts(record: type[Record], name: str, run: Run) -> Iterator[str]:
 
 
 def _unreadable_columns(record: type[Record], row: Record) -> list[str]:
-    return [name for name in _json_columns(record) if columns(record)[name][1] and not _is_json(getattr(row, name))]
+    return [name for name in _json_columns(record) if columns(record)[name][1] and not is_json(getattr(row, name))]
 
 
 def _json_columns(record: type[Record]) -> list[str]:
     return [name for name in columns(record) if name.endswith("_json")]
-
-
-def _is_json(value: str | None) -> bool:
-    if value is not None:
-        try:
-            json.loads(value)
-        except (ValueError, RecursionError):
-            return False
-    return True
 
 
 def _rows(table: Any) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from support.page_client import browser_of
 from support.recorded_state import SPEC, go_on, open_state, recorded_state, rows_of
 
 from backfill_manager.clock import UTC, SystemClock
+from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state_repair import repair_state
 from backfill_manager.model.records import (
     BackfillItem,
@@ -29,11 +30,13 @@ from backfill_manager.model.records import (
     TaskInstance,
     TaskTry,
 )
-from backfill_manager.settings import Settings
+from backfill_manager.settings import RetentionSettings, Settings
 from backfill_manager.store.base import Condition, matching
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 from backfill_manager.store.sql_text import arrow_table
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
+
+AGES = RetentionSettings(**dict.fromkeys(("runs", "tries", "logs", "requests"), 86_400.0))
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +116,43 @@ def test_a_truncated_checkpoint_is_named_and_made_again_from_the_log(bfm: Bfm, r
     assert f"Repaired: task_instance: _delta_log/{file.name}" in repaired(bfm)
     assert rows_of(root) == before
     assert file.with_name(f"{file.name}.damaged").exists()
+
+
+@pytest.mark.parametrize("table", ["task_try", "task_instance", "dag_run"])
+def test_an_export_and_a_sweep_name_the_file_that_is_missing_and_leave_the_rest(
+    bfm: Bfm, root: Path, tmp_path: Path, table: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manager = go_on(root)
+    for _ in range(9):
+        manager.clock.new_id()  # those that the state has
+    manager.backfill("flights", days("2024-01-01", 3), reprocess="completed")  # what it overrides goes
+    manager.drain()
+    before = len(manager.store.rows("dag_run"))
+    lost = [root / table / file for file in DeltaTable(str(root / table)).file_uris()]
+    for file in lost:
+        file.rename(tmp_path / file.name)
+    lines = [f"Table {table} at {root / table} can't be {{}}: its file {file.name} is missing" for file in lost]
+
+    result = bfm("state", "export", str(tmp_path / "out"))
+    assert (result.code, (tmp_path / "out").exists()) == (2, False)
+    last = result.err.splitlines()[-1]
+    assert last in [f"{line.format('read')}; `bfm state check` tells more." for line in lines]
+    manager.clock.advance(days=9)
+    pruner = Pruner(manager.store, manager.leader, manager._decisions.requests, AGES, None, manager.clock)
+    for _ in range(3):  # each hour
+        assert pruner.is_due(manager.clock.now())
+        while pruner.is_due(manager.clock.now()):
+            pruner.step(manager.clock.now())
+        (line,) = (one for one in capfd.readouterr().err.splitlines() if "could not prune the state" in one)
+        assert any(f"its file {file.name} is missing" in line for file in lost)
+        manager.clock.advance(hours=1)
+    for file in lost:
+        (tmp_path / file.name).rename(file)
+    assert len(manager.store.rows("dag_run")) == before, "it goes after what belongs to it"
+    while pruner.is_due(manager.clock.now()):
+        pruner.step(manager.clock.now())
+    assert len(manager.store.rows("dag_run")) < before
+    assert wrong(bfm) == []
 
 
 def test_a_checkpoint_can_not_be_made_again_where_the_log_before_it_is_gone(bfm: Bfm, root: Path) -> None:

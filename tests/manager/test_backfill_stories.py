@@ -381,6 +381,21 @@ def test_a_second_backfill_leaves_out_dates_that_have_a_run() -> None:
     assert [item.reason for item in manager.items(again)[:2]] == ["already exists"] * 2
 
 
+def test_a_single_run_is_made_though_its_first_date_has_a_run() -> None:
+    manager, january = InMemoryManager(PIPELINE), (JANUARY[0][0], JANUARY[-1][1])
+    manager.backfill("d", JANUARY[:1])
+    manager.drain()
+    for end, state in ((JANUARY[2][1], s.SUCCESS), (january[1], s.SUCCESS), (JANUARY[1][1], s.SKIPPED)):
+        single = manager.backfill(
+            "d", [(january[0], end)], config_json='{"type": "single", "start_date": "2013-01-01"}'
+        )
+        manager.drain()
+        assert manager.states(single) == {state: 1}
+    whole = [run for run in manager.runs("d") if run.state == s.SUCCESS]
+    assert [(run.interval_start, run.interval_end) for run in whole] == [january]
+    assert [run.state for run in manager.runs("d")].count(s.OVERRIDDEN) == 2
+
+
 def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:
     manager = InMemoryManager(PIPELINE, script=never)
     manager.backfill("d", JANUARY[:3])

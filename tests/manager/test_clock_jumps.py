@@ -11,11 +11,12 @@ from support.scenarios import at, never, nothing_hangs
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.pruner import Pruner
-from backfill_manager.manager.steady_clock import SteadyClock
+from backfill_manager.manager.steady_clock import Doubt, SteadyClock, doubt_of
 from backfill_manager.manager.tick import MAX_SLEEP_S
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun
+from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.settings import RetentionSettings
+from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 DAY = timedelta(days=1)
@@ -152,6 +153,71 @@ def test_a_jump_ahead_that_lasts_for_a_day_is_believed() -> None:
     clock.jumped = 40 * DAY
     assert sweep() == 4
     clock.advance(hours=25)
+    assert sweep() < 4
+
+
+def led(store: MemoryStore, *hours: tuple[float, float]) -> None:
+    """Leaderships from and until so many hours after the beginning of 2024."""
+    for term, (start, end) in enumerate(hours, 1):
+        row = Manager(term, "m", "host", 1, s.STOPPED, hour(start), hour(end), 30, "1")
+        store.write([row])
+
+
+def hour(number: float) -> datetime:
+    return at("2024-01-01") + timedelta(hours=number)
+
+
+@pytest.mark.parametrize(
+    ("hours", "now", "by", "log"),
+    [
+        ([], 50, 0, ""),
+        ([(0, 10)], 10.5, 0, ""),
+        ([(0, 10), (10.5, 20)], 20.1, 0, ""),
+        ([(0, 10)], 34, 24, "by=\"1 d\" until_confirmed=\"1 d\" clock=2024-01-02T10:00:00Z newest_in_state=2024-01-01T10:00:00Z"),
+        ([(0, 10), (34, 34.1)], 34.2, 24, ""),  # a manager that was started again soon
+        ([(0, 10), (34, 57.9)], 57.9, 24, ""),
+        ([(0, 10), (34, 58)], 58.1, 0, ""),  # it has shown this time for a day
+        ([(0, 1), (24, 25), (48, 49)], 72, 23, "newest_in_state=2024-01-03T01:00:00Z"),  # one that is started each day
+        ([(0, 10)], 9, 0, "by=\"1 h\" clock=2024-01-01T09:00:00Z newest_in_state=2024-01-01T10:00:00Z"),
+        ([(0, 10), (34, 35)], 11, 24, "the clock is behind the state"),  # it was ahead, and is set right
+    ],
+)  # fmt: skip
+def test_a_clock_that_was_wrong_before_the_start_is_compared_with_when_managers_led(
+    hours: list[tuple[float, float]], now: float, by: float, log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = MemoryStore()
+    store.init()
+    led(store, *hours)
+    doubt = doubt_of(store, hour(now))
+    assert (timedelta(0) if doubt is None else doubt.by) == timedelta(hours=by)
+    logged = capsys.readouterr().err
+    assert log in logged and logged.count("level=warning") == bool(log)
+
+
+def test_a_manager_that_starts_with_a_clock_far_ahead_deletes_nothing_young_until_it_has_shown_so_for_a_day() -> None:
+    clock = SetClock()
+    manager, _ = pruning(clock)
+    seen = clock.now()
+    clock.jumped = 40 * DAY
+    pruner = Pruner(
+        manager.store,
+        manager.leader,
+        manager._decisions.requests,
+        AGES,
+        None,
+        clock,
+        Doubt(clock.now() - seen, clock.now()),
+    )
+
+    def sweep() -> int:
+        while pruner.is_due(clock.now()):
+            pruner.step(clock.now())
+        return len(manager.store.read(DagRun))
+
+    assert sweep() == 4
+    clock.advance(hours=23)
+    assert sweep() == 4
+    clock.advance(hours=2)
     assert sweep() < 4
 
 

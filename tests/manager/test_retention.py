@@ -323,6 +323,17 @@ def test_what_a_kill_has_left_of_a_snapshot_goes(tmp_path: Path) -> None:
     assert not old.exists() and young.is_dir()
 
 
+def test_files_whose_snapshot_was_deleted_right_before_a_kill_go(tmp_path: Path) -> None:
+    stored = tmp_path / "files" / "aa"
+    stored.mkdir(parents=True)
+    for name in ("left", "used"):
+        (stored / name).write_text("x")
+    os.link(stored / "used", tmp_path / "dag.py")
+    manager = InMemoryManager(SPEC)
+    assert prune(manager, RetentionSettings(snapshots=HOUR), snapshots=tmp_path) == {}
+    assert [file.name for file in stored.iterdir()] == ["used"]
+
+
 def test_a_snapshot_that_is_half_deleted_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manager is killed in the middle, and the bundle goes back to what it was."""
     bundle, snapshots, manager = tmp_path / "bundle", tmp_path / "snapshots", InMemoryManager(SPEC)

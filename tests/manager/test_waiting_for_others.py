@@ -135,6 +135,29 @@ def test_another_leader_looks_anew_and_a_clear_too() -> None:
     assert len(manager.looks) == 2 and not manager.running
 
 
+def test_a_limit_that_passed_while_nobody_led_leaves_time_for_a_look() -> None:
+    manager = Ground(SUCCESS, wait_limit=3600.0)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    manager.clock.advance(seconds=7200)
+    manager.crash()
+    manager.drain()
+    assert (manager.tasks("silver")[0].state, len(manager.looks)) == (s.NONE, 1), "nobody has looked yet"
+    manager.see(*manager.looks)
+    assert len(manager.running) == 1
+
+    manager = Ground(SUCCESS, wait_limit=3600.0)
+    manager.backfill("silver", DAY)
+    manager.drain()
+    manager.clock.advance(seconds=7200)
+    manager.crash()
+    manager.drain()
+    manager.clock.advance(seconds=300)
+    manager.drain()
+    (clean,) = manager.tasks("silver")
+    assert (clean.state, clean.error) == (s.FAILED, "waited 1 h for /in/2024-01-02/_SUCCESS")
+
+
 def test_many_runs_say_in_bounded_text_what_they_wait_for() -> None:
     manager = Ground(*(file(f"/in/{n}/{'x' * 400}") for n in range(30)))
     manager.backfill("silver", DAY)

@@ -143,6 +143,25 @@ def test_a_wait_that_takes_too_long_ends(then: str, states: list[str]) -> None:
     assert lake.tasks("silver", "clean")[0].error == "waited 2 h for bronze.events"
 
 
+def test_the_limit_of_a_wait_goes_on_under_another_leader() -> None:
+    lake = Lake(wait_limit=7200.0)
+    lake.backfill("silver", DAY)
+    lake.drain()
+    for _ in range(3):  # a restart every half an hour
+        lake.clock.advance(seconds=1800)
+        lake.crash()
+        lake.drain()
+        assert lake.state_of() == s.NONE
+    lake.clock.advance(seconds=1799)
+    lake.crash()
+    lake.drain()
+    assert next_due(lake) == lake.clock.now() + timedelta(seconds=1)
+    lake.clock.advance(seconds=1)
+    lake.drain()
+    (clean,) = lake.tasks("silver", "clean")
+    assert (clean.state, clean.error, clean.retry_at) == (s.FAILED, "waited 2 h for bronze.events", None)
+
+
 def test_a_failed_wait_that_is_cleared_waits_anew() -> None:
     lake = Lake(wait_limit=60.0)
     lake.backfill("silver", DAY)
@@ -259,3 +278,7 @@ def test_the_limit_of_a_wait_counts_anew_for_a_run_whose_place_an_older_one_has_
     manager.drain()
     assert [ti.state for ti in manager.tasks("d")] == [s.NONE, s.SUCCESS]
     assert next_due(manager) == manager.clock.now() + timedelta(seconds=60)
+    manager.clock.advance(seconds=30)
+    manager.crash()
+    manager.drain()
+    assert next_due(manager) == manager.clock.now() + timedelta(seconds=30), "also for the next leader"

@@ -124,6 +124,25 @@ def test_single_is_one_run_over_the_whole_range(spark: SparkSession) -> None:
     assert column(made, "interval_end") == [day(31)]
 
 
+@pytest.mark.parametrize(
+    ("state", "end", "reason"),
+    [("success", 2, None), ("failed", 2, None), ("running", 2, "in flight"), ("success", 31, "already exists")],
+)
+def test_a_single_run_exists_already_where_a_run_covers_its_whole_range(
+    spark: SparkSession, state: str, end: int, reason: str | None
+) -> None:
+    existing = batch_run(state, day(1), day(end), items=1)
+    for kind_of_run in (existing, batch_run(state, day(1), day(end), items=end - 1)):
+        made = plan(spark, DAILY, kind_of_run, kind="single", start_date=day(1), end_date=day(31))
+        assert column(made, "reason") == [reason]
+
+
+def test_a_single_run_counts_for_its_first_date_in_later_plans(spark: SparkSession) -> None:
+    whole = batch_run("success", day(1), day(5), items=1)
+    made = plan(spark, DAILY, whole, start_date=day(1), end_date=day(4))
+    assert column(made, "state") == ["skipped", "pending", "pending", "pending"]
+
+
 def test_dates_are_sorted_and_folded_and_end_at_the_next_firing(spark: SparkSession) -> None:
     off_the_grid = day(3) + timedelta(hours=6)
     made = plan(spark, DAILY, kind="dates", dates=(day(5), off_the_grid, day(1), day(5)))

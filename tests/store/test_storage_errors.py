@@ -29,6 +29,13 @@ def test_a_signed_url_is_named_without_its_signature() -> None:
     assert engine_message(error) == "Generic MicrosoftAzure error: Error performing GET https://a.net/c/t in 3 ms"
 
 
+def test_a_file_that_is_missing_is_named_alone() -> None:
+    path = f"tmp/{'long/' * 60}dag_run/part-0.parquet"
+    chain = f"External error: Parquet error: Failed to fetch metadata for file {path}: Object Store error: "
+    error = DeltaError(f"{chain}Object at location /{path} not found: No such file or directory (os error 2)")
+    assert engine_message(error) == "its file part-0.parquet is missing"
+
+
 def test_a_long_chain_is_cut() -> None:
     assert len(engine_message(DeltaError(ARROW.join(["what"] * 200)))) <= MAX_ERROR_LENGTH
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.execution.messages import Event, Failed, TaskEnded, TaskLaunch
 from support.executor_fixture import a_launch, an_executor, fork_servers
 from support.measured_manager import cpu_of
+from support.process_tree import processes_below
 from support.task_snapshot import of_snapshot
 
 if TYPE_CHECKING:
@@ -138,15 +139,9 @@ def cpu_of_processes(spark: SparkSession) -> dict[str, float]:
     """Seconds of CPU so far, with those of task processes that have ended. The fork servers count among task processes."""
     jvm: Any = spark.sparkContext._jvm
     pid = jvm.java.lang.ProcessHandle.current().pid()
-    tasks = sum(sum(cpu_of(each)) for each in _descendants(os.getpid()) if each != pid)
+    tasks = sum(sum(cpu_of(each)) for each in processes_below(os.getpid()) if each != pid)
     return {"manager": time.process_time(), "task processes": tasks, "JVM": cpu_of(pid)[0]}
 
 
-def _descendants(pid: int) -> list[int]:
-    children = [int(child) for child in _children_of(pid)]
-    return children + [one for child in children for one in _descendants(child)]
-
-
 def _children_of(pid: int) -> list[str]:
-    """Of all its threads."""
-    return [child for of in Path(f"/proc/{pid}/task").glob("*/children") for child in of.read_text().split()]
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -145,9 +145,9 @@ class DeltaRsStore(DeltaStore):
         except Exception as error:
             if isinstance(error, (MemoryError, RecursionError)):
                 raise
-            message = engine_message(error)  # it names the columns there are
-            if "Object Store error" in message or "Parquet error" in message:
+            if "Object Store error" in str(error) or "Parquet error" in str(error):
                 raise self.tables.unusable(" and ".join(places), "read", error) from error
+            message = engine_message(error)  # it names the columns there are
             unknown = ".public." in message and "not found" in message
             name = message.partition(".public.")[2].partition("'")[0] if unknown else None
             raise query_error(message, no_table=name) from error

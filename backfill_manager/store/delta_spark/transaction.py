@@ -240,9 +240,8 @@ class DeltaTransaction:
         write = self._class(f"{DELTA}.{_OVERWRITE}")(
             self._log, mode, how, self._sequence([]), self._map({}), rows._jdf, none, none, False
         )
-        clustering = delta.skipping.clustering.ClusteredTableUtils.getClusterBySpecOptional(
-            self._transaction.snapshot()
-        )
+        clustered = self._class(f"{DELTA}.skipping.clustering.ClusteredTableUtils")
+        clustering = clustered.getClusterBySpecOptional(self._transaction.snapshot())
         actions = write.write(self._transaction, session, clustering, False)  # which it would remove
         metadata = how.userMetadata()
         operation = self._class(f"{DELTA}.{_OPERATION}")(

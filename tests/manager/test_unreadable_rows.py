@@ -1,0 +1,126 @@
+"""Another program has written JSON that can't be read into rows of what is live: what needs it fails, and all else goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.scenarios import accepted, clear, key_of, never, nothing_hangs, refused, response_to
+
+from backfill_manager.execution import messages as m
+from backfill_manager.manager.retention import Sweep
+from backfill_manager.model import states as s
+from backfill_manager.model.records import Record
+from backfill_manager.queries.backfills import list_backfills
+from backfill_manager.queries.tasks import list_task_instances
+from backfill_manager.settings import RetentionSettings
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+NO_JSON = "{'a': 1"
+
+
+def damage(manager: InMemoryManager, row: Record, **columns: Any) -> None:
+    """By somebody else, while no manager leads; the next one starts."""
+    manager.store.write([row.evolve(**columns)])
+    manager.crash()
+    manager.drain()
+
+
+@pytest.mark.parametrize("text", [NO_JSON, "[1]"])
+def test_a_run_whose_parameters_can_not_be_read_fails_and_the_others_go_on(text: str) -> None:
+    manager = InMemoryManager(dag_spec("d", "x", "y", upstream={"y": ["x"]}, each={"x": {"retries": 3}}), script=never)
+    first, second = manager.backfill("d", days("2024-01-01", 2)), manager.backfill("d", days("2024-01-05", 1))
+    manager.drain()
+    damaged = manager.runs("d")[0]
+    damage(manager, damaged, conf_json=text)
+    manager.drain()
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded())
+        manager.drain()
+    assert [run.state for run in manager.runs("d")] == [s.FAILED, s.SUCCESS, s.SUCCESS]
+    assert manager.states(first) == {s.FAILED: 1, s.SUCCESS: 1} and manager.states(second) == {s.SUCCESS: 1}
+    x, _ = (ti for ti in manager.tasks("d") if ti.run_id == damaged.run_id)
+    assert x.error == f"conf_json of dag_run d/{damaged.run_id} can't be read; `bfm state check` names all such rows"
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize("column", ["conf_json", "overrides_json", "parents_json"])
+def test_a_backfill_whose_options_can_not_be_read_is_paused_and_starts_nothing(
+    column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), dag_spec("e", "x"), script=never)
+    damaged, other = (
+        manager.backfill("d", days("2024-01-01", 3), max_active_runs=1),
+        manager.backfill("e", days("2024-01-01", 1)),
+    )
+    manager.drain()
+    damage(manager, manager.row(damaged), **{column: NO_JSON})
+    row = manager.row(damaged)
+    why = f"{column} of backfill {damaged} can't be read; `bfm state check` names all such rows"
+    assert (row.state, row.reason, getattr(row, column)) == (s.PAUSED, why, NO_JSON)
+    assert capsys.readouterr().err.count("level=error") == 1
+    assert manager.states(damaged) == {s.FAILED: 1, s.PENDING: 2}, "its run had other settings, or may have had"
+    assert [key[0] for key in manager.running] == ["e"]
+    assert {found["backfill_id"] for found in list_backfills(manager.store)[0]} == {damaged, other}
+    (failed,) = manager.runs("d")
+    assert [one["state"] for one in list_task_instances(manager.store, failed)] == [s.FAILED]
+    Sweep(manager.store, RetentionSettings(runs=3600.0), manager.clock.now(), leader=manager.leader).run()
+    manager.finish(next(iter(manager.running)), m.Succeeded())
+    accepted(manager, "backfill.cancel", backfill_id=damaged, let_running_finish=False)
+    assert (manager.row(damaged).state, manager.row(other).state) == (s.CANCELLED, s.SUCCESS)
+    nothing_hangs(manager)
+
+
+def test_who_reads_a_result_that_can_not_be_read_fails_and_runs_again_when_it_is_made_again() -> None:
+    spec = dag_spec("d", "x", "y", upstream={"y": ["x"]})
+    manager = InMemoryManager(spec, script=never)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    manager.finish(next(iter(manager.running)), m.Succeeded("7"))
+    manager.drain()
+    (x, _) = manager.tasks("d")
+    damage(manager, x, result_json=NO_JSON)
+    manager.drain()
+    assert [ti.state for ti in manager.tasks("d")] == [s.SUCCESS, s.FAILED]
+    assert (manager.tasks("d", "y")[0].error or "").startswith(
+        f"result_json of task_instance d/{x.run_id}/x can't be read"
+    )
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[x.run_id]))
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded("7"))
+        manager.drain()
+    assert [ti.state for ti in manager.tasks("d")] == [s.SUCCESS, s.SUCCESS]
+
+
+def test_a_request_for_a_finished_run_that_can_not_be_read_is_refused() -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), script=lambda _: m.Succeeded())
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    (run,) = manager.runs("d")
+    damage(manager, run, conf_json=NO_JSON)
+    message = refused(manager, "run.note", run_id=run.run_id, dag_id="d", text="looked at")
+    assert "`bfm state check`" in message
+    assert response_to(manager, "tasks.clear", **clear("d", run_ids=[run.run_id])) is not None
+    nothing_hangs(manager)
+
+
+def test_a_mapped_task_whose_result_can_not_be_read_is_mapped_again_and_what_was_done_stays() -> None:
+    spec = dag_spec(
+        "d", "find", "load", upstream={"load": ["find"]}, schedule="@daily", each={"load": {"over_result_of": "find"}}
+    )
+    manager = InMemoryManager(spec, script=never)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    manager.finish(next(iter(manager.running)), m.Succeeded('["a", "b"]'))
+    manager.drain()
+    manager.finish(key_of(manager, "", "load.a"), m.Succeeded())
+    manager.drain()
+    (load,) = manager.tasks("d", "load")
+    damage(manager, load, result_json=NO_JSON)
+    manager.drain()
+    assert [key[2] for key in manager.running] == ["load.b"]
+    manager.finish(next(iter(manager.running)), m.Succeeded())
+    manager.drain()
+    assert {ti.task_id: (ti.state, ti.try_number) for ti in manager.tasks("d")} == {
+        "find": (s.SUCCESS, 1), "load": (s.SUCCESS, 0), "load.a": (s.SUCCESS, 1), "load.b": (s.SUCCESS, 1),
+    }  # fmt: skip
