@@ -129,14 +129,6 @@ class RandomOperations:
             if arguments:
                 self._bfm(*arguments, is_waited_for=self._random.random() < 0.6)
 
-    def kill_successor_too(self) -> None:
-        """`kill -9` of the manager, and of the next one as soon as it leads: it is still starting Spark. None is left."""
-        self.said.append("kill -9, twice")
-        kill(self._manager)
-        self._manager, successor = None, self._start()
-        wait_for(lambda: (lease := self.store.lease()) and lease.pid == successor.pid)
-        kill(successor)
-
     def end(self) -> None:
         """Nothing fails or is held up from now on, until there is nothing left to do."""
         for process in self._waiting:
@@ -146,10 +138,9 @@ class RandomOperations:
         for row in self.store.read(Backfill):
             if row.is_paused:
                 self._bfm("backfill", "unpause", row.backfill_id)
-        if self._manager is not None:
-            wait_for(lambda: (lease := self.store.lease()) and lease.pid == self._manager.pid)
-            self._bfm("manager", "stop", "--drain", "--timeout", str(TIMEOUT_S))
-            assert self._manager.wait(TIMEOUT_S) == 0
+        wait_for(lambda: (lease := self.store.lease()) and lease.pid == self._manager.pid)
+        self._bfm("manager", "stop", "--drain", "--timeout", str(TIMEOUT_S))
+        assert self._manager.wait(TIMEOUT_S) == 0
         assert self._start("--until-idle").wait(2 * TIMEOUT_S) == 0
 
     # -- operations ---------------------------------------------------------------------------------------------------
