@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -109,15 +108,6 @@ def measured_manager(
             process.wait(TIMEOUT_S)
         finally:
             kill(process)
-
-
-def wall_and_cpu(manager: MeasuredManager, backfill_id: str, before: Counter[str], began: float) -> dict[str, Any]:
-    """Once the backfill has ended: seconds since `began` (`time.perf_counter`), and CPU since `before`, milliseconds a task."""
-    manager.ended(backfill_id)
-    wall, cpu = time.perf_counter() - began, manager.cpu()
-    tasks = len(manager.tasks(backfill_id, s.SUCCESS))
-    each = {kind: round((cpu[kind] - before[kind]) / tasks * 1000, 1) for kind in cpu}
-    return {"tasks": tasks, "wall_s": round(wall, 2), "tasks_per_s": round(tasks / wall, 2), "cpu_ms_per_task": each}
 
 
 def cpu_of_tree(pid: int) -> float:

@@ -1,9 +1,9 @@
 """Ninety days of random operations on a manager that is killed again and again, compared with a reference model.
 
-`calm_history(seed)` asks for one thing, lets everything that follows come to rest (tasks that stay running end in any
+`Calm(seed)` asks for one thing, lets everything that follows come to rest (tasks that stay running end in any
 order, the manager is killed between any two table commits), tells the model, and goes on: all that stands in the tables is
 what the model says. Half of the DAGs have callbacks, of which the model knows nothing: they must not change what comes
-out; who is called, and who not, is a rule of its own. `stormy_history(seed)` asks for everything at once: there the rules
+out; who is called, and who not, is a rule of its own. `Stormy(seed)` asks for everything at once: there the rules
 are checked that no order of racing may break. Of both, after every tick: nothing runs twice at once, and no more than the
 limits allow.
 
@@ -570,12 +570,6 @@ def check_rest(manager: InMemoryManager) -> None:
     assert sorted(submitted) == sorted(row.request_id for row in store.rows("response")), "answered once"  # type: ignore[attr-defined]
 
 
-def calm_history(seed: int, operations: int = 200, **how: Any) -> Calm:
-    history = Calm(seed, **how)
-    history.run(operations)
-    return history
-
-
 class Stormy(History):
     """Everything at once, and killed at any moment. What comes of it depends on who was quicker; so what is checked are
     the rules, by telling the runs over again in the order in which they were made."""
@@ -805,9 +799,3 @@ class Stormy(History):
                     and "deadlock" not in str(item.reason)
                 ):
                     assert item.state == run.state or item.state == s.CANCELLED, f"{item} of {run}"
-
-
-def stormy_history(seed: int, operations: int = 250, **how: Any) -> Stormy:
-    history = Stormy(seed, **how)
-    history.run(operations)
-    return history
