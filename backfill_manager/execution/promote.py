@@ -181,7 +181,7 @@ class Promotion:
 
     def _of_unwritten(self, table: _Table) -> Iterator[str]:
         """Of a clone to which no rows were written, but which may have been altered."""
-        if table.clone.source.version is None or not table.output.exists():
+        if not table.output.exists() or table.clone.source.version is None:  # a view of this name is refused here
             return
         now = table.output.read()
         added = (
