@@ -181,9 +181,11 @@ class Promotion:
 
     def _of_unwritten(self, table: _Table) -> Iterator[str]:
         """Of a clone to which no rows were written, but which may have been altered."""
-        if table.clone.source.version is None or not table.output.exists():
+        if not table.output.exists():
             return
-        now = table.output.read()
+        now = table.output.read()  # what is no Delta table is refused here
+        if table.clone.source.version is None:
+            return
         added = (
             set(table.clone_now.schema.names) - {one["name"] for one in table.columns_of_clone} - set(now.schema.names)
         )

@@ -330,6 +330,11 @@ def test_a_table_that_the_preview_has_made_without_rows_is_made(
 
     result_of(runner, launch, write)
     one.runs.add((launch.ti.dag_id, launch.ti.run_id))
+    spark.sql(f"CREATE VIEW {by_sql} AS SELECT 1 AS v")
+    with pytest.raises(InvalidInput, match="is not a Delta table"):
+        one.promote()
+    assert not spark.catalog.tableExists(by_task), "it is refused before anything is changed"
+    spark.sql(f"DROP VIEW {by_sql}")
     for _ in range(2):
         promoted = {done.table: [write.run for write in done.writes] for done in one.promote()}
     assert [len(promoted[table]) for table in (by_sql, by_task)] == [0, 1], "the run has written its interval"
