@@ -130,6 +130,8 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
     for run in runs:
         owner, mine = state.owner_of(run), tasks[run.key]
+        if not is_json(run.conf_json):
+            log.error("a run fails: its conf_json can't be read", dag=run.dag_id, run=run.run_id)
         for task_id in state.overridden(run, owner.row if owner else None).mapped_over_results:
             if task_id in mine and not is_json(
                 mine[task_id].result_json

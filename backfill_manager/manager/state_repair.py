@@ -34,12 +34,13 @@ from backfill_manager.planning.timeline import key_of_run_id
 from backfill_manager.process_info import is_gone
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import Settings
-from backfill_manager.store.base import CHILDREN, Leader, Store, matching
+from backfill_manager.store.base import CHILDREN, Condition, Leader, Store, matching
 from backfill_manager.store.delta_rs.damage import Damage
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 POLL_INTERVAL_S: Final = 0.2
 MAX_NAMED: Final = 5
+NAMING_RUNS: Final = ("task_log", "check_result", "task_try", "table_access", "task_instance")
 MAX_DELETED: Final = 1_000  # runs that one statement names
 LOST_RUN: Final = "it was lost with a damaged file"
 LOST_RESPONSE: Final = "its response was lost with a damaged file; see whether it was carried out before you ask again"
@@ -77,6 +78,13 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     if lost:
         named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in to_do["runs"]}
         yield from _lost_by_name(store, named)
+        if (
+            nameless := sum(one.rows for one in damages if (one.table, one.kind) == ("dag_run", "data")) - len(named)
+        ) > 0:
+            yield (
+                f"Lost: {plural(nameless, 'run')} that no other table names, so their ids are used again. Backfill their dates "
+                "after `bfm state adopt --as-copy`: without it a task writes nothing where its lost run has written."
+            )
         if "dag_run" in lost:  # whoever leads deletes rows of some of them
             store.begin_repair({"lost": sorted(lost), "runs": [(*key, seq) for key, seq in named.items()]})
         gone = _lost_runs(store, clock, named) if "dag_run" in lost else []
@@ -136,12 +144,14 @@ def _lost_by_name(store: Store, runs: Iterable[records.RunKey]) -> Iterator[str]
 def _named_runs(store: Store) -> dict[records.RunKey, int]:
     """Runs of which no row is left but in other tables, with their `run_seq`."""
     runs = store.count("dag_run", ["dag_id", "run_id"])
-    return {
-        (dag_id, run_id): run_seq
-        for table in (records.TaskTry.TABLE, records.TableAccess.TABLE, records.TaskInstance.TABLE)
-        for dag_id, run_id, run_seq in store.count(table, ["dag_id", "run_id", "run_seq"])
-        if (dag_id, run_id) not in runs
-    }
+    dags = {row.backfill_id: row.dag_id for row in store.read(records.Backfill)}
+    items = store.count("backfill_item", ["backfill_id", "run_id", "run_seq"], [Condition("run_id", "not_null")])
+    # an item's number is no run's, and tells as well that the run came before new ones
+    named = {(dags[of], run_id): run_seq for of, run_id, run_seq in items if of in dags}
+    for table in NAMING_RUNS:
+        for dag_id, run_id, run_seq in store.count(table, ["dag_id", "run_id", "run_seq"]):
+            named[dag_id, run_id] = run_seq
+    return {key: run_seq for key, run_seq in named.items() if key not in runs}
 
 
 def _lost_runs(store: Store, clock: Clock, named: dict[records.RunKey, int]) -> list[records.DagRun]:

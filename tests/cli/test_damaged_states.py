@@ -291,6 +291,25 @@ def test_a_run_that_is_made_in_the_place_of_a_lost_one_has_an_id_and_writes_of_i
         assert len({row.key for row in store.read(record)}) == len(store.read(record))
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_a_lost_run_that_only_its_item_names_does_not_give_its_id_away(bfm: Bfm, root: Path, left: bool) -> None:
+    store = DeltaRsStore(str(root))
+    before = store.read(DagRun, order_by=["run_seq"])
+    for table in ("task_instance", "task_try", "dag_run", *(() if left else ("backfill_item",))):
+        for file in DeltaTable(str(root / table)).file_uris():
+            Path(file).unlink()
+
+    shown = repaired(bfm)
+
+    gone = store.read(DagRun, order_by=["run_seq"])
+    assert [run.run_id for run in gone] == ([run.run_id for run in before] if left else [])
+    assert {run.state for run in gone} <= {"overridden"}
+    assert ("Lost: 4 runs that no other table names" in shown, "`bfm state adopt --as-copy`" in shown) == (
+        not left,
+        not left,
+    )
+
+
 def test_runs_by_partition_and_by_the_schedule_that_were_lost_do_not_give_their_ids_away(tmp_path: Path) -> None:
     root, clock = tmp_path / "state", FakeClock(datetime(2024, 1, 4, tzinfo=UTC))
     spec = dag_spec("d", "a", start_date=datetime(2024, 1, 1, tzinfo=UTC), catchup=True)

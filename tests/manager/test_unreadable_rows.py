@@ -27,7 +27,9 @@ def damage(manager: InMemoryManager, row: Record, **columns: Any) -> None:
 
 
 @pytest.mark.parametrize("text", [NO_JSON, "[1]"])
-def test_a_run_whose_parameters_can_not_be_read_fails_and_the_others_go_on(text: str) -> None:
+def test_a_run_whose_parameters_can_not_be_read_fails_and_the_others_go_on(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     manager = InMemoryManager(dag_spec("d", "x", "y", upstream={"y": ["x"]}, each={"x": {"retries": 3}}), script=never)
     first, second = manager.backfill("d", days("2024-01-01", 2)), manager.backfill("d", days("2024-01-05", 1))
     manager.drain()
@@ -42,6 +44,7 @@ def test_a_run_whose_parameters_can_not_be_read_fails_and_the_others_go_on(text:
     x, _ = (ti for ti in manager.tasks("d") if ti.run_id == damaged.run_id)
     assert x.error == f"conf_json of dag_run d/{damaged.run_id} can't be read; `bfm state check` names all such rows"
     nothing_hangs(manager)
+    assert capsys.readouterr().err.count("level=error") == (text == NO_JSON)
 
 
 @pytest.mark.parametrize("column", ["conf_json", "overrides_json", "parents_json"])
