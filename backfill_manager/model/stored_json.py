@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, Final
 
 from backfill_manager.errors import InvalidInput
@@ -25,8 +26,10 @@ def read_column(row: Record, column: str, kind: type = object) -> Any:
     text = getattr(row, column)
     if text is None:
         return None
-    if is_json(text) and isinstance(value := json.loads(text), kind):
-        return value
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if isinstance(value, kind):
+            return value
     key = "/".join(str(part) for part in row.key)
     raise InvalidInput(f"{column} of {row.TABLE} {key} can't be read; `bfm state check` names all such rows")
 

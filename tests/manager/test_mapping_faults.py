@@ -339,10 +339,8 @@ def test_cost_read_from_tables():
 
 
 def test_results_are_read_once_for_each_tick(monkeypatch):
-    from backfill_manager.manager import task_slots
-
     read = []
-    monkeypatch.setattr(task_slots.json, "loads", lambda t, _l=json.loads: (read.append(t), _l(t))[1])
+    monkeypatch.setattr(json, "loads", lambda t, _l=json.loads: (read.append(t), _l(t))[1])
     values = {f"k{n}": n for n in range(50)}
     g = InMemoryManager(
         dag_spec(
