@@ -136,13 +136,12 @@ class OutputTable:
         ]
         builder = builder.addColumns(StructType(fields))
         if like is not None:
-            builder = (
-                builder.partitionedBy(partitioned_by)
-                if (partitioned_by := like.metadata["partitionColumns"])
-                else builder
-            )
-            builder = builder.clusterBy(*clustered_by) if (clustered_by := like.clustering) else builder
-            builder = builder.comment(comment) if (comment := like.metadata.get("description")) else builder
+            if partitioned_by := like.metadata["partitionColumns"]:
+                builder = builder.partitionedBy(partitioned_by)
+            if clustered_by := like.clustering:
+                builder = builder.clusterBy(*clustered_by)
+            if comment := like.metadata.get("description"):
+                builder = builder.comment(comment)
         for key, value in (PROPERTIES | (like.properties if like is not None else {})).items():
             builder = builder.property(key, value)
         self._execute(builder)

@@ -69,9 +69,7 @@ class Promoted:
     table: str
     name: str | None  # in the catalog
     path: str
-    version: (
-        int | None
-    )  # None: an attempt before has done it, and its commit is not in the log any more; or it was only made
+    version: int | None  # None: an attempt before has done it, and its commit has left the log; or it was only made
     parts: int  # 0: it was replaced as a whole
     writes: tuple[WriteOfTry, ...]
     table_id: str | None = None

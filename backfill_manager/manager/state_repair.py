@@ -78,9 +78,8 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     if lost:
         named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in to_do["runs"]}
         yield from _lost_by_name(store, named)
-        if (
-            nameless := sum(one.rows for one in damages if (one.table, one.kind) == ("dag_run", "data")) - len(named)
-        ) > 0:
+        runs = sum(one.rows for one in damages if (one.table, one.kind) == ("dag_run", "data"))
+        if (nameless := runs - len(named)) > 0:
             yield (
                 f"Lost: {plural(nameless, 'run')} that no other table names, so their ids are used again. Backfill their dates "
                 "after `bfm state adopt --as-copy`: without it a task writes nothing where its lost run has written."

@@ -227,9 +227,7 @@ class TaskInstance(Record, table="task_instance", key=("dag_id", "run_id", "task
     started_at: datetime | None = None
     ended_at: datetime | None = None
     duration_s: float | None = None
-    retry_at: datetime | None = (
-        None  # When the next try is due; while it waits for tables, files or rows: when its `wait_limit` ends
-    )
+    retry_at: datetime | None = None  # When the next try is due; while it waits for data: when its `wait_limit` ends
     error: str | None = None  # Error of the last failed try
     result_json: str | None = None  # What the task returned
     rows_written: int | None = None  # Rows that its last success wrote, by `ctx.write` and `ctx.merge`; null: none

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
@@ -128,6 +129,22 @@ def test_a_table_that_is_not_there_yet_is_made_by_the_first_and_filled_by_all(ru
     assert values(runner, table) == expected(1, 2, 3)
     history = runner.spark.sql(f"DESCRIBE HISTORY {table}").where("operation LIKE 'CREATE%'")
     assert history.count() == 1
+
+
+def test_a_commit_asks_the_jvm_for_no_package(runner: TaskRunner, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM looks for a class of that name in all jars."""
+    asked, send = list[str](), ClientServerConnection.send_command
+
+    def recorded(connection: ClientServerConnection, command: str) -> str:
+        kind, of, name, *_ = command.split("\n")
+        if (kind, of) == ("r", "u"):  # of reflection: what is this name?
+            asked.append(name)
+        return str(send(connection, command))
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", recorded)
+    (launch,) = days(1, 1)
+    assert isinstance(runner.run(launch, writes(filled)), Succeeded)
+    assert [name for name in asked if name.rpartition(".")[2].islower()] == []
 
 
 def test_intervals_that_are_done_again_are_replaced_in_one_commit(runner: TaskRunner, filled: str) -> None:
