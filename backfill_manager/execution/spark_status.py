@@ -18,6 +18,7 @@ from backfill_manager.clock import UTC
 from backfill_manager.errors import shorten
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark_health import ignore_stopped_context
+from backfill_manager.execution.spark_job_group import BEHIND_S
 from backfill_manager.schemas.resources import SparkStage, SparkStages
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ MAX_JOBS: Final = 100  # the newest of a try
 MAX_READ: Final = 1000  # of their stages, the newest: Spark keeps no more, unless it is configured to
 MAX_STAGES: Final = 20  # the longest, which are shown one by one
 MAX_NAME_CHARS: Final = 200
-BEHIND_S: Final = (
-    0.01,
-    0.02,
-    0.04,
-)  # before each look whether Spark's listeners still are behind with what has just ended
 MIN_SKEWED_S: Final = 0.1  # the time of all tasks of a stage below which its skew says nothing
 _SUMS: Final = {  # our figure -> that of Spark's REST API
     "tasks": "numTasks", "failed_tasks": "numFailedTasks", "input_rows": "inputRecords", "input_bytes": "inputBytes",
