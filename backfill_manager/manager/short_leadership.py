@@ -15,7 +15,6 @@ from backfill_manager.errors import LostLease, StateError
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, other_place
-from backfill_manager.manager.steady_clock import SteadyClock, doubt_of
 from backfill_manager.model.records import Manager
 from backfill_manager.model.states import LEADING
 from backfill_manager.schemas import errors
@@ -36,8 +35,7 @@ def compact_state(store: Store, settings: Settings, clock: Clock) -> dict[str, i
 def prune_state(store: Store, settings: Settings, clock: Clock, snapshots: Path | None) -> Counter[str]:
     """Deletes what is older than its age in the settings, as `compact_state` does its job; returns what was deleted."""
     with leading(store, settings, clock) as leader:
-        now = SteadyClock(clock, doubt_of(store, clock.now(), term=leader.term)).now()
-        return Sweep(store, settings.retention, now, leader=leader, snapshots=snapshots).run()
+        return Sweep(store, settings.retention, clock.now(), leader=leader, snapshots=snapshots).run()
 
 
 @contextlib.contextmanager

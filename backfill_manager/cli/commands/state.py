@@ -122,7 +122,6 @@ def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -
     from backfill_manager.manager.retention import Sweep, ages
     from backfill_manager.manager.short_leadership import prune_state
     from backfill_manager.manager.snapshots import own_snapshots
-    from backfill_manager.manager.steady_clock import SteadyClock, doubt_of
     from backfill_manager.schemas import errors
 
     settings, store = context.settings, backend.store
@@ -130,8 +129,7 @@ def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -
         raise errors.NO_RETENTION()
     snapshots = own_snapshots(settings, store.root)
     if dry_run:
-        now = SteadyClock(context.clock, doubt_of(store, context.clock.now())).now()
-        return dict(Sweep(store, settings.retention, now, snapshots=snapshots).run())
+        return dict(Sweep(store, settings.retention, context.clock.now(), snapshots=snapshots).run())
     return dict(prune_state(store, settings, context.clock, snapshots))
 
 
