@@ -189,7 +189,7 @@ class Executor:
         with self._changed:
             if self._gone is not None:
                 return
-            started = [it for it in self._tries.values() if it.weight]
+            started = [it for it in self._tries.values() if it.held]
             lost = f"Spark went away while it ran: {reason}"
             self._gone = m.PutBack(lost) if self._closing else m.Lost(lost, alone=len(started) == 1)
             self._closing = True
@@ -352,7 +352,7 @@ class Executor:
             outcome = self._gone or m.Lost(reason)
         elif isinstance(outcome, m.Lost):  # its fork server has ended, and took others along
             with self._changed:
-                outcome = m.Lost(outcome.reason, alone=sum(1 for other in self._tries.values() if other.weight) == 1)
+                outcome = m.Lost(outcome.reason, alone=sum(1 for other in self._tries.values() if other.held) == 1)
         self._end(it, it.lines.without_secrets(outcome))
 
     def _abandon(self, it: _Try, outcome: m.Outcome) -> bool:

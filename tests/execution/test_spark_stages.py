@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -26,6 +26,14 @@ def stages_found(status: SparkStatus, jobs: Sequence[int]) -> SparkStages:
     found = status.stages_of(jobs, str)
     assert found is not None
     return found
+
+
+def of_one_job(runner: TaskRunner, partitions: int = 1) -> tuple[Sequence[int], SparkStatus, Callable[[Any], str]]:
+    """The ids of the job of a try, a status that is nobody else's, and what that reads documents with."""
+    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1, 2], partitions).count())
+    status = SparkStatus(runner.spark.sparkContext)
+    assert status._as_json is not None
+    return runner.recorder.spark_jobs_of(launch), status, status._as_json
 
 
 def skewed(ctx: Any) -> int:
@@ -108,11 +116,8 @@ def test_what_spark_has_forgotten_or_cannot_say_fails_nothing(
 
 
 def test_what_spark_hears_of_a_moment_later_is_waited_for(runner: TaskRunner) -> None:
-    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
-    jobs = runner.recorder.spark_jobs_of(launch)
-    status = SparkStatus(runner.spark.sparkContext)
-    as_json, waited = status._as_json, list[float]()
-    assert as_json is not None
+    jobs, status, as_json = of_one_job(runner)
+    waited = list[float]()
 
     def behind(value: Any) -> str:  # until it has been waited for twice
         text = as_json(value)
@@ -124,8 +129,7 @@ def test_what_spark_hears_of_a_moment_later_is_waited_for(runner: TaskRunner) ->
 
 
 def test_jobs_of_which_spark_hears_a_moment_later_are_waited_for(runner: TaskRunner) -> None:
-    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
-    (job,) = runner.recorder.spark_jobs_of(launch)
+    (job,), _, _ = of_one_job(runner)
     jobs = SparkJobs(runner.spark.sparkContext)
     tracker, waited, asked = jobs._tracker, list[float](), list[int]()
     assert jobs._number_of_jobs is not None and jobs._number_of_jobs() > job
@@ -144,11 +148,8 @@ def test_jobs_of_which_spark_hears_a_moment_later_are_waited_for(runner: TaskRun
 
 
 def test_a_job_that_goes_on_is_not_waited_for_longer(runner: TaskRunner) -> None:
-    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1], 1).count())
-    jobs = runner.recorder.spark_jobs_of(launch)
-    status = SparkStatus(runner.spark.sparkContext)
-    as_json, waited = status._as_json, list[float]()
-    assert as_json is not None
+    jobs, status, as_json = of_one_job(runner)
+    waited = list[float]()
     status._as_json = lambda value: as_json(value).replace("SUCCEEDED", "RUNNING").replace("COMPLETE", "ACTIVE")
     status._wait = waited.append
     assert [one.status for one in stages_found(status, [*jobs, *jobs]).longest] == ["active"]
@@ -186,11 +187,7 @@ def test_a_stage_that_spark_has_forgotten_is_not_read(runner: TaskRunner) -> Non
 
 
 def test_a_stage_that_was_over_at_once_has_no_skew(runner: TaskRunner) -> None:
-    launch = runner.start(a_launch(), lambda ctx: ctx.spark.sparkContext.parallelize([1, 2], 2).count())
-    jobs = runner.recorder.spark_jobs_of(launch)
-    status = SparkStatus(runner.spark.sparkContext)
-    as_json = status._as_json
-    assert as_json is not None
+    jobs, status, as_json = of_one_job(runner, partitions=2)
 
     def skews_of(run_ms: int) -> set[float | None]:
         status._as_json = lambda value: json.dumps({**json.loads(as_json(value)), "executorRunTime": run_ms})
