@@ -320,17 +320,19 @@ class RandomOperations:
         }
         succeeded = matching(dag_id=dag_id, task_id=task_id, state=s.SUCCESS)
         wrote = {one.run_id for one in self.store.read(TaskTry, succeeded)}
-        for one in self.store.read(TaskInstance, succeeded):
+        # Of each day the last one: a batch stays in the timeline when some of its days are done again.
+        writers: dict[datetime, str] = {}
+        for one in sorted(self.store.read(TaskInstance, succeeded), key=lambda one: one.ended_at or FIRST):
             run = runs[one.run_id]
             is_in_timeline = run.state != s.OVERRIDDEN and run.reverted_at is None and run.backfill_id not in previews
             if not is_in_timeline or run.run_id not in wrote:  # it may have been marked
                 continue
             assert run.interval_start is not None and run.interval_end is not None
-            at = run.interval_start
-            while at < run.interval_end:
-                if run.run_id not in {row[0] for row in days[at]}:
-                    yield f"{table} {at:%m-%d}: rows of {run.run_id} are missing, there are {days[at]}"
-                at += timedelta(days=1)
+            length = (run.interval_end - run.interval_start).days
+            writers |= {run.interval_start + timedelta(days=n): run.run_id for n in range(length)}
+        for at, run_id in sorted(writers.items()):
+            if run_id not in {row[0] for row in days[at]}:
+                yield f"{table} {at:%m-%d}: rows of {run_id} are missing, there are {days[at]}"
 
 
 def _day(n: int) -> str:
