@@ -86,12 +86,14 @@ def _last_value(options: list[str], wanted: str) -> str | None:
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     import pyspark
 
+    from backfill_manager.execution.session import LOG_SETTINGS
+
     return {
         **environ,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not some other Spark of this machine
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": environ.get("PYSPARK_PYTHON") or sys.executable,
-        "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={(HERE / 'conf' / 'log4j2.properties').as_uri()} "
+        "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "
         f"-XX:+UseSerialGC {environ.get('SPARK_SUBMIT_OPTS', '')}",
         "TZ": "UTC",
         "BFM_SUBMITTER_PID": str(os.getpid()),

@@ -12,9 +12,9 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import quoteattr
 
 from backfill_manager.errors import InvalidConfig
@@ -50,8 +50,7 @@ BASE_CONF: Mapping[str, str] = {
     # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
-# The manager says that a task has failed, and the task's log why; Spark would say it again, with a page of Java for each try.
-LOGGERS_OF_FAILED_TASKS = ("org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.executor.Executor")
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")  # of Spark and its libraries
 NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
 LOCAL_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
@@ -113,19 +112,35 @@ def build_session(
         if warehouse:
             settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
         try:
-            spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
+            with our_log_settings():
+                spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
         except (Py4JError, PySparkException) as error:
             reason = one_line(error).rstrip(".")
             raise InvalidConfig(
                 f"Spark does not start: {reason}. Correct `spark` in the configuration file, or the options of spark-submit."
             ) from error
     spark.sparkContext.setLogLevel("ERROR")
-    if not is_submitted:  # else Spark was given a file, as conf/log4j2.properties
-        for name in LOGGERS_OF_FAILED_TASKS:
-            spark.sparkContext._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, "OFF")
     silence_query_loggers()
     logging.getLogger().addFilter(is_not_of_py4j)
     return spark
+
+
+@contextlib.contextmanager
+def our_log_settings() -> Iterator[None]:
+    """For a JVM that PySpark starts meanwhile. What a site has in Spark's conf folder, `SPARK_SUBMIT_OPTS` or
+    `spark.driver.extraJavaOptions` counts more."""
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    if not (folder and any(Path(folder).glob("log4j2.*"))):
+        os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {before or ''}"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("SPARK_SUBMIT_OPTS", None)
+        else:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:

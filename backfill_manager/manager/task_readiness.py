@@ -98,10 +98,9 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             if ends_at is None or tick.now < ends_at:
                 awaited |= dict.fromkeys(missing)
                 waiting.add(task.task_id)
-                if ti.retry_at is None and ends_at is not None:
-                    tick.put(ti.evolve(retry_at=ends_at))  # the next manager counts on
+                if ti.wait_ends_at is None and ends_at is not None:
+                    tick.put(ti.evolve(wait_ends_at=ends_at))  # the next manager counts on
                 continue
-            ti = ti.evolve(retry_at=None)
             why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
             tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
     if mapped_now and map_tasks(tick, run, mapped_now):
@@ -117,9 +116,9 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
 def forget_wait_ends(tick: Tick, run: ActiveRun, waiting: Collection[str] = ()) -> None:
     """Of all tasks but these: their limit counts anew when they wait again."""
     run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
-    for ti in [ti for ti in run.tasks.values() if ti.state == s.NONE and ti.retry_at is not None]:
+    for ti in [ti for ti in run.tasks.values() if ti.wait_ends_at is not None]:
         if ti.task_id not in waiting:
-            tick.put(ti.evolve(retry_at=None))
+            tick.put(ti.evolve(wait_ends_at=None))
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:
@@ -161,7 +160,7 @@ def _wait_ends_at(run: ActiveRun, task: TaskSpec, ti: TaskInstance, now: datetim
         return None
     if task.task_id not in run.wait_ends:
         limit = timedelta(seconds=task.wait_limit)
-        ends_at = now + limit if ti.retry_at is None else min(ti.retry_at, now + limit)
+        ends_at = now + limit if ti.wait_ends_at is None else min(ti.wait_ends_at, now + limit)
         if not all(isinstance(wait, str) for wait in task.waits_for):
             ends_at = max(ends_at, now + min(limit, FIRST_LOOK))
         run.wait_ends[task.task_id] = ends_at

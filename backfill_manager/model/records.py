@@ -33,7 +33,8 @@ from typing import Any, ClassVar, Final, TypeVar
 #     preview_outcome, and dag_run.reverted_at, reverted_by and restored_run_id, which may be null.
 # 11: the table notification; backfill.notify, which may be null.
 # 12: backfill.note, note_by and note_at, the same of dag_run; task_try.spark_stages_json. They may be null.
-SCHEMA_VERSION: Final = 12
+# 13: task_instance.wait_ends_at, which may be null.
+SCHEMA_VERSION: Final = 13
 
 # Since this version; states of an older one get them when a manager starts.
 NEW_TABLES: Final = {"table_access": 9, "check_result": 10, "notification": 11}
@@ -227,12 +228,13 @@ class TaskInstance(Record, table="task_instance", key=("dag_id", "run_id", "task
     started_at: datetime | None = None
     ended_at: datetime | None = None
     duration_s: float | None = None
-    retry_at: datetime | None = None  # When the next try is due; while it waits for data: when its `wait_limit` ends
+    retry_at: datetime | None = None  # When the next try is due
     error: str | None = None  # Error of the last failed try
     result_json: str | None = None  # What the task returned
     rows_written: int | None = None  # Rows that its last success wrote, by `ctx.write` and `ctx.merge`; null: none
     losses: int | None = None  # Consecutive starts that ended with their process or JVM, over all terms; null: 0
     result_shown_json: str | None = None  # Result without secrets; null: it contains none
+    wait_ends_at: datetime | None = None  # When its `wait_limit` ends, while it waits for data
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,13 @@ def _move(row: R, to: str, **fields: Any) -> R:
 
 
 def _ended(ti: TaskInstance, at: datetime) -> dict[str, Any]:
-    return {"ended_at": at, "duration_s": None if ti.started_at is None else (at - ti.started_at).total_seconds()}
+    duration_s = None if ti.started_at is None else (at - ti.started_at).total_seconds()
+    return {"ended_at": at, "duration_s": duration_s, "wait_ends_at": None}
 
 
 def scheduled(ti: TaskInstance) -> TaskInstance:
     """May start as soon as there is a slot."""
-    return _move(ti, s.SCHEDULED, retry_at=None)
+    return _move(ti, s.SCHEDULED, retry_at=None, wait_ends_at=None)
 
 
 def held_back(ti: TaskInstance) -> TaskInstance:
@@ -93,7 +94,7 @@ def cleared(ti: TaskInstance, by: str | None) -> TaskInstance:
     return _move(
         ti, s.NONE, generation=ti.generation + 1, failures=0, cleared_by=by, queued_at=None, started_at=None,
         ended_at=None, duration_s=None, retry_at=None, error=None, result_json=None, result_shown_json=None,
-        rows_written=None, losses=None,
+        rows_written=None, losses=None, wait_ends_at=None,
     )  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def marked(ti: TaskInstance, state: str, at: datetime, reason: str) -> TaskInsta
         ti = cleared(ti, ti.cleared_by)
     return _move(
         ti, state, error=None if state == s.SUCCESS else reason, retry_at=None, losses=None,
-        **(times if has_run else _ended(ti, at)),
+        **_ended(ti, at) | (times if has_run else {}),
     )  # fmt: skip
 
 

@@ -497,6 +497,11 @@ def test_the_manager_status_tells_whether_one_leads(bfm: Bfm, state: FilledState
     shown = bfm("manager", "status", "--output", "json").document
     assert (shown["leading"], shown["term"], shown["host"], shown["heartbeat_age_s"]) == (True, 1, "here", 0.0)
 
+    state.clock.at -= timedelta(minutes=10)
+    assert "10 min ahead of this machine's clock" in bfm("manager", "status").out
+    state.clock.at += timedelta(minutes=12)
+    assert "2 min ago" in bfm("manager", "status").out
+
     state.goes()
     stopped = bfm("manager", "status", "--output", "json")
     assert (stopped.code, stopped.document["leading"]) == (1, False)

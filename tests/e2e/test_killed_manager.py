@@ -46,6 +46,7 @@ def test_killed_in_the_middle_and_started_again_each_interval_is_written_once(
     kill(second)
     last = managers("--until-idle")
     assert last.wait(TIMEOUT_S) == 0, story.log(2)
+    assert " WARN " not in story.log(2) and "log4j" not in story.log(2), "Spark logs errors alone"
     story.end()
     assert {ti.try_number for ti in story.store.read(TaskInstance)} == {1}, "a crash costs no try"
     lost = [t for t in story.store.read(TaskTry) if t.state == "lost"]

@@ -86,7 +86,7 @@ def test_a_stopped_manager_drains_and_gives_the_lease_back(submitted: Submitted)
     assert code == 0, result
     assert submitted.nothing_is_left()
     assert submitted.lease.state == "stopped", result
-    assert "incubator" not in result and "WARN" not in result  # Spark holds its tongue
+    assert "incubator" not in result and "WARN" not in result
 
 
 def test_with_its_jvm_killed_the_driver_ends_too_and_the_exit_code_tells(submitted: Submitted) -> None:

@@ -20,7 +20,6 @@ from backfill_manager.errors import InvalidInput, WrongJava
 from backfill_manager.execution import jars, session
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.session import (
-    LOGGERS_OF_FAILED_TASKS,
     NICENESS,
     fair_scheduler_xml,
     lower_jvm_thread_priority,
@@ -160,6 +159,30 @@ def test_executors_elsewhere_are_not_given_an_address_of_this_machine_alone(
     assert ("spark.driver.host" in settings) == chosen.startswith("local")
 
 
+@pytest.mark.parametrize(
+    ("file", "conf_dir", "are_ours"),
+    [
+        ("site/log4j2.xml", "site", False),
+        ("spark/conf/log4j2.properties", None, False),
+        ("site/spark-env.sh", "site", True),
+    ],
+)
+def test_the_log_settings_of_a_site_count_more_than_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, conf_dir: str | None, are_ours: bool
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dof=site")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    if conf_dir:
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / conf_dir))
+    ours = f"-Dlog4j2.configurationFile={session.LOG_SETTINGS.as_uri()} " if are_ours else ""
+    with session.our_log_settings():
+        assert os.environ["SPARK_SUBMIT_OPTS"] == f"{ours}-Dof=site"
+    assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dof=site"
+
+
 def test_spark_does_not_say_again_that_a_task_failed_and_one_line_says_why(spark: SparkSession) -> None:
     from pyspark.sql.functions import udf
 
@@ -172,7 +195,10 @@ def test_spark_does_not_say_again_that_a_task_failed_and_one_line_says_why(spark
     with pytest.raises(Exception, match="ZeroDivisionError") as raised:
         by_a_udf.collect()
     assert one_line(raised.value) == "PythonException: ZeroDivisionError: integer division or modulo by zero"
-    assert not any(logger_of(name).isErrorEnabled() for name in LOGGERS_OF_FAILED_TASKS)
+    assert not any(
+        logger_of(f"org.apache.spark.{name}").isErrorEnabled()
+        for name in ("scheduler.TaskSetManager", "executor.Executor")
+    )
     assert logger_of("org.apache.spark.SparkContext").isErrorEnabled(), "but of all else that fails"
 
 

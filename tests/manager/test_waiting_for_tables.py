@@ -159,7 +159,17 @@ def test_the_limit_of_a_wait_goes_on_under_another_leader() -> None:
     lake.clock.advance(seconds=1)
     lake.drain()
     (clean,) = lake.tasks("silver", "clean")
-    assert (clean.state, clean.error, clean.retry_at) == (s.FAILED, "waited 2 h for bronze.events", None)
+    assert (clean.state, clean.error, clean.wait_ends_at) == (s.FAILED, "waited 2 h for bronze.events", None)
+
+
+def test_a_wait_that_is_cancelled_has_no_end() -> None:
+    lake = Lake(wait_limit=7200.0)
+    lake.backfill("silver", DAY)
+    lake.drain()
+    assert lake.tasks("silver", "clean")[0].wait_ends_at == lake.clock.now() + timedelta(hours=2)
+    accepted(lake, "run.cancel", dag_id="silver", run_id=lake.runs("silver")[0].run_id)
+    (clean,) = lake.tasks("silver", "clean")
+    assert (clean.state, clean.wait_ends_at) == (s.CANCELLED, None)
 
 
 def test_a_failed_wait_that_is_cleared_waits_anew() -> None:

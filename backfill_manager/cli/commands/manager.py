@@ -12,6 +12,7 @@ from backfill_manager.cli.options import flag, option
 from backfill_manager.cli.render.errors import HINTS
 from backfill_manager.cli.render.printer import moment
 from backfill_manager.errors import BackfillManagerError
+from backfill_manager.humanise import duration
 from backfill_manager.schemas.request_kinds import MANAGER_STOP
 
 STOP_POLL_INTERVAL_S = 0.2
@@ -59,7 +60,7 @@ def status(context: CliContext) -> int:
             ("state", ("running" if row["leading"] else "not running") if row["term"] else None),
             ("term", row["term"]), ("host", row.get("host")), ("pid", row.get("pid")),
             ("since", moment(row.get("started_at"))),
-            ("heartbeat", row["term"] and f"{moment(row['heartbeat_at'])}, {row['heartbeat_age_s']:g} s ago"),
+            ("heartbeat", row["term"] and f"{moment(row['heartbeat_at'])}, {_age(row['heartbeat_age_s'])}"),
             ("ended", moment(row.get("ended_at"))), ("version", row.get("version")),
             ("spark application", row.get("application_id")),
         ]  # fmt: skip
@@ -68,6 +69,10 @@ def status(context: CliContext) -> int:
         return 0
     context.out.note(f"{row['advice'].rstrip('.')}; {HINTS['start_manager']}.")
     return 1
+
+
+def _age(seconds: float) -> str:
+    return f"{duration(seconds)} ago" if seconds >= 0 else f"{duration(-seconds)} ahead of this machine's clock"
 
 
 @group.command("stop", schema="commands.StopManager")

@@ -35,9 +35,9 @@ class TaskInstance(Resource):
     priority: int = Field(description="Priority. Tasks with a higher value start first.")
     failures: int = Field(description="Number of failed tries since it was last cleared.")
     queued_at: Instant | None = Field(description="When it was handed to the executor.")
-    retry_at: Instant | None = Field(
-        description="When the next try is due, while it is `up_for_retry`. While it waits for tables, files, rows or conditions: "
-        "when its `wait_limit` ends."
+    retry_at: Instant | None = Field(description="When the next try is due, while it is `up_for_retry`.")
+    wait_ends_at: Instant | None = Field(
+        description="When its `wait_limit` ends, while it waits for tables, files, rows or conditions."
     )
     result: Any = Field(description="What the task returned. null in lists if it is large.")
     result_chars: int | None = Field(description="Length of the result as JSON, in characters.")
