@@ -198,9 +198,8 @@ _BEARER: Final = _Pattern(r"(?i)(\bbearer[ \t]{1,9})(?!tokens?\b|auth)[^\s,;&'\"
 _NOT_SECRET: Final = re.compile(r"(?i)(?:none|null|true|false|str|bytes|\*{3})[)\]}]*|")
 _PLACE: Final = re.compile(r"\{[A-Za-z_][\w.]*(?:![rsa])?\}")
 _NUMBER: Final = re.compile(r"[\d.,_]+")
-_COUNTS: Final = re.compile(
-    r"(?i)(?:tokens|(?:^|[_-])pass)\W*$"
-)  # names that may also be of a number that is no secret
+# Names that may also be of a number that is no secret.
+_COUNTS: Final = re.compile(r"(?i)(?:tokens|(?:^|[_-])pass)\W*$")
 _WORKING_DIRECTORY: Final = re.compile(r"\bPWD\W*$")
 _CALL: Final = re.compile(r"[A-Za-z_][\w.]*[(\[]")  # a line of a traceback: `token = fetch(url)`
 _USER_AND_PASSWORD: Final = re.compile(r"(?<=://)[^/\s:@\"']*:[^/\s\"']+(?=@)")

@@ -122,9 +122,8 @@ class BodyLimit(Middleware):
             try:
                 message = await asyncio.wait_for(receive(), max(deadline - clock(), 0.001))
             except asyncio.TimeoutError:
-                if (
-                    responding
-                ):  # the body is not needed; `connections` closes the connection, or it ends with the response
+                # The body is not needed; `connections` closes the connection, or it ends with the response.
+                if responding:
                     complete = True
                     return await receive()
                 detail = f"The request's body did not arrive within {self._timeout_s:g} s (api.body_timeout)."

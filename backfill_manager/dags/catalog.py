@@ -48,9 +48,8 @@ class SubmissionResult:
     errors: tuple[ImportProblem, ...]  # of these files, as they are now
     commit_id: str | None
     unknown_pools: tuple[UnknownPool, ...] = ()  # of the DAGs that changed; on request, of all that were parsed
-    still_active: tuple[
-        str, ...
-    ] = ()  # on request: ids of DAGs that no file makes any more, and that were not deactivated
+    # On request: ids of DAGs that no file makes any more, and that were not deactivated.
+    still_active: tuple[str, ...] = ()
 
     def to_json_document(self) -> dict[str, Any]:
         return {

@@ -237,9 +237,8 @@ def _pads(obj: Any, attribute: Any) -> bool:
 def _identifier(value: Any) -> _Sql:
     """A name of a table or column, quoted; its parts are parted by dots."""
     parts = value.split(".") if isinstance(value, str) else []
-    if (
-        not parts or not all(part.strip() for part in parts) or "${" in value
-    ):  # Spark puts variables of its own in there
+    # Spark puts variables of its own in there.
+    if not parts or not all(part.strip() for part in parts) or "${" in value:
         raise MacroError(f"identifier is for a name such as 'sales' or 'mart.sales', not for {value!r}")
     return _Sql(".".join(map(identifier, parts)))
 

@@ -69,9 +69,8 @@ def run_bash(
     if code == task.skip_exit_code:
         raise TaskSkipped(f"ended with exit code {code}")
     ending = _ending(code)
-    last = " / ".join(
-        shorten(mask_text(line, known), MAX_LINE_OF_ERROR) for line in said
-    )  # whole: no part of one is left
+    # Whole: no part of one is left.
+    last = " / ".join(shorten(mask_text(line, known), MAX_LINE_OF_ERROR) for line in said)
     raise BashFailed(f"ended with {ending}: {last}" if last else f"ended with {ending}")
 
 

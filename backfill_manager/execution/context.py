@@ -33,9 +33,8 @@ class TaskContext:
         self.logical_date: datetime | None = launch.run.logical_date
         self.partition_key: str | None = launch.run.partition_key
         self.params: dict[str, Any] = dict(launch.params)
-        self.mapped_value: Any = (
-            launch.task.mapped_value
-        )  # of a mapped task (`over`): the value that it is for; else None
+        # Of a mapped task (`over`): the value that it is for; else None.
+        self.mapped_value: Any = launch.task.mapped_value
         self.try_number: int = launch.ti.try_number
         self.ended: Ended | None = launch.ended  # in a callback: what it reports (task_id, state, error)
         self.log = this.log

@@ -390,9 +390,8 @@ class Executor:
             try:
                 outcome = it.abandoned or outcome
                 is_logged = it.abandoned is not None or it.lines.has_error(_reason(outcome).removesuffix(" ..."))
-                if (
-                    isinstance(outcome, m.Failed | m.Lost) and not is_logged
-                ):  # by its process, which ended before it could
+                # Else its process has logged it.
+                if isinstance(outcome, m.Failed | m.Lost) and not is_logged:
                     it.lines.add("ERROR", _reason(outcome))
                 it.lines.close()
                 self._flush(it)

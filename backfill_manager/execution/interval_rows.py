@@ -111,9 +111,8 @@ def _micros(value: Any, kind: str) -> Any:
 
     if kind == "date":
         return F.unix_date(value).cast("bigint") * _DAY_US
-    return F.unix_micros(
-        value.cast("timestamp")
-    )  # a reading of a clock as if it were UTC's, which the session's zone is
+    # A reading of a clock as if it were UTC's, which the session's zone is.
+    return F.unix_micros(value.cast("timestamp"))
 
 
 def _literal(at: int, kind: str) -> Any:

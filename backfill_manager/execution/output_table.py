@@ -227,9 +227,8 @@ class OutputTable:
         log = delta._jdt.deltaLog()
         set_active(self._spark)  # Delta wants it where it reads a v2 checkpoint
         snapshot = log.update(*(getattr(log, f"update$default${i}")() for i in (1, 2, 3)))
-        schema = StructType.fromJson(
-            json.loads(delta._jdt.toDF().schema().json())
-        )  # not by PySpark: the task reads nothing
+        # Not by PySpark: the task reads nothing.
+        schema = StructType.fromJson(json.loads(delta._jdt.toDF().schema().json()))
         return TableState(self.name, schema, log, snapshot, self._spark)
 
 

@@ -32,9 +32,8 @@ def expectations_of(form: PanderaSchema, rows: DataFrame) -> list[Expectation]:
     except ModuleNotFoundError:
         raise InvalidInput("pandera is not installed: pip install 'backfill-manager[pandera]'") from None
     schema = _schema(form)
-    with config_context(
-        validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA
-    ):  # whatever is set outside
+    # Whatever is set outside of this task.
+    with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
         errors = schema.validate(rows).pandera.errors
     broken = dict(_broken(errors))
     held = [name for name in dict.fromkeys(_expected(schema, broken)) if name not in broken]

@@ -53,9 +53,8 @@ class CheckResults:
         self._of_writes: dict[str, list[CheckedWrite]] = {}  # by transaction: rows that are checked again count once
 
     def put(self, transaction: str, results: list[CheckedWrite]) -> None:
-        self._of_writes[transaction] = [
-            one.without_secrets() for one in results
-        ]  # its environment ends with this process
+        # Its environment ends with this process.
+        self._of_writes[transaction] = [one.without_secrets() for one in results]
 
     def all(self) -> tuple[CheckedWrite, ...]:
         found = [one for results in self._of_writes.values() for one in results]

@@ -103,9 +103,8 @@ def build_session(
             java()
             conf = with_master(master, conf)
             settings |= {
-                "spark.jars": ",".join(
-                    [*spark_jars(warehouse or ""), *jars]
-                ),  # else jobs/spark_driver.py has named them
+                # Else jobs/spark_driver.py has named them.
+                "spark.jars": ",".join([*spark_jars(warehouse or ""), *jars]),
                 "spark.ui.enabled": "false",
                 "spark.sql.ui.explainMode": "simple",
             }

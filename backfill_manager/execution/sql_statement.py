@@ -135,9 +135,8 @@ class StatementRunner:
                 if (state := before[table.identity]) is not None:
                     self._try.accesses.add(table.written(state.path, state.table_id))
             return None
-        if (
-            changed and (preview := self._try.preview) is not None
-        ):  # its commit says what it reads, so this is found before
+        # Its commit says what it reads, so this is found before.
+        if changed and (preview := self._try.preview) is not None:
             preview.note_statement(self._execute(f"EXPLAIN {self._texts[number - 1]}"))
         metadata = self._try.user_metadata(statement=number)
         call = f"sql task {self._try.launch.task.task_id!r}, statement {number}"

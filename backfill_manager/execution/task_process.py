@@ -228,9 +228,8 @@ class TaskProcesses:
         self._unable: set[str | None] = set()
         self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
         self._most_running = 0  # tasks at once, since `_end_idle`; of the starter, too
-        self._libraries: dict[str | None, frozenset[str]] = defaultdict(
-            frozenset
-        )  # that tasks have imported, by interpreter
+        # That tasks have imported, by interpreter.
+        self._libraries: dict[str | None, frozenset[str]] = defaultdict(frozenset)
         self._jvm_work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # for the reader
         self._selector = selectors.DefaultSelector()

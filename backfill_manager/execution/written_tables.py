@@ -55,9 +55,8 @@ class Written:
     """What one statement writes."""
 
     kind: str = ""  # the name of the plan that Spark's parser makes of it; of one after `WITH`, of what follows
-    rows: Counter[Name] = field(
-        default_factory=Counter
-    )  # changes of rows: table -> how often; in a loop, twice as often
+    # Changes of rows: table -> how often; in a loop, twice as often.
+    rows: Counter[Name] = field(default_factory=Counter)
     other: frozenset[Name] = frozenset()  # made, altered, optimised...: without a transaction
     is_script: bool = False
     makes: bool = False

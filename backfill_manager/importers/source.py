@@ -78,9 +78,8 @@ class Source:
         while line and (text := self.lines[line - 1].strip()).startswith("#"):
             found.insert(0, text)
             line -= 1
-        return [
-            text for text in found if not re.match(r"# \[(START|END) |# \[DOC", text)
-        ]  # marks of Airflow's own documentation
+        # Marks of Airflow's own documentation.
+        return [text for text in found if not re.match(r"# \[(START|END) |# \[DOC", text)]
 
     def text_with(self, node: ast.AST, replace: Replace) -> str:
         """All of the file, with nodes replaced."""

@@ -41,9 +41,8 @@ def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[Backfil
                 state.put_item(live, item, c.item_again(item, half[0].ordinal, SPLIT_REASON))
         live.pending.clear()  # read again, with the timeline around them
         return
-    if (
-        run.state == s.CANCELLED and run.reason == ENDED_EARLY and not live.row.is_cancelled
-    ):  # known by it after a crash, too
+    # Known by it after a crash, too.
+    if run.state == s.CANCELLED and run.reason == ENDED_EARLY and not live.row.is_cancelled:
         for item in items:
             state.put_item(live, item, c.item_again(item, None, ENDED_EARLY))
         live.pending.clear()

@@ -78,9 +78,8 @@ class AppriseChannel:
         import apprise
 
         kind = apprise.NotifyType.FAILURE if is_bad else apprise.NotifyType.SUCCESS
-        form = (
-            apprise.NotifyFormat.TEXT
-        )  # else it goes as it is: into HTML, or as `<!channel>` to all of a Slack channel
+        # Else it goes as it is: into HTML, or as `<!channel>` to all of a Slack channel.
+        form = apprise.NotifyFormat.TEXT
         if self.target.url.partition("://")[0].lower() in MARKDOWN:
             body, form = as_markdown(body), apprise.NotifyFormat.MARKDOWN
         with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as written:  # type: ignore[no-untyped-call]

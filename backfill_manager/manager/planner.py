@@ -93,9 +93,8 @@ class Planner(Service):
         self._session = self._spark.newSession()
         self._session.conf.set("spark.scheduler.pool", CONTROL_POOL)
         self._session.conf.set("spark.sql.shuffle.partitions", "1")
-        self._session.conf.set(
-            "spark.sql.adaptive.enabled", "false"
-        )  # one stage: nothing to adapt to, a fifth less to plan
+        # One stage: nothing to adapt to, a fifth less to plan.
+        self._session.conf.set("spark.sql.adaptive.enabled", "false")
         context = self._spark.sparkContext
         context.addJobTag(TAG)
         context.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)

@@ -133,9 +133,8 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
         if not is_json(run.conf_json):
             log.error("a run fails: its conf_json can't be read", dag=run.dag_id, run=run.run_id)
         for task_id in state.overridden(run, owner.row if owner else None).mapped_over_results:
-            if task_id in mine and not is_json(
-                mine[task_id].result_json
-            ):  # what it was mapped to follows from the result of the other one
+            # What it was mapped to follows from the result of the other one.
+            if task_id in mine and not is_json(mine[task_id].result_json):
                 log.error(
                     "a task is mapped again: its result can't be read", dag=run.dag_id, run=run.run_id, task=task_id
                 )
@@ -174,9 +173,8 @@ def _reopen_cleared(state: ManagerState, store: Store) -> None:
     active = LoadedRows(store, (run.key for run in state.runs.values() if run.row.backfill_id))
     for run in list(state.runs.values()):
         owner = reopen_backfill_of(state, run.row, active)
-        run.spec = state.spec_of_run(
-            run.row, owner.row if owner else None, run.tasks
-        )  # with its settings, though it had ended
+        # With its settings, though it had ended.
+        run.spec = state.spec_of_run(run.row, owner.row if owner else None, run.tasks)
     unfinished = sorted(set(s.TASK_STATES) - s.TASK_FINISHED)
     cleared = store.read(TaskInstance, [Condition("cleared_by", "not_null"), *matching(state=unfinished)])
     finished = LoadedRows(store, {(ti.dag_id, ti.run_id) for ti in cleared} - set(state.runs))

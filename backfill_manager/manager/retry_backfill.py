@@ -79,9 +79,8 @@ def _chosen_failures(store: Store, row: Backfill, command: RetryBackfill) -> tup
     there = sorted(store.read_arrow(BackfillItem.TABLE, ["ordinal"], failed)["ordinal"].to_pylist())
     chosen = [ordinal for ordinal in there if is_in(ordinal, wanted)]
     again = [*matching(backfill_id=row.backfill_id, state=s.PENDING), Condition("ordinal", "in_ranges", wanted)]
-    if not chosen and not store.count(BackfillItem.TABLE, [], again).get(
-        ()
-    ):  # pending: before a crash, by this request
+    # Items that are pending were put back by this request, before a crash.
+    if not chosen and not store.count(BackfillItem.TABLE, [], again).get(()):
         raise errors.NO_CHOSEN_ITEM_FAILED(
             backfill_id=row.backfill_id, chosen=plural(count_numbers(wanted), "chosen item"),
             failed=plural(len(there), "failed item"),

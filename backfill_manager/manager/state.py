@@ -193,9 +193,8 @@ class ManagerState:
         # By request: runs whose tables are being reverted or promoted, outside of the tick. They are not reopened meanwhile.
         self.held: dict[str, frozenset[RunKey]] = {}
         self.batch_target_s = LimitSettings().batch_target  # of backfills that have none of their own
-        self.waited_for: dict[
-            str, datetime
-        ] = {}  # pools, and when a scheduled run was last seen to wait there for too long
+        # Pools, and when a scheduled run was last seen to wait there for too long.
+        self.waited_for: dict[str, datetime] = {}
         self.waiting_since: dict[tuple[object, ...], datetime] = {}  # tasks of scheduled runs that wait for a slot now
         self.due: dict[str, tuple[object, Upcoming | None]] = {}  # of `schedule`: the next run, and what it depends on
         # Of tables that tasks of active runs wait for, by their names as given; read when one first waits for it.

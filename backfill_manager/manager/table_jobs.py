@@ -164,9 +164,8 @@ class TableJobs(Service):
 
     def _sweep(self) -> float | None:
         now = self._clock.now()
-        if (
-            self._next_sweep is not None and now < self._next_sweep <= now + SWEEP_INTERVAL
-        ):  # later: the clock was set back
+        # A sweep that is later than that was planned before the clock was set back.
+        if self._next_sweep is not None and now < self._next_sweep <= now + SWEEP_INTERVAL:
             return (self._next_sweep - now).total_seconds()
         self._next_sweep = now + SWEEP_INTERVAL
         try:

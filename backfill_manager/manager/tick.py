@@ -145,9 +145,8 @@ class TickLoop:
 
     def run_while(self, work: Callable[[], None], is_over: Callable[[], bool]) -> None:
         """Tick until `work()`, which runs in a thread of its own, has ended, or `is_over()`; then wait for its end."""
-        has_ended = (
-            threading.Event()
-        )  # set before the wake: that the thread lives no more would come after it, unnoticed
+        # Set before the wake: that the thread lives no more would come after it, unnoticed.
+        has_ended = threading.Event()
 
         def do() -> None:
             try:

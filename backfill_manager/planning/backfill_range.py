@@ -11,9 +11,8 @@ from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.schemas.backfill_columns import AUTO
 from backfill_manager.schemas.backfill_options import CreateBackfill
 
-ON_SCHEDULE: Final = frozenset(
-    {"schedule", "missing", "stale", "outdated"}
-)  # kinds whose items are intervals of the schedule
+# Kinds whose items are intervals of the schedule.
+ON_SCHEDULE: Final = frozenset({"schedule", "missing", "stale", "outdated"})
 RANGED: Final = ON_SCHEDULE | {"single"}  # kinds that take a start and an end
 NOTHING_TO_BATCH: Final = frozenset({"single", "partitions"})  # kinds whose items never touch
 MAX_ITEMS: Final = 10_000_000  # of one backfill

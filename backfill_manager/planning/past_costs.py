@@ -29,9 +29,8 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
             continue
         begins = max((ends[up] for up in task.upstream if up in ends), default=0.0)
         took = took_s.get(task.task_id, 0.0)
-        if (
-            task.over_result_of is not None and task.task_id not in spec.mapped
-        ):  # what was mapped in the run ran in its place
+        # What was mapped in the run ran in its place.
+        if task.over_result_of is not None and task.task_id not in spec.mapped:
             of_it = (
                 one for name, one in took_s.items() if name.startswith(f"{task.task_id}.") and name not in spec.by_id
             )

@@ -74,9 +74,8 @@ def preview_run_type(backfill_id: str) -> str:
 
 def number_of(run: DagRun) -> int:
     """1 for the first run of its key, 2 for the one that overrode it, ..."""
-    of_preview = (
-        run.run_id.startswith(f"{s.PREVIEW_RUN}__") and run.backfill_id is not None
-    )  # also one that was promoted
+    # Also of a preview that was promoted.
+    of_preview = run.run_id.startswith(f"{s.PREVIEW_RUN}__") and run.backfill_id is not None
     kind = preview_run_type(run.backfill_id or "") if of_preview else run.run_type
     again = run.run_id.removeprefix(run_id_for(kind, timeline_key(run.logical_date, run.partition_key)))
     return int(again[2:]) if again[2:].isdecimal() else 1

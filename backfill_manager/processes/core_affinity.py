@@ -22,9 +22,8 @@ log = get_logger("core_affinity")
 INTERVAL_S: Final = 1.0
 BUSY_BELOW: Final = 0.5  # idle cores, on average since the last look
 FREE_FROM: Final = 0.75
-_ALLOWED: Final = (
-    frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
-)  # as it was started
+# The cores with which this process was started.
+_ALLOWED: Final = frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset[int]()
 
 
 class CoreTimes(NamedTuple):
@@ -90,9 +89,8 @@ class CoreAffinity(Service):
         elif self._core is not None and idle >= FREE_FROM:
             self._core = None
             _restrict(_ALLOWED)
-        if (
-            self._core is not None
-        ):  # again each time: a thread may have been started meanwhile by one that was not restricted yet
+        # Again each time: a thread may have been started meanwhile by one that was not restricted yet.
+        if self._core is not None:
             _restrict({self._core})
 
 

@@ -211,9 +211,8 @@ class ForkServerProcess:
             left = list(self._processes.values())
             self._processes.clear()
         for process in left:
-            if (
-                process.pid is not None and sys.platform != "linux"
-            ):  # there they end with their parent (PR_SET_PDEATHSIG)
+            # There they end with their parent (PR_SET_PDEATHSIG).
+            if process.pid is not None and sys.platform != "linux":
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
             process._heard({"id": 0})

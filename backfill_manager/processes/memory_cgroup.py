@@ -179,9 +179,8 @@ def _make(place: _Place, name: str, memory_mb: int) -> MemoryCgroup | None:
             _write(folder / "memory.max", most)
             with suppress(FileNotFoundError):  # a kernel that does not count swap
                 _write(folder / "memory.swap.max", 0)
-            _write(
-                folder / "memory.oom.group", 1
-            )  # all of the try ends, or the rest would go on without what is missing
+            # All of the try ends, or the rest would go on without what is missing.
+            _write(folder / "memory.oom.group", 1)
         else:
             _write(folder / "memory.limit_in_bytes", most)
             with suppress(OSError):  # a kernel that does not count swap

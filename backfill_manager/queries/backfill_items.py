@@ -35,9 +35,8 @@ def list_items(
     backwards = before is not None and after is None
     begins = first if after is None else max(first, after + 1)
     ends = last if before is None else before - 1 if last is None else min(last, before - 1)
-    if (
-        limit is not None and not in_states
-    ):  # ordinals have no gap: the page's other end is known, other files are skipped
+    # Ordinals have no gap: the page's other end is known, other files are skipped.
+    if limit is not None and not in_states:
         if backwards:
             begins = max(begins, (ends or 0) - limit)
         else:

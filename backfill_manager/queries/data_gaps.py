@@ -310,9 +310,8 @@ class _Search:
             delta = of_task.filter(pc.and_(read, pc.is_valid(of_task["version"])))
             for path in sorted({path for path in delta["table_path"].to_pylist() if path and path != output}):
                 last = self._grid.last(self._of_table(delta, path, "read"))
-                version = np.where(
-                    last.at == last_try, last.version, NONE
-                )  # a try before the last read it, and the last did not
+                # A try before the last read it, and the last did not.
+                version = np.where(last.at == last_try, last.version, NONE)
                 known = self._input(path, column, version)
                 if known is not None:
                     axis = self._grid.axis(known.kind)

@@ -303,9 +303,8 @@ def _micros(values: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
 
     if pa.types.is_date(values.type):
-        values = values.cast(
-            pa.timestamp("s")
-        )  # there is no cast from days to microseconds of the same kind in all releases
+        # There is no cast from days to microseconds of the same kind in all releases.
+        values = values.cast(pa.timestamp("s"))
     return values.cast(pa.timestamp("us", tz=getattr(values.type, "tz", None))).cast(pa.int64())
 
 

@@ -28,9 +28,8 @@ TABLE_PROPERTIES: Final[Mapping[str, str]] = {
     "delta.logRetentionDuration": f"interval {RETENTION_MINUTES} minutes",
     "delta.deletedFileRetentionDuration": f"interval {RETENTION_MINUTES} minutes",
     "delta.checkpointInterval": "20",  # a commit reads all entries of the log since the last one
-    "delta.dataSkippingNumIndexedCols": str(
-        STATISTICS_COLUMNS
-    ),  # a commit reads the statistics of every file that there is
+    # A commit reads the statistics of every file that there is.
+    "delta.dataSkippingNumIndexedCols": str(STATISTICS_COLUMNS),
 }
 
 LED_TABLES: Final[tuple[str, ...]] = COMMIT_ORDER  # what leaders write beside `manager`, which holds the lease itself

@@ -24,9 +24,8 @@ SEQS_AT_ONCE: Final = 50_000  # whose JSON is read at once
 BACK_UP: Final = "restore it from a back-up (docs/how-to/back-it-up.md)"
 _COUNTERS: Final = ("generation", "launch", "try_number", "current_version", "term")  # a newer row has a higher one
 _FINISHED: Final = s.TASK_FINISHED | s.RUN_FINISHED | s.BACKFILL_FINISHED | {s.STOPPED, "sent"}
-Place = tuple[
-    Any, ...
-]  # `run_seq`, where there is one, and key: states of older releases have one key with two `run_seq`s
+# `run_seq`, where there is one, and key: states of older releases have one key with two `run_seq`s.
+Place = tuple[Any, ...]
 Run = Callable[[str], Any]  # a statement over the table; gives an Arrow table
 
 

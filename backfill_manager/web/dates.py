@@ -22,9 +22,8 @@ from backfill_manager.dags.schedule.timetable import (
 from backfill_manager.dags.schedule.timezones import check_timezone
 from backfill_manager.errors import InvalidInput
 
-Edge = Literal[
-    "at", "start", "end", "end_excluded"
-]  # of a range: a date alone is its first instant, its last, or the one after
+# Of a range: a date alone is its first instant, its last, or the one after.
+Edge = Literal["at", "start", "end", "end_excluded"]
 
 
 def _parse_end_excluded(text: str, zone: str, *, name: str) -> datetime:

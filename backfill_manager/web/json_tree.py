@@ -34,9 +34,8 @@ def _node(name: str, value: Any, depth: int, left: Iterator[int]) -> Node:
         return Node(name, text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)")
     parts: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
     shown = islice(parts, MAX_CHILDREN if depth < MAX_DEPTH else 0)
-    mine = [
-        (str(key), part) for (key, part), _ in zip(shown, left, strict=False)
-    ]  # all of one level, then what is below
+    # All of one level, then what is below.
+    mine = [(str(key), part) for (key, part), _ in zip(shown, left, strict=False)]
     children = tuple(_node(key, part, depth + 1, left) for key, part in mine)
     word = ("key", "keys") if isinstance(value, dict) else ("element", "elements")
     is_open = depth == 0 and len(value) <= OPEN_CHILDREN

@@ -159,9 +159,8 @@ def test_whatever_is_sent_the_answer_is_in_order(call: Caller, data: st.DataObje
     if path.startswith(STREAM):
         return
     query = data.draw(st.lists(st.tuples(st.sampled_from(QUERY), texts), max_size=3))
-    query = [
-        (name, value) for name, value in query if name != "wait" or not value.strip().isdigit()
-    ]  # patience is not tested
+    # Patience is not tested.
+    query = [(name, value) for name, value in query if name != "wait" or not value.strip().isdigit()]
     body, content_type = data.draw(bodies), data.draw(content_types)
     sent = {**_who(data.draw(persons)), **data.draw(headers), "Content-Type": content_type}
     submitted = "&".join(f"{name}={quote(value.encode('utf-8', 'replace'))}" for name, value in query)

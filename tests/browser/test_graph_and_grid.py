@@ -190,9 +190,8 @@ def test_the_panel_lives_and_its_buttons_return_to_it(new_user: NewUser, url: st
     expect(panel.locator(".panel-log")).to_contain_text("half done")
     manager.let_all_succeed()
     expect(panel.locator(".panel-head")).to_contain_text("success")
-    expect(
-        page.locator(f"{cell(ada, 1, 'start')} [aria-label='start: success']")
-    ).to_be_visible()  # the focused cell, too
+    # The focused cell, too.
+    expect(page.locator(f"{cell(ada, 1, 'start')} [aria-label='start: success']")).to_be_visible()
     assert ada.stayed
     page.once("dialog", lambda dialog: dialog.accept())
     panel.get_by_role("button", name="Mark failed").click()

@@ -91,9 +91,8 @@ def test_a_level_hides_the_lines_below_it_and_lines_wrap_or_not_as_last_time(new
         page.get_by_label("Level").select_option(level)
         expect(visible).to_have_count(n)
     expect(page).to_have_url(f"{url}{TASK}?try=1&all=true&level=ERROR")
-    expect(
-        ada.goes(f"{TASK}?try=1&all=true&level=ERROR#L120").locator("#L120")
-    ).to_be_in_viewport()  # shown all the same
+    # Shown all the same.
+    expect(ada.goes(f"{TASK}?try=1&all=true&level=ERROR#L120").locator("#L120")).to_be_in_viewport()
 
     sideways = "(log) => log.scrollWidth > log.clientWidth"
     assert not page.locator("#log").evaluate(sideways)

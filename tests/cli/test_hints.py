@@ -41,9 +41,8 @@ def named_commands() -> list[tuple[str, str]]:
         for text in texts(ast.parse(source)) if path.suffix == ".py" else (source,):
             for match in COMMAND.finditer(text):
                 command = " ".join(next(filter(None, match.groups())).split())
-                if not re.match(
-                    r"bfm (--\w+ \S+ )*(\w+ )?\{\}", command
-                ):  # which command it is is filled in: see the helps
+                # Which command it is is filled in: see the helps.
+                if not re.match(r"bfm (--\w+ \S+ )*(\w+ )?\{\}", command):
                     found.add((str(path.relative_to(PACKAGE)), command))
     for path_of_words, help in helps(typer.main.get_command(app._app([])), "bfm"):
         found |= {(path_of_words, match.group(2)) for match in COMMAND.finditer(help) if match.group(2)}

@@ -332,9 +332,8 @@ def test_what_ends_a_thread_of_a_file_before_its_dags_are_made_is_an_import_erro
     assert (failed.line, failed.message) == (9, "ValueError: invalid literal for int() with base 10: 'x'")
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-16", "utf-16-le", "latin-1"]
-)  # the first is what a shell of Windows writes with `>`
+# The first is what a shell of Windows writes with `>`.
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])
 def test_a_file_in_another_encoding_is_an_import_error_and_not_overlooked(
     encoding: str, loader: DagLoader, bundle: BundleFolder
 ) -> None:

@@ -137,9 +137,8 @@ def test_a_manifest_that_is_no_text_is_reported(tmp_path: Path) -> None:
 
 def test_the_manifests_in_the_documentation_are_understood(tmp_path: Path) -> None:
     blocks = re.findall(r"```yaml\n(version: .+?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    read = [
-        settings_by(tmp_path, block) for block in blocks if "parser: nightly" not in block
-    ]  # see the guide's own tests
+    # See the guide's own tests.
+    read = [settings_by(tmp_path, block) for block in blocks if "parser: nightly" not in block]
     assert [(bundle.parser, bundle.fetch_interval, len(bundle.directories)) for bundle in read] == [
         ("standard", 30, 1),
         ("standard", 300, 1),

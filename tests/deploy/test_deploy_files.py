@@ -176,9 +176,8 @@ def known_variables() -> set[str]:
 
 def test_every_variable_is_one_that_something_reads() -> None:
     settings = {f"BFM_{name.upper()}" for name in Settings.model_fields}
-    known = (
-        settings | known_variables() | {"BFM_VENV", "BFM_VENV_ARCHIVE", "BFM_PRINCIPAL", "BFM_KEYTAB"}
-    )  # yarn/submit.sh's
+    # With those of yarn/submit.sh.
+    known = settings | known_variables() | {"BFM_VENV", "BFM_VENV_ARCHIVE", "BFM_PRINCIPAL", "BFM_KEYTAB"}
     files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix not in (".whl", ".pyc")]
     found = {(path.name, name) for path in files for name in re.findall(r"\bBFM_[A-Z_]+\b", text_of(path))}
     assert len(found) > 20

@@ -310,9 +310,8 @@ def test_eight_parallel_intervals_of_one_unpartitioned_table_all_land(runner: Ta
 
 def test_a_conflict_with_a_writer_outside_is_tried_again(runner: TaskRunner, table: str, tmp_path: Path) -> None:
     assert runner.run(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
-    runner.spark.sql(
-        f"ALTER TABLE {table} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-    )  # a commit of its own
+    # A commit of its own.
+    runner.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     reached, go_on = tmp_path / "reached", tmp_path / "go on"
     for pipe in (reached, go_on):
         os.mkfifo(pipe)

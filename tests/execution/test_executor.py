@@ -519,9 +519,8 @@ def test_a_task_that_stops_spark_fails_and_spark_stays(runner: TaskRunner, stop:
 def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(spark: SparkSession) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     output = list[str | None]()
-    looking = threading.Thread(
-        target=lambda: output.append(spark_gone_reason(spark))
-    )  # it has no connection to the JVM yet
+    # It has no connection to the JVM yet.
+    looking = threading.Thread(target=lambda: output.append(spark_gone_reason(spark)))
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):

@@ -247,9 +247,8 @@ def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(runner: Tas
         launch = a_launch()
         outcome = runner.run(launch, deep)
         assert isinstance(outcome, Failed)
-        assert "SIGSEGV" in outcome.error or outcome.error.startswith("RecursionError"), (
-            outcome
-        )  # newer Pythons notice it
+        # Newer Pythons notice it.
+        assert "SIGSEGV" in outcome.error or outcome.error.startswith("RecursionError"), outcome
         assert [text for text in SAID if text not in runner.log_of(launch)] == []
 
 
@@ -258,9 +257,8 @@ def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(runner: Tas
 
 def test_threads_and_child_processes_that_a_task_leaves_behind_end_with_it(runner: TaskRunner) -> None:
     def leaves(ctx: Any) -> dict[str, int]:
-        threading.Thread(
-            target=threading.Event().wait, name=LEFT_BEHIND
-        ).start()  # not a daemon: Python would wait for it
+        # Not a daemon: Python would wait for it.
+        threading.Thread(target=threading.Event().wait, name=LEFT_BEHIND).start()
         plain = subprocess.Popen(["sleep", "100000"])
         session = subprocess.Popen(["sleep", "100000"], start_new_session=True)
         deaf = subprocess.Popen(["sh", "-c", "trap '' HUP INT TERM; sleep 100000 & wait"], start_new_session=True)

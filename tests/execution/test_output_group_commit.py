@@ -164,9 +164,8 @@ def test_one_that_fails_its_check_takes_nobody_along(runner: TaskRunner, filled:
     with all_staged(runner, filled) as start:
         launches = start(days(1, 3), writes(filled))
         runner.start(wrong, writes(filled, shift=-1))
-        wait_for(
-            lambda: PROCESS_TURNS.waiting(OutputTable(runner.spark, filled).identity) == 2
-        )  # it takes a turn of its own
+        # It takes a turn of its own.
+        wait_for(lambda: PROCESS_TURNS.waiting(OutputTable(runner.spark, filled).identity) == 2)
     assert [runner.recorder.outcome(one) for one in launches] == [Succeeded("3")] * 3
     outcome = runner.recorder.outcome(wrong)
     assert isinstance(outcome, Failed) and "there are rows outside of this run's interval" in outcome.error

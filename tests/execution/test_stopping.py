@@ -29,9 +29,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 GRACE_S = 2.0  # of tests/execution/conftest.py
 SLOW_MACHINE_S = 20.0  # what is done in a moment takes so long at the very most
 
-Does = Callable[
-    [Any, FileSignal], None
-]  # gives its process id by the signal, and then does what does not end by itself
+# Gives its process id by the signal, and then does what does not end by itself.
+Does = Callable[[Any, FileSignal], None]
 
 
 def loops(ctx: Any, begun: FileSignal) -> None:

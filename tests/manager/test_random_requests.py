@@ -291,9 +291,8 @@ def check(manager: InMemoryManager) -> None:
     for item in manager.store.read(BackfillItem):
         run = runs.get((dag_of[item.backfill_id], item.run_id or ""))
         assert item.state not in s.ITEM_UNFINISHED, item
-        is_of_item = (
-            run is not None and run.backfill_id == item.backfill_id
-        )  # else its failed tasks run again for another
+        # Else its failed tasks run again for another.
+        is_of_item = run is not None and run.backfill_id == item.backfill_id
         if run is not None and is_of_item and run.state != s.OVERRIDDEN and item.state in (s.SUCCESS, s.FAILED):
             assert run.state == item.state, (item, run.state)
 

@@ -1083,9 +1083,8 @@ def test_a_change_that_can_not_be_made_is_refused_with_what_would_be_right(
     backfill = done(manager)
     before = manager.row(backfill)
     payload = json.dumps({"backfill_id": backfill, "changes": changes})
-    manager.store.append_request(
-        Request("r", "backfill.set", payload, "tests", EPOCH)
-    )  # as an older client would, unchecked
+    # As an older client would, unchecked.
+    manager.store.append_request(Request("r", "backfill.set", payload, "tests", EPOCH))
     manager.drain()
     (answer,) = manager.store.read(Response)
     assert answer.outcome == "refused" and message in answer.message
@@ -1163,9 +1162,8 @@ def test_a_change_of_what_somebody_has_changed_meanwhile_is_refused_and_says_wha
     assert manager.row(backfill) == before
 
     accepted(manager, "backfill.set", backfill_id=backfill, changes={"priority": 9}, was={"priority": 3})
-    accepted(
-        manager, "backfill.set", backfill_id=backfill, changes={"priority": 9}, was={"priority": 7}
-    )  # it is 9 already
+    # It is 9 already.
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"priority": 9}, was={"priority": 7})
     accepted(manager, "backfill.set", backfill_id=backfill, changes={"batch": 1, "priority": 5})
     assert (manager.row(backfill).priority, json.loads(manager.row(backfill).conf_json)) == (5, {"full": True})
 

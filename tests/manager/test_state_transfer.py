@@ -279,9 +279,8 @@ def test_an_import_that_breaks_off_leaves_no_state_that_can_be_led(export: Path,
     before = {
         name: DeltaTable(path).version() for name, path in store.locations().items() if DeltaTable.is_deltatable(path)
     }
-    with pytest.raises(
-        StateError, match="is a part of a state: an import broke off there"
-    ):  # its rows would be there twice
+    # Its rows would be there twice.
+    with pytest.raises(StateError, match="is a part of a state: an import broke off there"):
         import_state(DeltaRsStore(str(tmp_path / "new")), export, tmp_path / "new" / "snapshots", quiet)
     assert before and before == {name: DeltaTable(store.locations()[name]).version() for name in before}
 

@@ -71,12 +71,10 @@ def test_the_days_of_a_year_share_out_its_intervals_wherever_midnight_is_skipped
 
 
 def test_a_day_begins_at_its_first_instant_also_where_midnight_is_skipped_or_repeated() -> None:
-    assert start_of_day(date(2013, 11, 3), ZoneInfo("America/Havana")) == at(
-        "2013-11-03T04:00:00Z"
-    )  # 00:00 comes twice
-    assert start_of_day(date(2013, 3, 10), ZoneInfo("America/Havana")) == at(
-        "2013-03-10T05:00:00Z"
-    )  # there is no 00:00
+    # 00:00 comes twice.
+    assert start_of_day(date(2013, 11, 3), ZoneInfo("America/Havana")) == at("2013-11-03T04:00:00Z")
+    # There is no 00:00.
+    assert start_of_day(date(2013, 3, 10), ZoneInfo("America/Havana")) == at("2013-03-10T05:00:00Z")
     apia = ZoneInfo("Pacific/Apia")  # had no 30 December
     assert (
         start_of_day(date(2011, 12, 30), apia) == start_of_day(date(2011, 12, 31), apia) == at("2011-12-30T10:00:00Z")

@@ -169,9 +169,8 @@ def test_items_go_in_and_come_out_as_arrow(store: Store, leader: Leadership) -> 
         item(mine, 2, first + 1, "skipped", partition_key=WICKED, reason="already exists"),
     ]
     lead.append_items(_arrow(plan))
-    lead.append_items(
-        _arrow([*plan, item(mine, 3, first + 2)])
-    )  # the first attempt broke off before its backfill was written
+    # The first attempt broke off before its backfill was written.
+    lead.append_items(_arrow([*plan, item(mine, 3, first + 2)]))
     lead.commit(changes(backfill(mine, first + 3, planned=3)))
     where = [Condition("backfill_id", "=", mine)]
     assert store.read(BackfillItem, where, order_by=["ordinal"]) == [*plan, item(mine, 3, first + 2)]

@@ -120,9 +120,8 @@ def test_a_take_over_in_the_middle_of_anothers_ticks_stops_it_for_good(state: De
     assert lost.wait(TIMEOUT_S)
     worker.join()
     runs = {row.run_seq for row in state.read(DagRun)}
-    assert (
-        runs >= set(committed) and len(runs - set(committed)) <= 1
-    )  # its last tick may have been whole but for the telling
+    # Its last tick may have been whole but for the telling.
+    assert runs >= set(committed) and len(runs - set(committed)) <= 1
     assert {row.run_seq for row in state.read(TaskInstance)} == runs
     assert new.next_seq() > max(runs)
     new.commit(changes(run("d", max(runs) + 1)))

@@ -501,9 +501,8 @@ class Calm(History):
     # -- what must have come out --------------------------------------------------------------------------------------
     def compare(self) -> None:
         """All that stands in the tables is what the model says."""
-        self.model.fire_schedules(
-            self.manager.clock.now()
-        )  # an operation may have opened a gap that the schedule fills
+        # An operation may have opened a gap that the schedule fills.
+        self.model.fire_schedules(self.manager.clock.now())
         self.settle()
         store, model = self.manager.store, self.model
         rows = {(run.dag_id, run.run_id): run for run in store.read(DagRun)}

@@ -165,9 +165,8 @@ def test_rendered_and_listed_runs_follow_the_zone(browser: TestClient) -> None:
     page = page_of(browser, "/dags/shop/render?logical_date=2024-01-06T12:00", "mine:Asia/Tokyo")
     assert "manual__2024-01-06T05:00:00Z" in page.root.whole_text  # the next 06:00 in Berlin
     assert "No interval" in page.root.whole_text
-    browser.cookies.set(
-        ZONE_COOKIE, "mine:Pacific/Kiritimati"
-    )  # 14 hours ahead: the day of the first runs begins at 10 in UTC
+    # 14 hours ahead: the day of the first runs begins at 10 in UTC.
+    browser.cookies.set(ZONE_COOKIE, "mine:Pacific/Kiritimati")
     there = listed(browser, "/runs?from=2024-01-07&to=2024-01-07")
     browser.cookies.clear()
     assert listed(browser, "/runs?from=2024-01-07&to=2024-01-07&zone=Pacific/Kiritimati") == there

@@ -30,9 +30,8 @@ def check(context: CliContext) -> None:
     settings, places = context.settings_and_places
     check_parsers(settings, places)
     check_environments(settings, places)
-    if in_file := [
-        one for one in settings.notifications if one.url is not None
-    ]:  # others: `bfm doctor`, where the manager runs
+    # Targets in the environment are checked by `bfm doctor`, where the manager runs.
+    if in_file := [one for one in settings.notifications if one.url is not None]:
         from backfill_manager.manager.notification_sender import AppriseChannel
 
         for target in targets_of(in_file):

@@ -49,9 +49,8 @@ class GitSource(source.BundleSource):
 
     def fetch(self) -> source.FetchedFiles:
         try:
-            self._home.mkdir(
-                mode=0o700, parents=True, exist_ok=True
-            )  # a copy of code that its owner may not show to all
+            # A copy of code that its owner may not show to all.
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (self._home / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time works in the copy of a repository
                 try:

@@ -204,7 +204,6 @@ def _note(paths: set[str], path: Any) -> None:
     """`path` as it is meant now: the file may change its folder later. A descriptor (int) has been opened before."""
     if isinstance(path, int):
         return
-    with suppress(
-        OSError, TypeError, ValueError
-    ):  # no path, or none that means anything here; the call itself will fail
+    # No path, or none that means anything here; the call itself will fail.
+    with suppress(OSError, TypeError, ValueError):
         paths.add(os.path.abspath(os.fsdecode("." if path is None else path)))

@@ -68,9 +68,8 @@ class BundleState:
     def __init__(self, settings: BundleSettings, *, snapshots: Path, limits: LimitSettings | None = None) -> None:
         """`snapshots` is the folder that keeps files by content; clones and unpacked archives lie beside them."""
         self.settings, self.name = settings, settings.name
-        self.limits: dict[str, int] = (limits or LimitSettings()).model_dump(
-            exclude={"batch_target", "wait_interval"}
-        )  # defaults of its DAGs
+        # Defaults of its DAGs.
+        self.limits: dict[str, int] = (limits or LimitSettings()).model_dump(exclude={"batch_target", "wait_interval"})
         self.parser = settings.parser  # by name; the manifest's when that has been read
         self.options = ParserOptions()  # of the parser, from configuration and manifest
         self._snapshots = snapshots

@@ -91,9 +91,10 @@ class Expressions(Walk):
                 return found.text
             case ast.Name(id=name) if isinstance(found := self.known.get(name), Tasks):
                 return self._result(found.last or name, found)
+            # One of a list or dict of tasks.
             case ast.Subscript(value=ast.Name(id=name)) if isinstance(
                 found := self.known.get(name), Tasks
-            ) and not self._is_part_of_result(node):  # one of a list or dict of tasks
+            ) and not self._is_part_of_result(node):
                 return self._result(unparse(node), Tasks(found.symbols))
             case ast.Call(args=[inner, *more]) if self._last(node) in ("XComArg", "PlainXComArg"):
                 key = self.text_of(

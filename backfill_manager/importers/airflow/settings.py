@@ -63,9 +63,8 @@ _NO_EQUAL: Final = {
     "executor": "Every task runs on the manager's machine or, with @task.executor, on a Spark executor",
     "env_vars": "os.environ in the task",
 }  # fmt: skip
-COMMON: Final = frozenset(
-    {*_RENAMED, *_CALLBACKS, *_NO_EQUAL, "trigger_rule", "retry_exponential_backoff"}
-)  # of every operator
+# Of every operator.
+COMMON: Final = frozenset({*_RENAMED, *_CALLBACKS, *_NO_EQUAL, "trigger_rule", "retry_exponential_backoff"})
 AIRFLOWS_RETRY_DELAY: Final = "300"  # where none is set; ours is 60
 _PARAM_SILENT: Final = ("title", "section", "values_display", "description_md", "schema", "source", "custom_html_form")
 

@@ -313,9 +313,8 @@ def as_sql(text: str) -> Translated:
     for found in _SQL_PARTS.finditer(marked):
         outside = _sql_outside(marked[at : found.start()], pieces, problems)
         inside = _sql_inside(found[0], pieces, problems)
-        if inside[0] not in "'\"`-/" and _BEFORE_LITERAL.search(
-            outside
-        ):  # `DATE '{{ ds }}'`: no literal follows any more
+        # `DATE '{{ ds }}'`: no literal follows any more.
+        if inside[0] not in "'\"`-/" and _BEFORE_LITERAL.search(outside):
             outside, inside = outside.rstrip(), f"({inside})"
         written += [outside, inside]
         at = found.end()

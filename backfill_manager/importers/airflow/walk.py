@@ -120,9 +120,8 @@ class Walk:
         self.assigned: list[DraftDag] = []  # `dag = DAG(...)`, without a body of their own
         self.groups: list[Group] = []
         self.loops: list[set[str]] = []
-        self.parameters: set[str] = (
-            set()
-        )  # of functions of task groups, which stand at their calls: each call has its own
+        # Of functions of task groups, which stand at their calls: each call has its own.
+        self.parameters: set[str] = set()
         self.symbols: list[Symbol] = []
         self.ids: dict[str, int] = {}  # how often a task function was called, by its id
         self.deps: list[tuple[str, Tasks]] = []  # of the task whose arguments are read

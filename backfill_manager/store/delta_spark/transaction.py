@@ -61,9 +61,8 @@ def can_overwrite(spark: SparkSession) -> bool:
 
 def _takes(spark: SparkSession, name: str, arguments: int) -> bool:
     try:
-        loader = (
-            java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
-        )  # of Spark's jars, which came later
+        # Of Spark's jars, which came later.
+        loader = java_class(spark, "java.lang.Thread").currentThread().getContextClassLoader()
         found = loader.loadClass(f"{DELTA}.{name}")
         return len(found.getConstructors()[0].getParameterTypes()) == arguments
     except (Py4JError, TypeError, IndexError):
@@ -100,9 +99,8 @@ class DeltaTransaction:
     def recorded(self, transaction: str) -> int | None:
         """The last version under this application transaction id. The commit is refused if another one changes it meanwhile."""
         checksum = self._transaction.snapshot().checksumOpt()
-        if (
-            checksum.isDefined() and checksum.get().setTransactions().isDefined()
-        ):  # else Delta runs Spark jobs over its log
+        # Else Delta runs Spark jobs over its log.
+        if checksum.isDefined() and checksum.get().setTransactions().isDefined():
             self.expect_unchanged(transaction)
             found = json.loads(self._json(checksum.get().setTransactions().get()))
             return next((int(one["version"]) for one in found if one["appId"] == transaction), None)
