@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from backfill_manager.clock import Clock, format_instant
+from backfill_manager.humanise import duration
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Request
 from backfill_manager.process_info import is_gone
@@ -72,9 +73,18 @@ def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
     if row is None:
         return {"leading": False, "term": None, "state": None, "advice": "No manager has run here yet."}
     leading = is_lease_live(row, now)
-    crashed = "The last manager ended without giving its lease back; the next one continues where it stopped."
-    advice = None if leading else crashed if row.state == states.LEADING else "The last manager has stopped."
     age_s = round((now - row.heartbeat_at).total_seconds(), 1)
+    if leading:
+        advice = None
+    elif row.state != states.LEADING:
+        advice = "The last manager has stopped."
+    else:
+        crashed = "The last manager ended without giving its lease back"
+        if not is_gone(row.manager_id, row.pid):
+            crashed = (
+                f"The last heartbeat was {duration(age_s)} ago: the manager has ended, or this machine's clock is ahead"
+            )
+        advice = f"{crashed}; the next one continues where it stopped."
     return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, advice=advice)
 
 

@@ -12,7 +12,13 @@ from support.sample_state import DAY, NEW_YEAR, FilledState
 from backfill_manager.errors import Ambiguous, NotFound
 from backfill_manager.model.records import Manager, TaskInstance, TaskTry
 from backfill_manager.process_info import manager_id
-from backfill_manager.queries.managers import has_active_manager, is_lease_live, manager_status, spark_pages
+from backfill_manager.queries.managers import (
+    has_active_manager,
+    is_lease_live,
+    manager_status,
+    spark_pages,
+    status_of_lease,
+)
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.queries.requests import find_request, list_requests
 from backfill_manager.queries.runs import find_run, list_runs, run_view
@@ -263,7 +269,10 @@ def test_a_leader_lives_as_long_as_its_lease(state: FilledState) -> None:
 
     later = state.clock.now() + timedelta(seconds=3601)
     assert not has_active_manager(state.store, later)
-    assert "without giving its lease back" in manager_status(state.store, later)["advice"]
+    assert manager_status(state.store, later)["advice"] == (
+        "The last heartbeat was 1 h ago: the manager has ended, or this machine's clock is ahead; "
+        "the next one continues where it stopped."
+    )
 
     state.goes()
     status = manager_status(state.store, state.clock.now())
@@ -275,5 +284,6 @@ def test_a_leader_that_was_killed_on_this_machine_does_not_live_on_in_its_lease(
     died = Manager(1, manager_id("0123456789ab"), "here", 2**22 + 1, "leading", now, now, 15, "0")  # above any pid
 
     assert not is_lease_live(died, now)
+    assert "without giving its lease back" in status_of_lease(died, now)["advice"]
     assert is_lease_live(replace(died, pid=os.getpid()), now)
     assert is_lease_live(replace(died, manager_id="0123456789ab.deadbeef"), now), "another machine's pids tell nothing"
