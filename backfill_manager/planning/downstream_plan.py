@@ -1,10 +1,11 @@
 """Plans the backfills downstream of a backfill: one of every DAG that reads what it writes, and so on.
 
-A DAG is downstream of another if it reads a table that the other writes; names are the same whatever their case. Each DAG of
-the tree is planned once, after all that it waits for: the intervals of its own schedule that overlap at least one item that
-will run of a DAG that it reads from. They are reprocessed whether they have succeeded or not, as their input changes; one that
-has not ended (this week, of days that have) is skipped like any other: its own schedule runs it. A DAG that reads its own
-output is not downstream of itself; DAGs that read from each other in a circle are refused.
+A DAG is downstream of another if it reads a table that the other writes; names are the same whatever their case. What it reads
+is what it declares (`reads`), else what its SQL tasks read. Each DAG of the tree is planned once, after all that it waits for:
+the intervals of its own schedule that overlap at least one item that will run of a DAG that it reads from. They are reprocessed
+whether they have succeeded or not, as their input changes; one that has not ended (this week, of days that have) is skipped like
+any other: its own schedule runs it. A DAG that reads its own output is not downstream of itself; DAGs that read from each other
+in a circle are refused.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from backfill_manager.clock import from_micros
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.definition import DagSpec, has_macros
 from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states
@@ -28,6 +29,7 @@ from backfill_manager.planning.backfill_range import MAX_ITEMS
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store.sql_guard import tables_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +65,7 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
 def _why_none(dag: DagSpec) -> str:
     """Only what DAGs declare counts: a run may write another table than the one before."""
     if dag.output_tables:
-        return f"no active DAG declares that it reads {name_list(dag.output_tables)} (reads=[...])"
+        return f"no active DAG declares that it reads {name_list(dag.output_tables)} (reads=[...]) or reads it in a SQL task"
     return f"DAG {dag.dag_id!r} does not declare which tables it writes (writes=[...])"
 
 
@@ -72,9 +74,10 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     `InvalidInput` for a circle."""
     specs = {dag.dag_id: dag for dag in sorted(dags, key=lambda dag: dag.dag_id)} | {root.dag_id: root}
     readers = defaultdict[str, set[str]](set)
+    outputs = {table.casefold() for dag in specs.values() for table in dag.output_tables}
     for dag in specs.values():
-        for read in dag.reads:
-            readers[read.table.casefold()].add(dag.dag_id)
+        for table in _read_by(dag, outputs):
+            readers[table].add(dag.dag_id)
     waits_for: dict[str, set[str]] = {root.dag_id: set()}
     todo = [root.dag_id]
     while todo:
@@ -92,6 +95,26 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     return {
         dag_id: tuple(sorted(waits_for[dag_id], key=place.__getitem__)) for dag_id in order if dag_id != root.dag_id
     }
+
+
+def _read_by(dag: DagSpec, outputs: Collection[str]) -> set[str]:
+    """The outputs of DAGs, in casefolded names, that it reads: those that it declares, else those of its SQL tasks. A name that
+    macros or parameters make is not known before a run."""
+    if dag.reads:
+        return {read.table.casefold() for read in dag.reads}
+    texts = {task.sql for task in dag.tasks if task.sql}
+    return {table for text in texts for table in tables_read(_without_macros(text), outputs)}
+
+
+def _without_macros(text: str) -> str:
+    if not has_macros(text):
+        return text
+    from backfill_manager.dags.sql_macros import MacroError, check_macros  # more than most plans need
+
+    try:
+        return check_macros(text)
+    except MacroError:  # its run says why
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
