@@ -19,7 +19,7 @@ from backfill_manager.execution.delta_refusals import OUTSIDE
 from backfill_manager.execution.interval import bounds, ends
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
-from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.execution.staged_write import EVERY_ROW, Replaced
 from backfill_manager.model.states import WriteMode
 from backfill_manager.store.sql_guard import identifier, string_literal
 
@@ -82,10 +82,8 @@ class Write:
         writer = writer.options(txnAppId=mark.transaction, txnVersion=str(mark.generation), userMetadata=mark.metadata)
         writer = writer.option("mergeSchema", self.adds_columns)
         replaced = self.replaced(before.schema)
-        if replaced is not None:
-            writer = writer.option("replaceWhere", replaced.where)
-        elif self.mode != "append":  # the whole table, whatever the session says of its partitions
-            writer = writer.option("partitionOverwriteMode", "static")
+        if self.mode != "append":
+            writer = writer.option("replaceWhere", EVERY_ROW if replaced is None else replaced.where)
         try:
             table.save(writer)
         except AnalysisException as error:
