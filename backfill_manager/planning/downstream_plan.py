@@ -4,8 +4,8 @@ A DAG is downstream of another if it reads a table that the other writes; names 
 is what it declares (`reads`), else what its SQL tasks read. Each DAG of the tree is planned once, after all that it waits for:
 the intervals of its own schedule that overlap at least one item that will run of a DAG that it reads from. They are reprocessed
 whether they have succeeded or not, as their input changes; one that has not ended (this week, of days that have) is skipped like
-any other: its own schedule runs it. A DAG that reads its own output is not downstream of itself; DAGs that read from each other
-in a circle are refused.
+any other: its own schedule runs it. So is one outside of the DAG's own `start_date` and `end_date`, as nobody has asked for it.
+A DAG that reads its own output is not downstream of itself; DAGs that read from each other in a circle are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
         changed = _changed([planned[parent] for parent in parents])
         command = _command_for(root.command, dag, changed)
         if isinstance(command, CreateBackfill):
-            plan = _only_meeting(plan_one(command, dag, dag_version), changed)
+            plan = _within_dates(_only_meeting(plan_one(command, dag, dag_version), changed))
             if plan.items.num_rows:
                 planned[dag_id] = dataclasses.replace(plan, parents=parents)
                 continue
@@ -185,3 +185,22 @@ def _only_meeting(plan: BackfillPlan, changed: _Changed) -> BackfillPlan:
     items = plan.items.filter(pa.array(meets))
     ordinals = pa.array(np.arange(1, items.num_rows + 1))
     return dataclasses.replace(plan, items=items.set_column(0, items.schema.field("ordinal"), ordinals))
+
+
+def _within_dates(plan: BackfillPlan) -> BackfillPlan:
+    """With the items outside of the dates of its DAG skipped."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    items = plan.items
+    for reason, is_outside, end in (
+        ("before start_date", pc.less, plan.dag.start_date),
+        ("after end_date", pc.greater, plan.dag.end_date),
+    ):
+        if end is not None:
+            dates = items["logical_date"]
+            outside = pc.and_(is_outside(dates, pa.scalar(end, dates.type)), pc.equal(items["state"], states.PENDING))
+            for name, value in (("reason", reason), ("state", states.SKIPPED)):
+                column = pc.if_else(outside, value, items[name])
+                items = items.set_column(items.schema.get_field_index(name), name, column)
+    return dataclasses.replace(plan, items=items)

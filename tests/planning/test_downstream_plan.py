@@ -219,6 +219,21 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
     assert daily.summary["max_active_runs"] == 3 and "left_out" not in daily.summary
 
 
+def test_what_lies_outside_of_the_dates_of_a_dag_below_is_skipped_and_so_is_not_written(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"], start_date=at("2024-01-03"))
+    below = [
+        dag("below", reads=["a"], writes=["b"], start_date=at("2024-01-02"), end_date=at("2024-01-03")),
+        dag("last", reads=["b"]),
+    ]
+    made = plan(spark, root, below, start_date=at("2024-01-01"), end_date=at("2024-01-04"))
+    assert made.summary["before_start_date"] == 2, "of the backfill itself the start was asked for"
+    first, last = made.downstream
+    assert first.items["reason"].to_pylist() == ["before start_date", None, None, "after end_date"]
+    assert first.items["state"].to_pylist() == ["skipped", "pending", "pending", "skipped"]
+    assert first.summary["skipped"] == {"before start_date": 1, "after end_date": 1}
+    assert "before_start_date" not in first.summary and dates(last) == ["2024-01-02T00:00", "2024-01-03T00:00"]
+
+
 def test_what_has_not_ended_is_skipped_in_the_whole_tree_whatever_the_grain(spark: SparkSession) -> None:
     root = dag("root", writes=["a"])
     below = [dag("hours", reads=["a"], schedule="@hourly"), dag("weeks", reads=["a"], schedule="0 0 * * 1")]
