@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MODES: Final = get_args(WriteMode)
+_KEYS_OF_NULL: Final = ("", "__HIVE_DEFAULT_PARTITION__")  # as values of a column by which a table is partitioned
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Write:
         if table is None:
             self.replaced(rows.schema)  # a column by which it can't replace makes no table, which would keep its type
             return
+        self._refuse_key_of_null(table)
         table.refuse_misfits(self.call, rows, self.adds_columns)
         table.refuse_missing(self.call, rows)
 
@@ -91,9 +93,18 @@ class Write:
                 raise InvalidInput(
                     f"{self.call}: there are rows outside of this run's {replaced.name}"
                     f"{_example(str(error), replaced.kind)}; nothing was written. "
-                    "Leave them out first, as with .where(ctx.in_interval(...))."
+                    f"Leave them out first, as with {_where(replaced)}."
                 ) from None
             raise
+
+    def _refuse_key_of_null(self, table: TableState) -> None:
+        """Delta notes some texts of a partition as NULL: the rows would not be found again, and be there twice after a retry."""
+        key, column = self.launch.run.partition_key, (self.column or "").lower()
+        if key in _KEYS_OF_NULL and column in (name.lower() for name in table.metadata["partitionColumns"]):
+            raise InvalidInput(
+                f"{self.call}: the table is partitioned by {self.column}, and Delta has {key!r} as NULL there; use another key, "
+                "or a table that is not partitioned by it; nothing was written"
+            )
 
     def replaced(self, schema: StructType) -> Replaced | None:
         """The part of a table with these columns that it replaces; None if it replaces all, or none."""
@@ -169,6 +180,10 @@ def _key_literal(key: str, kind: str, column: str) -> str:
     except ValueError:
         raise InvalidInput(f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}") from None
     raise InvalidInput(f"partition_column {column!r} is {kind}; it must be STRING, DATE or a whole number")
+
+
+def _where(part: Replaced) -> str:
+    return ".where(ctx.in_interval(...))" if part.key is None else f".where(df[{part.column!r}] == ctx.partition_key)"
 
 
 def _example(message: str, kind: str) -> str:

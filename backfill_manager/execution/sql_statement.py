@@ -140,7 +140,8 @@ class StatementRunner:
         ):  # its commit says what it reads, so this is found before
             preview.note_statement(self._execute(f"EXPLAIN {self._texts[number - 1]}"))
         metadata = self._try.user_metadata(statement=number)
-        call = f"sql task {self._try.launch.task.task_id!r}, statement {number}"
+        tables = "".join(f", {table.name}" for table in changed)
+        call = f"sql task {self._try.launch.task.task_id!r}, statement {number}{tables}"
         marked = marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata)
         with named_refusals(call), marked:
             done = self._execute(self._texts[number - 1])
