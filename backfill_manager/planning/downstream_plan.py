@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import graphlib
-from collections import defaultdict
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
 
 
 def _why_none(dag: DagSpec) -> str:
-    """Only what DAGs declare counts: a run may write another table than the one before."""
+    """Not by what runs have written: one may write another table than the one before."""
     if dag.output_tables:
         return f"no active DAG declares that it reads {name_list(dag.output_tables)} (reads=[...]) or reads it in a SQL task"
     return f"DAG {dag.dag_id!r} does not declare which tables it writes (writes=[...])"
@@ -73,17 +73,12 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     """Every DAG below `root` -> the DAGs of the tree that write what it reads; each after those it waits for.
     `InvalidInput` for a circle."""
     specs = {dag.dag_id: dag for dag in sorted(dags, key=lambda dag: dag.dag_id)} | {root.dag_id: root}
-    readers = defaultdict[str, set[str]](set)
-    outputs = {table.casefold() for dag in specs.values() for table in dag.output_tables}
-    for dag in specs.values():
-        for table in _read_by(dag, outputs):
-            readers[table].add(dag.dag_id)
+    readers = _Readers(specs.values())
     waits_for: dict[str, set[str]] = {root.dag_id: set()}
     todo = [root.dag_id]
     while todo:
         writer = todo.pop(0)
-        written = (table.casefold() for table in specs[writer].output_tables)
-        for reader in sorted({reader for table in written for reader in readers[table]} - {writer}):
+        for reader in sorted(readers.of({table.casefold() for table in specs[writer].output_tables}) - {writer}):
             if reader not in waits_for:
                 todo.append(reader)
             waits_for.setdefault(reader, set()).add(writer)
@@ -97,13 +92,30 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _read_by(dag: DagSpec, outputs: Collection[str]) -> set[str]:
-    """The outputs of DAGs, in casefolded names, that it reads: those that it declares, else those of its SQL tasks. A name that
-    macros or parameters make is not known before a run."""
-    if dag.reads:
-        return {read.table.casefold() for read in dag.reads}
-    texts = {task.sql for task in dag.tasks if task.sql}
-    return {table for text in texts for table in tables_read(_without_macros(text), outputs)}
+class _Readers:
+    """Which DAGs read which tables, in casefolded names: those that they declare, else those that their SQL tasks name. A name
+    that a macro or a parameter makes is not known before a run. Only texts with a word of a table's name are parsed."""
+
+    def __init__(self, dags: Iterable[DagSpec]) -> None:
+        self._declared, self._texts = list[tuple[str, set[str]]](), list[tuple[str, str, set[str]]]()
+        for dag in dags:
+            self._declared.append((dag.dag_id, {read.table.casefold() for read in dag.reads}))
+            if not dag.reads:
+                texts = {task.sql for task in dag.tasks if task.sql}
+                self._texts += [(dag.dag_id, text, set(_words(text))) for text in texts]
+
+    def of(self, tables: Collection[str]) -> set[str]:
+        """The ids of the DAGs that read one of them."""
+        words = {word for table in tables for word in _words(table)[-1:]}
+        found = {dag_id for dag_id, declared in self._declared if not declared.isdisjoint(tables)}
+        return found | {
+            dag_id for dag_id, text, of_text in self._texts
+            if not of_text.isdisjoint(words) and not tables_read(_without_macros(text)).isdisjoint(tables)
+        }  # fmt: skip
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def _without_macros(text: str) -> str:

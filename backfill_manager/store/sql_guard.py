@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -172,13 +173,10 @@ def tables_named(sql: str, known: list[str]) -> list[str]:
     return [name for name in known if name in words]
 
 
-def tables_read(sql: str, among: Collection[str]) -> set[str]:
-    """Those of these tables, in casefolded names, that statements of a SQL task read: FROM, JOIN or MERGE ... USING names them,
-    and no WITH or temporary view before has made them. A statement that sqlglot can't parse reads none. Most texts are not
-    parsed: it takes time."""
-    words = set(re.findall(r"\w+", sql.casefold()))
-    if not any(words.issuperset(re.findall(r"\w+", name)) for name in among):
-        return set()
+@lru_cache(maxsize=1000)
+def tables_read(sql: str) -> frozenset[str]:
+    """The tables, in casefolded names, that statements of a SQL task read: FROM, JOIN or MERGE ... USING names them, and no WITH
+    or temporary view before has made them. A statement that sqlglot can't parse reads none. Parsing takes milliseconds."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -193,7 +191,7 @@ def tables_read(sql: str, among: Collection[str]) -> set[str]:
         found |= {_name_of(table) for table in read} - views
         if isinstance(tree, exp.Create) and tree.find(exp.TemporaryProperty):
             views.add(_name_of(tree.this))
-    return found.intersection(among)
+    return frozenset(found)
 
 
 def _is_read(table: exp.Table) -> bool:
