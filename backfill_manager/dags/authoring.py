@@ -347,7 +347,8 @@ task = _Task("python")
 def sql(name: str, text: str, **settings: Unpack[SqlSettings]) -> Task:
     """A Spark SQL task: `text` is the statement, or a `.sql` file beside the DAG's file. The interval comes as named
     parameters (`:interval_start`, `:interval_end`, ...); `into` is the table that the rows of the interval go to. Without it
-    the statements write by themselves (MERGE, INSERT, ...), each once, and in turn with others that write the same tables."""
+    the statements write by themselves (MERGE, INSERT, ...), each once, and in turn with others that write the same tables. What
+    they read makes the DAG downstream of those that write it, if the DAG declares no `reads`."""
     building = _building.get()
     if building is None:
         raise InvalidDag(f"sql({name!r}, ...) makes a task: call it in the body of a @dag function")

@@ -27,6 +27,14 @@ _REFUSALS: Final[tuple[tuple[str, type[BackfillManagerError], str], ...]] = (
         "delta.columnMapping.mode = 'name'",
     ),
     (
+        r"\[INVALID_SCHEMA_OR_RELATION_NAME\]", InvalidInput,
+        "the catalog takes no such name of a table or schema; it consists of letters of ASCII, digits and _",
+    ),
+    (
+        r"\[DELTA_PARTITION_COLUMN_NOT_FOUND\] Partition column (.+?) not found", InvalidInput,
+        "the rows lack {0}, by which the table is partitioned",
+    ),
+    (
         r"CHECK constraint Generated Column \((.+)\) violated by row with values:((?:\s+- .*)*)", ChecksFailed,
         "there are rows with another value than Delta computes for a generated column, {0}{1}; leave the column out of the rows",
     ),

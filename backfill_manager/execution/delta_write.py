@@ -19,7 +19,7 @@ from backfill_manager.execution.delta_refusals import OUTSIDE
 from backfill_manager.execution.interval import bounds, ends
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output_table import CommitMark, OutputTable, TableState
-from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.execution.staged_write import EVERY_ROW, Replaced
 from backfill_manager.model.states import WriteMode
 from backfill_manager.store.sql_guard import identifier, string_literal
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MODES: Final = get_args(WriteMode)
+_KEYS_OF_NULL: Final = ("", "__HIVE_DEFAULT_PARTITION__")  # as values of a column by which a table is partitioned
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Write:
         if table is None:
             self.replaced(rows.schema)  # a column by which it can't replace makes no table, which would keep its type
             return
+        self._refuse_key_of_null(table)
         table.refuse_misfits(self.call, rows, self.adds_columns)
         table.refuse_missing(self.call, rows)
 
@@ -82,10 +84,8 @@ class Write:
         writer = writer.options(txnAppId=mark.transaction, txnVersion=str(mark.generation), userMetadata=mark.metadata)
         writer = writer.option("mergeSchema", self.adds_columns)
         replaced = self.replaced(before.schema)
-        if replaced is not None:
-            writer = writer.option("replaceWhere", replaced.where)
-        elif self.mode != "append":  # the whole table, whatever the session says of its partitions
-            writer = writer.option("partitionOverwriteMode", "static")
+        if self.mode != "append":
+            writer = writer.option("replaceWhere", EVERY_ROW if replaced is None else replaced.where)
         try:
             table.save(writer)
         except AnalysisException as error:
@@ -93,9 +93,18 @@ class Write:
                 raise InvalidInput(
                     f"{self.call}: there are rows outside of this run's {replaced.name}"
                     f"{_example(str(error), replaced.kind)}; nothing was written. "
-                    "Leave them out first, as with .where(ctx.in_interval(...))."
+                    f"Leave them out first, as with {_where(replaced)}."
                 ) from None
             raise
+
+    def _refuse_key_of_null(self, table: TableState) -> None:
+        """Delta notes some texts of a partition as NULL: the rows would not be found again, and be there twice after a retry."""
+        key, column = self.launch.run.partition_key, (self.column or "").lower()
+        if key in _KEYS_OF_NULL and column in (name.lower() for name in table.metadata["partitionColumns"]):
+            raise InvalidInput(
+                f"{self.call}: the table is partitioned by {self.column}, and Delta has {key!r} as NULL there; use another key, "
+                "or a table that is not partitioned by it; nothing was written"
+            )
 
     def replaced(self, schema: StructType) -> Replaced | None:
         """The part of a table with these columns that it replaces; None if it replaces all, or none."""
@@ -171,6 +180,10 @@ def _key_literal(key: str, kind: str, column: str) -> str:
     except ValueError:
         raise InvalidInput(f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}") from None
     raise InvalidInput(f"partition_column {column!r} is {kind}; it must be STRING, DATE or a whole number")
+
+
+def _where(part: Replaced) -> str:
+    return ".where(ctx.in_interval(...))" if part.key is None else f".where(df[{part.column!r}] == ctx.partition_key)"
 
 
 def _example(message: str, kind: str) -> str:

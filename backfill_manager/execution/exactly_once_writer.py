@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -262,5 +263,8 @@ def _check_arguments(call: str, df: Any, schema: str | None) -> None:
             f"{call} takes a DataFrame of rows that are there, not a stream: read the source without readStream, or call it in "
             "the stream's foreachBatch"
         )
+    names = Counter(map(str.lower, df.columns))
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise InvalidInput(f"{call}: the rows have two columns {twice[0]!r}; names do not differ by case")
     if schema not in (None, NEW_COLUMNS):
         raise InvalidInput(f"{call}: schema is 'merge', which adds new columns, or left out, not {schema!r}")

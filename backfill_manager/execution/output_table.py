@@ -35,6 +35,7 @@ PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days"
 _DELTA_TABLE: Final = "io.delta.tables.DeltaTable"
 _WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc|_staged_commits")  # temporary files, checksums, an empty folder
 _HADOOP_CHECKSUM: Final = re.compile(r"\..*\.crc")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREATIONS: Final = 3
 _LOG_IN_THE_WAY: Final = (
     "DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_CANNOT_CREATE_LOG_PATH",
@@ -79,8 +80,7 @@ class OutputTable:
         """The table of a name in parts, as Spark's parser gives it; delta.`/a/path` (any format's) is that path."""
         if len(parts) == 2 and "/" in parts[1]:
             return cls(spark, parts[1])
-        plain = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-        return cls(spark, ".".join(part if plain.fullmatch(part) else identifier(part) for part in parts))
+        return cls(spark, ".".join(map(_in_sql, parts)))
 
     def _qualified_name(self) -> str:
         from pyspark.errors import ParseException
@@ -230,6 +230,10 @@ class OutputTable:
         # Not by PySpark: the task reads nothing.
         schema = StructType.fromJson(json.loads(delta._jdt.toDF().schema().json()))
         return TableState(self.name, schema, log, snapshot, self._spark)
+
+
+def _in_sql(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else identifier(name)
 
 
 def _remove_unfinished_local_log(table: Path) -> None:
@@ -449,15 +453,23 @@ def metadata_set_by(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | No
     return next((action["metaData"] for action in actions if "metaData" in action), None)
 
 
-def clustering_set_by(actions: Iterable[Mapping[str, Any]], fields: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The columns by which Delta clusters a table with these `fields` after a commit with these actions that has set them."""
-    now = {in_files: name for name, in_files in names_in_files(fields).items()}
+def clustering_set_by(actions: Iterable[Mapping[str, Any]], fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns, quoted as in SQL, by which Delta clusters a table with these `fields` after a commit with these actions that
+    has set them."""
     for action in actions:
         domain = action.get("domainMetadata", {})
         if domain.get("domain") == "delta.clustering" and not domain["removed"]:
             columns = json.loads(domain["configuration"])["clusteringColumns"]
-            return [".".join([now.get(first, first), *within]) for first, *within in columns]
+            return [".".join(_in_sql(name) for name in _names_now(column, fields)) for column in columns]
     return []
+
+
+def _names_now(column: Iterable[str], fields: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of a column, or of a field of a struct with those that it is in; `column` has their names in files."""
+    for in_files in column:
+        field = dict(zip(names_in_files(fields).values(), fields, strict=True))[in_files]
+        yield field["name"]
+        fields = field["type"]["fields"] if isinstance(field["type"], dict) else ()  # no table is clustered by an array
 
 
 def columns_set_by(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:

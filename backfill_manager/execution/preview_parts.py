@@ -9,7 +9,7 @@ from typing import Any
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.execution.messages import AccessedTable
-from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.execution.staged_write import EVERY_ROW, Replaced
 from backfill_manager.store.sql_guard import identifier
 
 
@@ -74,7 +74,7 @@ class Parts:
     @property
     def condition(self) -> str:
         """In SQL: our own literals and quoted names."""
-        return " OR ".join(f"({one.where})" for one in self.parts) if self.parts else "true"
+        return " OR ".join(f"({one.where})" for one in self.parts) if self.parts else EVERY_ROW
 
     @property
     def columns(self) -> list[str]:

@@ -139,7 +139,8 @@ class StatementRunner:
         if changed and (preview := self._try.preview) is not None:
             preview.note_statement(self._execute(f"EXPLAIN {self._texts[number - 1]}"))
         metadata = self._try.user_metadata(statement=number)
-        call = f"sql task {self._try.launch.task.task_id!r}, statement {number}"
+        tables = "".join(f", {table.name}" for table in changed)
+        call = f"sql task {self._try.launch.task.task_id!r}, statement {number}{tables}"
         marked = marked_commits(self._try.spark, transaction, self._try.launch.ti.generation, metadata)
         with named_refusals(call), marked:
             done = self._execute(self._texts[number - 1])

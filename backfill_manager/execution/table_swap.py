@@ -49,8 +49,10 @@ def swap_in(
     `since` any more."""
     metadata = json.dumps({**about, "transaction": transaction}, ensure_ascii=False)
     if table.read().recorded(transaction) is None:
-        how = {"mergeSchema": "true", "txnAppId": transaction, "txnVersion": "0", "userMetadata": metadata}
-        how |= {"partitionOverwriteMode": "static"} if parts.is_whole else {"replaceWhere": parts.condition}
+        how = {
+            "mergeSchema": "true", "txnAppId": transaction, "txnVersion": "0", "userMetadata": metadata,
+            "replaceWhere": parts.condition,
+        }  # fmt: skip
         if delta is not None:
             return delta.overwrite(rows, how)
         table.save(rows.write.format("delta").mode("overwrite").options(**how))

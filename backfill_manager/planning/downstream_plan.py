@@ -1,25 +1,26 @@
 """Plans the backfills downstream of a backfill: one of every DAG that reads what it writes, and so on.
 
-A DAG is downstream of another if it reads a table that the other writes; names are the same whatever their case. Each DAG of
-the tree is planned once, after all that it waits for: the intervals of its own schedule that overlap at least one item that
-will run of a DAG that it reads from. They are reprocessed whether they have succeeded or not, as their input changes; one that
-has not ended (this week, of days that have) is skipped like any other: its own schedule runs it. A DAG that reads its own
-output is not downstream of itself; DAGs that read from each other in a circle are refused.
+A DAG is downstream of another if it reads a table that the other writes; names are the same whatever their case. What it reads
+is what it declares (`reads`), else what its SQL tasks read. Each DAG of the tree is planned once, after all that it waits for:
+the intervals of its own schedule that overlap at least one item that will run of a DAG that it reads from. They are reprocessed
+whether they have succeeded or not, as their input changes; one that has not ended (this week, of days that have) is skipped like
+any other: its own schedule runs it. So is one outside of the DAG's own `start_date` and `end_date`, as nobody has asked for it.
+A DAG that reads its own output is not downstream of itself; DAGs that read from each other in a circle are refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import graphlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from backfill_manager.clock import from_micros
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.definition import DagSpec, has_macros
 from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states
@@ -28,6 +29,7 @@ from backfill_manager.planning.backfill_range import MAX_ITEMS
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store.sql_guard import tables_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +51,7 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
         changed = _changed([planned[parent] for parent in parents])
         command = _command_for(root.command, dag, changed)
         if isinstance(command, CreateBackfill):
-            plan = _only_meeting(plan_one(command, dag, dag_version), changed)
+            plan = _within_dates(_only_meeting(plan_one(command, dag, dag_version), changed))
             if plan.items.num_rows:
                 planned[dag_id] = dataclasses.replace(plan, parents=parents)
                 continue
@@ -61,9 +63,9 @@ def with_downstream(root: BackfillPlan, others: Dags, plan_one: PlanOne) -> Back
 
 
 def _why_none(dag: DagSpec) -> str:
-    """Only what DAGs declare counts: a run may write another table than the one before."""
+    """Not by what runs have written: one may write another table than the one before."""
     if dag.output_tables:
-        return f"no active DAG declares that it reads {name_list(dag.output_tables)} (reads=[...])"
+        return f"no active DAG declares that it reads {name_list(dag.output_tables)} (reads=[...]) or reads it in a SQL task"
     return f"DAG {dag.dag_id!r} does not declare which tables it writes (writes=[...])"
 
 
@@ -71,16 +73,12 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     """Every DAG below `root` -> the DAGs of the tree that write what it reads; each after those it waits for.
     `InvalidInput` for a circle."""
     specs = {dag.dag_id: dag for dag in sorted(dags, key=lambda dag: dag.dag_id)} | {root.dag_id: root}
-    readers = defaultdict[str, set[str]](set)
-    for dag in specs.values():
-        for read in dag.reads:
-            readers[read.table.casefold()].add(dag.dag_id)
+    readers = _Readers(specs.values())
     waits_for: dict[str, set[str]] = {root.dag_id: set()}
     todo = [root.dag_id]
     while todo:
         writer = todo.pop(0)
-        written = (table.casefold() for table in specs[writer].output_tables)
-        for reader in sorted({reader for table in written for reader in readers[table]} - {writer}):
+        for reader in sorted(readers.of({table.casefold() for table in specs[writer].output_tables}) - {writer}):
             if reader not in waits_for:
                 todo.append(reader)
             waits_for.setdefault(reader, set()).add(writer)
@@ -92,6 +90,43 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     return {
         dag_id: tuple(sorted(waits_for[dag_id], key=place.__getitem__)) for dag_id in order if dag_id != root.dag_id
     }
+
+
+class _Readers:
+    """Which DAGs read which tables, in casefolded names: those that they declare, else those that their SQL tasks name. A name
+    that a macro or a parameter makes is not known before a run. Only texts with a word of a table's name are parsed."""
+
+    def __init__(self, dags: Iterable[DagSpec]) -> None:
+        self._declared, self._texts = list[tuple[str, set[str]]](), list[tuple[str, str, set[str]]]()
+        for dag in dags:
+            self._declared.append((dag.dag_id, {read.table.casefold() for read in dag.reads}))
+            if not dag.reads:
+                texts = {task.sql for task in dag.tasks if task.sql}
+                self._texts += [(dag.dag_id, text, set(_words(text))) for text in texts]
+
+    def of(self, tables: Collection[str]) -> set[str]:
+        """The ids of the DAGs that read one of them."""
+        words = {word for table in tables for word in _words(table)[-1:]}
+        found = {dag_id for dag_id, declared in self._declared if not declared.isdisjoint(tables)}
+        return found | {
+            dag_id for dag_id, text, of_text in self._texts
+            if not of_text.isdisjoint(words) and not tables_read(_without_macros(text)).isdisjoint(tables)
+        }  # fmt: skip
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _without_macros(text: str) -> str:
+    if not has_macros(text):
+        return text
+    from backfill_manager.dags.sql_macros import MacroError, check_macros  # more than most plans need
+
+    try:
+        return check_macros(text)
+    except MacroError:  # its run says why
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,3 +197,22 @@ def _only_meeting(plan: BackfillPlan, changed: _Changed) -> BackfillPlan:
     items = plan.items.filter(pa.array(meets))
     ordinals = pa.array(np.arange(1, items.num_rows + 1))
     return dataclasses.replace(plan, items=items.set_column(0, items.schema.field("ordinal"), ordinals))
+
+
+def _within_dates(plan: BackfillPlan) -> BackfillPlan:
+    """With the items outside of the dates of its DAG skipped."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    items = plan.items
+    for reason, is_outside, end in (
+        ("before start_date", pc.less, plan.dag.start_date),
+        ("after end_date", pc.greater, plan.dag.end_date),
+    ):
+        if end is not None:
+            dates = items["logical_date"]
+            outside = pc.and_(is_outside(dates, pa.scalar(end, dates.type)), pc.equal(items["state"], states.PENDING))
+            for name, value in (("reason", reason), ("state", states.SKIPPED)):
+                column = pc.if_else(outside, value, items[name])
+                items = items.set_column(items.schema.get_field_index(name), name, column)
+    return dataclasses.replace(plan, items=items)

@@ -572,7 +572,10 @@ class _OfDag(TypedDict, total=False):
     lookback: Annotated[Count, _help("Number of preceding intervals that each scheduled run repeats, for late data.")]
     reads: Annotated[
         Reads,
-        _help("Tables that the DAG reads: a list, or a mapping of each table to the column with the time of a row."),
+        _help(
+            "Tables that the DAG reads: a list, or a mapping of each table to the column with the time of a row. Without it, "
+            "`--downstream` goes by what its SQL tasks read."
+        ),
     ]
     writes: Annotated[
         Names,

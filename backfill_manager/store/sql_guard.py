@@ -6,13 +6,18 @@ and values quoted so that nothing from outside becomes code.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backfill_manager.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 
 def split_statements(sql: str, dialect: str) -> list[tuple[str, str]]:
@@ -166,6 +171,58 @@ def tables_named(sql: str, known: list[str]) -> list[str]:
     """Those of the known tables whose name occurs in the text; the only ones an engine needs to look at."""
     words = {word.lower() for word in re.findall(r"\w+", sql)}
     return [name for name in known if name in words]
+
+
+@lru_cache(maxsize=1000)
+def tables_read(sql: str) -> frozenset[str]:
+    """The tables, in casefolded names, that statements of a SQL task read: FROM, JOIN or MERGE ... USING names them, and no WITH
+    or temporary view before has made them. A statement that sqlglot can't parse reads none. Parsing takes milliseconds."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement that it has no grammar for
+    found, views = set[str](), set[str]()
+    for statement in spark_statements(sql):
+        try:
+            tree = parse_one(statement, read="spark")
+        except (SqlglotError, RecursionError):
+            continue
+        read = (table for table in tree.find_all(exp.Table) if _is_read(table) and not _is_of_with(table))
+        found |= {_name_of(table) for table in read} - views
+        if isinstance(tree, exp.Create) and tree.find(exp.TemporaryProperty):
+            views.add(_name_of(tree.this))
+    return frozenset(found)
+
+
+def _is_read(table: exp.Table) -> bool:
+    """And no target of a statement."""
+    from sqlglot import exp
+
+    return isinstance(table.parent, (exp.From, exp.Join, exp.Subquery)) or table.arg_key == "using"
+
+
+def _name_of(table: exp.Table) -> str:
+    parts = [part.name for part in table.parts]
+    return (parts[-1] if "/" in parts[-1] else ".".join(parts)).casefold()  # of delta.`/a/path` the path
+
+
+def _is_of_with(table: exp.Table) -> bool:
+    """Whether it is the name of a query in a WITH that is in force there: not within that query, nor within those before it."""
+    from sqlglot import exp
+
+    if table.db:
+        return False
+    inner: exp.Expr = table
+    while (outer := inner.parent) is not None:
+        if isinstance(outer, exp.With):
+            queries = outer.expressions if outer.recursive else outer.expressions[: outer.expressions.index(inner)]
+        else:
+            clause = next((part for part in outer.args.values() if isinstance(part, exp.With)), inner)
+            queries = [] if clause is inner else clause.expressions
+        if any(query.alias.casefold() == table.name.casefold() for query in queries):
+            return True
+        inner = outer
+    return False
 
 
 def identifier(name: str) -> str:

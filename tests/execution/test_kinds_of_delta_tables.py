@@ -175,14 +175,14 @@ OF_ROWS, OF_TABLE = True, False  # a retry may have other rows
     [
         (APPEND_ONLY, {}, "is append-only (delta.appendOnly), so no rows of it can be replaced; mode='append'", OF_TABLE),
         (APPEND_ONLY, {"mode": "overwrite", "time_column": None}, "is append-only (delta.appendOnly)", OF_TABLE),
-        (APPEND_ONLY, {"sql": "UPDATE {t} SET v = 2 WHERE v = 0"}, "statement 1: the table is append-only", OF_TABLE),
+        (APPEND_ONLY, {"sql": "UPDATE {t} SET v = 2 WHERE v = 0"}, "statement 1, {t}: the table is append-only", OF_TABLE),
         (NUMBERED, {}, "Delta numbers id itself (an identity column); leave it out of the rows", OF_TABLE),
         (GENERATED, {}, "another value than Delta computes for a generated column, d <=> CAST(at AS DATE)", OF_ROWS),
         (GENERATED, {"mode": "append"}, "another value than Delta computes for a generated column, d <=>", OF_ROWS),
         (NOT_NULL, {}, "there are rows without a value in v, which is NOT NULL in the table", OF_ROWS),
         (CHECKED, {}, SMALL, OF_ROWS),
         (CHECKED_ALONE, {}, SMALL, OF_ROWS),
-        (CHECKED, {"sql": "INSERT INTO {t} SELECT current_timestamp(), 1"}, SMALL, OF_ROWS),
+        (CHECKED, {"sql": "INSERT INTO {t} SELECT current_timestamp(), 1"}, f"statement 1, {{t}}: {SMALL}", OF_ROWS),
         (
             Kind(columns="at TIMESTAMP, v VARCHAR(3)", row="{at} AS at, 'long text' AS v"), {},
             "there are rows with a text that is too long for its column", OF_ROWS,
@@ -204,9 +204,44 @@ def test_what_delta_refuses_is_one_line_that_says_what_to_do(
         outcome: Outcome = runner.run(launch_of(1, kind="sql", sql=how["sql"].format(t=table)))
     else:
         outcome = runner.run(launch_of(1), kind.write(table, 1, **how))
-    assert isinstance(outcome, Failed) and message in outcome.error, outcome
+    assert isinstance(outcome, Failed) and message.format(t=table) in outcome.error, outcome
     assert outcome.retryable is is_retried and "\n" not in outcome.error and "DELTA_" not in outcome.error
     assert runner.spark.table(table).collect() == before
+
+
+OF_KEY: dict[str, Any] = {"interval": None, "partition_column": "key"}
+WRONG_ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "two columns of a name": ("SELECT 1 AS v, 'a' AS key, 2 AS V", {"mode": "append"}, "two columns 'v'"),
+    "without the key": ("SELECT 1 AS v", {"mode": "overwrite"}, "the rows lack `key`, by which the table is partitioned"),
+    "empty key": ("SELECT 1 AS v, '' AS key", {**OF_KEY, "partition": ""}, "Delta has '' as NULL there; use another key"),
+    "null of Hive": (
+        "SELECT 1 AS v, :partition_key AS key", {**OF_KEY, "partition": "__HIVE_DEFAULT_PARTITION__"},
+        "Delta has '__HIVE_DEFAULT_PARTITION__' as NULL there",
+    ),
+    "another key": (
+        "SELECT 1 AS v, 'b' AS key", {**OF_KEY, "partition": "a"},
+        "outside of this run's partition 'a' (for example key = b); nothing was written. Leave them out first, as with "
+        ".where(df['key'] == ctx.partition_key).",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "how", "message"), WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_rows_that_do_not_fit_a_partitioned_table_are_one_line(
+    text: str, how: dict[str, Any], message: str, runner: TaskRunner, table: str
+) -> None:
+    runner.spark.sql(f"CREATE TABLE {table} (v INT, key STRING) USING delta PARTITIONED BY (key)")
+    runner.spark.sql(f"INSERT INTO {table} VALUES (0, NULL)")
+    outcome = runner.run(a_launch(kind="sql", sql=text, into=table, **how))
+    assert isinstance(outcome, Failed) and not outcome.retryable and message in outcome.error, outcome
+    assert f"ctx.write(..., '{table}'): " in outcome.error and "\n" not in outcome.error
+    assert [tuple(row) for row in runner.spark.table(table).collect()] == [(0, None)]
+
+
+def test_a_name_that_the_catalog_does_not_take(runner: TaskRunner) -> None:
+    outcome = runner.run(a_launch(kind="sql", sql="SELECT 1 AS v", into="`a.b c`", mode="append"))
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert outcome.error.startswith("ctx.write(..., '`a.b c`'): the catalog takes no such name of a table or schema")
 
 
 def test_a_merge_does_not_take_a_field_that_may_be_null_where_the_table_does_not(

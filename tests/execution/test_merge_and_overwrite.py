@@ -14,6 +14,7 @@ import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, outlive_the_stop, rows_of, version_of
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.table_turns import PROCESS_TURNS
 
 if TYPE_CHECKING:
@@ -79,6 +80,30 @@ def test_overwrite_keeps_what_else_the_table_is(runner: TaskRunner, table: str) 
     assert rows_of(runner.spark, table) == [(1, None, "a")]
     detail = runner.spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]
     assert detail["partitionColumns"] == ["part"] and detail["properties"]["of.mine"] == "yes"
+
+
+@pytest.mark.parametrize("by", ["name", "path"])
+@pytest.mark.parametrize(
+    "how", [{"mode": "overwrite"}, {"schema": "merge"}], ids=["overwrite", "replace all, new column"]
+)
+def test_a_table_that_is_written_whole_stays_clustered(
+    runner: TaskRunner, table: str, by: str, how: dict[str, Any], tmp_path: Path
+) -> None:
+    spark, columns = runner.spark, ["s.`a b`", "id"]
+    spark.sql(
+        f"CREATE TABLE {table} (id INT, s STRUCT<`a b`: INT>) USING delta CLUSTER BY ({', '.join(columns)}) "
+        f"LOCATION '{tmp_path}/clustered' TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    target, row = f"{tmp_path}/clustered" if by == "path" else table, "SELECT 1 AS id, named_struct('a b', 2) AS s"
+    row += ", 'x' AS new" if "schema" in how else ""
+    write = lambda ctx: ctx.write(ctx.spark.sql(row), target, **how)  # noqa: E731
+    for run_id in ("first", "second"):
+        assert runner.run(a_launch(run_id=run_id, interval=None), write) == Succeeded("1")
+    state = OutputTable(spark, target).read()
+    assert state.clustering == columns and spark.table(table).count() == 1
+    like = OutputTable(spark, f"{tmp_path}/like")
+    like.create(state.schema, state)
+    assert like.read().clustering == columns
 
 
 def test_a_merge_updates_the_keys_that_are_there_and_inserts_the_others(runner: TaskRunner, table: str) -> None:

@@ -178,6 +178,17 @@ def test_where_delta_has_no_such_transaction_sparks_own_writer_swaps_them_in(
     assert values(previewed.spark, previewed.table) == [0, 0, 1, 1, 100] and done.version == previewed.versions()
 
 
+def test_so_it_does_with_a_whole_table_that_stays_clustered(
+    runner: TaskRunner, clones: Clones, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, table = runner.spark, f"{schema}.clustered"
+    spark.sql(f"CREATE TABLE {table} USING delta CLUSTER BY (v) AS SELECT 1 AS v")
+    one = altered(runner, clones, table, f"UPDATE {table} SET v = 2")
+    monkeypatch.setattr(table_swap, "can_overwrite", lambda _: False)
+    one.promote()
+    assert (values(spark, table), clustering(spark, table)) == ([2], ["v"])
+
+
 def test_tables_that_are_not_what_they_were(previewed: Previewed) -> None:
     spark, table = previewed.spark, previewed.table
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (w INT)")

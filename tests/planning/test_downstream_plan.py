@@ -65,6 +65,54 @@ def test_a_table_is_the_same_whatever_the_case_of_its_name() -> None:
     }
 
 
+def of_sql(dag_id: str, *texts: str, reads: Sequence[str] = ()) -> DagSpec:
+    return dag(dag_id, reads, tasks=tuple(TaskSpec(f"t{n}", "sql", sql=text) for n, text in enumerate(texts)))
+
+
+READS = {
+    "from": "SELECT * FROM Sales.Orders WHERE at >= :interval_start",
+    "join": "SELECT * FROM other AS o LEFT ANTI JOIN `sales`.orders USING (id)",
+    "comma": "INSERT INTO out BY NAME SELECT * FROM other, sales.orders",
+    "subquery": "SELECT 1 WHERE EXISTS (SELECT * FROM (SELECT * FROM sales.orders))",
+    "merge": "MERGE INTO out USING sales.orders AS o ON out.id = o.id WHEN MATCHED THEN UPDATE SET *",
+    "made table": "CREATE OR REPLACE TABLE out USING delta CLUSTER BY (id) AS SELECT * FROM sales.orders",
+    "with": "WITH a AS (SELECT * FROM sales.orders), b AS (SELECT * FROM a) SELECT * FROM b UNION SELECT * FROM a",
+    "its own name in with": "WITH flat AS (SELECT * FROM flat) SELECT * FROM flat",
+    "view": "CREATE TEMP VIEW v AS SELECT * FROM sales.orders; INSERT INTO out SELECT * FROM v",
+    "beside what can't be read": "OPTIMIZE out ZORDER BY (id); SELECT FROM WHERE; SELECT * FROM sales.orders",
+    "macros": "SELECT * FROM sales.orders WHERE day = {{ interval.start | date }} {% if params.x %} AND x {% endif %}",
+    "path": "SELECT * FROM delta.`/lake/Orders` VERSION AS OF 3",
+}
+READS_NOT = {
+    "with": "WITH flat AS (SELECT 1) SELECT * FROM flat",
+    "with, of INSERT": "WITH flat AS (SELECT 1), b AS (SELECT * FROM flat) INSERT INTO out SELECT * FROM b, FLAT",
+    "with, within": "INSERT INTO out WITH flat AS (SELECT 1) SELECT * FROM (SELECT * FROM flat)",
+    "recursive": "WITH RECURSIVE flat AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM flat) SELECT * FROM flat",
+    "temporary view": "CREATE OR REPLACE TEMP VIEW flat AS SELECT 1; INSERT INTO out SELECT * FROM flat",
+    "targets": "INSERT INTO flat SELECT 1; DELETE FROM flat WHERE id = 1; UPDATE flat SET id = 1; ALTER TABLE flat DROP x",
+    "target of MERGE": "MERGE INTO flat USING out ON flat.id = out.id WHEN NOT MATCHED THEN INSERT *",
+    "other schema": "SELECT * FROM main.flat, orders.sales",
+    "column": "SELECT flat FROM sales JOIN orders ON flat = 'sales.orders' -- FROM flat",
+    "what can't be read": "SELECT * FROM flat WHERE (a >>> 2",
+    "wrong macro": "SELECT * FROM flat WHERE {{ nothing }}",
+    "name of a macro": "SELECT * FROM {{ params.flat | identifier }}",
+    "script": "BEGIN DECLARE x INT; SELECT * FROM flat; END",
+}
+
+
+@pytest.mark.parametrize("text", READS.values(), ids=READS)
+def test_a_dag_that_declares_no_reads_reads_what_its_sql_tasks_read(text: str) -> None:
+    root = dag("root", writes=["sales.orders", "flat", "/lake/orders"])
+    assert tree(root, [root, of_sql("reader", "SELECT 1", text)]) == {"reader": ("root",)}
+    assert tree(root, [root, of_sql("reader", text, reads=["elsewhere"])]) == {}, "else what it declares"
+
+
+@pytest.mark.parametrize("text", READS_NOT.values(), ids=READS_NOT)
+def test_what_sql_does_not_read_and_what_can_not_be_known_of_it_makes_no_dag_downstream(text: str) -> None:
+    root = dag("root", writes=["sales.orders", "flat"])
+    assert tree(root, [root, of_sql("reader", text)]) == {}
+
+
 def test_a_dag_that_reads_its_own_output_is_not_below_itself() -> None:
     root = dag("root", reads=["totals"], writes=["totals"])
     assert tree(root, [root]) == {}
@@ -171,6 +219,21 @@ def test_each_dag_below_does_the_intervals_that_overlap_an_item_it_waits_for(spa
     assert daily.summary["max_active_runs"] == 3 and "left_out" not in daily.summary
 
 
+def test_what_lies_outside_of_the_dates_of_a_dag_below_is_skipped_and_so_is_not_written(spark: SparkSession) -> None:
+    root = dag("root", writes=["a"], start_date=at("2024-01-03"))
+    below = [
+        dag("below", reads=["a"], writes=["b"], start_date=at("2024-01-02"), end_date=at("2024-01-03")),
+        dag("last", reads=["b"]),
+    ]
+    made = plan(spark, root, below, start_date=at("2024-01-01"), end_date=at("2024-01-04"))
+    assert made.summary["before_start_date"] == 2, "of the backfill itself the start was asked for"
+    first, last = made.downstream
+    assert first.items["reason"].to_pylist() == ["before start_date", None, None, "after end_date"]
+    assert first.items["state"].to_pylist() == ["skipped", "pending", "pending", "skipped"]
+    assert first.summary["skipped"] == {"before start_date": 1, "after end_date": 1}
+    assert "before_start_date" not in first.summary and dates(last) == ["2024-01-02T00:00", "2024-01-03T00:00"]
+
+
 def test_what_has_not_ended_is_skipped_in_the_whole_tree_whatever_the_grain(spark: SparkSession) -> None:
     root = dag("root", writes=["a"])
     below = [dag("hours", reads=["a"], schedule="@hourly"), dag("weeks", reads=["a"], schedule="0 0 * * 1")]
@@ -240,11 +303,14 @@ def test_nothing_follows_from_a_backfill_that_has_nothing_to_do(spark: SparkSess
 @pytest.mark.parametrize(
     ("root", "why"),
     [
-        (dag("root", writes=["a", "b"]), "no active DAG declares that it reads a, b (reads=[...])"),
+        (
+            dag("root", writes=["a", "b"]),
+            "no active DAG declares that it reads a, b (reads=[...]) or reads it in a SQL task",
+        ),
         (dag("root"), "DAG 'root' does not declare which tables it writes (writes=[...])"),
         (
             dag("root", tasks=(TaskSpec("s", into="a"), TaskSpec("t", into="a"))),
-            "no active DAG declares that it reads a (reads=[...])",
+            "no active DAG declares that it reads a (reads=[...]) or reads it in a SQL task",
         ),
     ],
 )

@@ -907,13 +907,12 @@ def test_the_plan_points_out_what_may_not_be_meant(
     hand = Hand(manager, monkeypatch)
     document = hand.plan()
     document["summary"].update(existing_not_succeeded=2, before_start_date=1, unknown_pools={"slow": ["load"]})
-    below = {**document["summary"], "dag_id": "report", "before_start_date": 3, "unknown_pools": {"backfil": ["a"]}}
+    below = {**document["summary"], "dag_id": "report", "unknown_pools": {"backfil": ["a"]}}
     document["downstream"] = [{"dag_id": "report", "waits_for": ["flights"], "items": [], "summary": below}]
     monkeypatch.setattr(hand, "plan", lambda: document)
     result = Page(led.post("/backfills/new/dry-run", data=FORM).text).root.whole_text
     assert "2 of the dates that have a run did not succeed" in result
     assert "1 item would run before the start date of the DAG" in result
-    assert "3 items would run before its start date." in result
     assert "there is no pool slow. Tasks that name it fail when they start: load." in result
     assert (
         "there is no pool backfil; did you mean 'backfill'? Tasks of report that name it fail when they start: a."

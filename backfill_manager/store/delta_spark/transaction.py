@@ -238,9 +238,7 @@ class DeltaTransaction:
         write = self._class(f"{DELTA}.{_OVERWRITE}")(
             self._log, mode, how, self._sequence([]), self._map({}), rows._jdf, none, none, False
         )
-        clustered = self._class(f"{DELTA}.skipping.clustering.ClusteredTableUtils")
-        clustering = clustered.getClusterBySpecOptional(self._transaction.snapshot())
-        actions = write.write(self._transaction, session, clustering, False)  # which it would remove
+        actions = write.write(self._transaction, session, none, False)
         metadata = how.userMetadata()
         operation = self._class(f"{DELTA}.{_OPERATION}")(
             mode, none, how.replaceWhere(), metadata, none, none, none, none, none
