@@ -242,18 +242,21 @@ def _dag_rows(
     last: DagVersion | None,
     at: datetime,
 ) -> list[Record]:
+    highest = row.current_version if row is not None else 0
     reader, python = submission.reader_json, submission.python
     if (reader or python) and not DagSpec.from_json(definition).has_functions:
         reader = python = None
     made_of = [definition, code, *([reader] if reader else []), *([f"python={python}"] if python else [])]
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
+    if last is not None and (last.version < highest or last.definition_json != definition):
+        is_new = True  # somebody has deleted the row of the newest one, or changed its definition
     stays_off = row is not None and row.deactivated_by is not None and not submission.on_request
     if row is not None and not is_new and (row.is_active or stays_off):
         return []  # everything in the row comes from the definition
     spec = DagSpec.from_json(definition)
     schedule = f"every {timedelta(**spec.schedule)}" if isinstance(spec.schedule, dict) else spec.schedule
-    number = (last.version if last else 0) + is_new
+    number = max(last.version if last else 0, highest) + is_new
     now = DagRow(
         dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,
         is_paused=row.is_paused if row else False, is_active=True, schedule=schedule,

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
+from backfill_manager.dags.stored_definition import UnreadableSpec
 from backfill_manager.humanise import not_succeeded, plural
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch_inputs import next_size
@@ -72,6 +73,10 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
         reason = f"{plural(failures, 'failed item')}: paused by stop_on_failure={limit}"
         tick.put(c.backfill_paused(live.row, reason))
         notification_rules.backfill_paused(tick, live, reason)
+    if isinstance(live.spec, UnreadableSpec) and not live.row.is_paused and not live.row.is_cancelled:
+        tick.halted.append(live)
+        tick.put(c.backfill_paused(live.row, live.spec.description))
+        notification_rules.backfill_paused(tick, live, live.spec.description)
     opens_at = _window_opens_at(live, tick.now)
     if live.row.waits_until != opens_at:
         tick.put(live.row.evolve(waits_until=opens_at))

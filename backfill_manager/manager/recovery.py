@@ -32,7 +32,7 @@ from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.prefetch import refill
-from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
+from backfill_manager.manager.reopen import LoadedRows, load_backfill, load_version, reopen_backfill_of, reopen_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import records
 from backfill_manager.model import states as s
@@ -132,7 +132,7 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
         owner, mine = state.owner_of(run), tasks[run.key]
         if not is_json(run.conf_json):
             log.error("a run fails: its conf_json can't be read", dag=run.dag_id, run=run.run_id)
-        for task_id in state.overridden(run, owner.row if owner else None).mapped_over_results:
+        for task_id in state.spec_of_run(run, owner.row if owner else None, {}).mapped_over_results:
             if task_id in mine and not is_json(
                 mine[task_id].result_json
             ):  # what it was mapped to follows from the result of the other one
@@ -164,7 +164,7 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
         elif key in finished.rows:
             row = finished.rows[key]
             if row.state == s.OVERRIDDEN:  # in the very tick in which it ended: it has its outcome from its tasks
-                version_spec(state, store, row.dag_id, row.dag_version)
+                load_version(state, store, row.dag_id, row.dag_version)
                 row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks[key])))
             end_items(state, live, items, row)
 

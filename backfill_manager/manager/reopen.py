@@ -80,7 +80,7 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows, *, is_marke
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     if row.reverted_at is not None:
         raise errors.RUN_REVERTED(run_id=row.run_id)
-    version_spec(state, loaded.store, row.dag_id, row.dag_version)
+    load_version(state, loaded.store, row.dag_id, row.dag_version)
     owner = reopen_backfill_of(state, row, loaded, is_marked=is_marked)
     run = existing_run(state, row, owner, loaded.tasks[row.key])
     run.ended_as = row.state if is_marked else None
@@ -131,7 +131,7 @@ def reopen_backfill_of(
 
 def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
     """An active backfill with its counts, without its items: the next prefetch reads them."""
-    version_spec(state, store, row.dag_id, row.dag_version)
+    load_version(state, store, row.dag_id, row.dag_version)
     live = ActiveBackfill(row=row, spec=state.spec_of_backfill(row))
     counted = store.count(BackfillItem.TABLE, ["state"], matching(backfill_id=row.backfill_id))
     live.counts = Counter({str(key): n for (key,), n in counted.items()})
@@ -140,7 +140,12 @@ def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBac
 
 def version_spec(state: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
     """The definition of any version, also one that memory does not hold."""
+    load_version(state, store, dag_id, version)
+    return state.spec(dag_id, version)
+
+
+def load_version(state: ManagerState, store: Store, dag_id: str, version: int) -> None:
+    """Has memory hold this version, if there is one."""
     if (dag_id, version) not in state.catalog.versions:
         for row in store.read(DagVersion, matching(dag_id=dag_id, version=version)):
             state.catalog.versions[dag_id, version] = row
-    return state.spec(dag_id, version)

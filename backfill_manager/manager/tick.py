@@ -333,7 +333,7 @@ class TickLoop:
             others = {
                 dag_id: (self.state.current_spec(dag_id), row.current_version)
                 for dag_id, row in dags.items()
-                if row.is_active and plan.command.downstream
+                if row.is_active and plan.command.downstream and self.state.has_definition(row)
             }
             dag_id = plan.command.dag_id
             self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)

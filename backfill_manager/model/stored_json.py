@@ -30,8 +30,12 @@ def read_column(row: Record, column: str, kind: type = object) -> Any:
         value = json.loads(text)
         if isinstance(value, kind):
             return value
+    raise unreadable(row, column)
+
+
+def unreadable(row: Record, column: str) -> InvalidInput:
     key = "/".join(str(part) for part in row.key)
-    raise InvalidInput(f"{column} of {row.TABLE} {key} can't be read; `bfm state check` names all such rows")
+    return InvalidInput(f"{column} of {row.TABLE} {key} can't be read; `bfm state check` names all such rows")
 
 
 def shown_json(text: str | None) -> Any:

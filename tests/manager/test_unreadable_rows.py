@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from support.scenarios import accepted, clear, key_of, never, nothing_hangs, refused, response_to
 
+from backfill_manager.clock import UTC
+from backfill_manager.dags.bundles.files import BundleContent
+from backfill_manager.dags.importing.loader import ParsedFile
+from backfill_manager.dags.versions import Submission
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Record
+from backfill_manager.model import transitions
+from backfill_manager.model.records import DagRow, DagVersion, Record
 from backfill_manager.queries.backfills import list_backfills
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.settings import RetentionSettings
-from backfill_manager.testing import InMemoryManager, dag_spec, days
+from backfill_manager.store.base import matching
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 NO_JSON = "{'a': 1"
 
@@ -127,3 +134,99 @@ def test_a_mapped_task_whose_result_can_not_be_read_is_mapped_again_and_what_was
     assert {ti.task_id: (ti.state, ti.try_number) for ti in manager.tasks("d")} == {
         "find": (s.SUCCESS, 1), "load": (s.SUCCESS, 0), "load.a": (s.SUCCESS, 1), "load.b": (s.SUCCESS, 1),
     }  # fmt: skip
+
+
+DEFINITIONS = [NO_JSON, "[1]", "{}", '{"dag_id": "d", "tasks": [{"task_id": 1}]}']
+
+
+def damage_definition(manager: InMemoryManager, text: str | None) -> None:
+    """Of the first version of `d`, by somebody else; None: its row is gone."""
+    (row,) = manager.store.read(DagVersion, matching(dag_id="d", version=1))
+    if text is None:
+        manager.leader.delete(DagVersion.TABLE, matching(dag_id="d", version=1))
+    else:
+        manager.store.write([row.evolve(definition_json=text)])
+    manager.crash()
+    manager.drain()
+
+
+def why_not_read(text: str | None) -> str:
+    what = "definition_json of dag_version d/1 can't be read" if text else "dag_version d/1 is missing"
+    return f"{what}; `bfm state check` names all such rows"
+
+
+@pytest.mark.parametrize("text", [*DEFINITIONS, None])
+def test_a_dag_whose_definition_can_not_be_read_does_not_run_and_the_others_go_on(
+    text: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = FakeClock(datetime(2024, 1, 5, tzinfo=UTC))
+    specs = [
+        dag_spec(dag_id, "x", "y", upstream={"y": ["x"]}, start_date=datetime(2024, 1, 4, tzinfo=UTC))
+        for dag_id in "de"
+    ]
+    manager = InMemoryManager(*specs, script=never, clock=clock, scheduled=True)
+    manager.drain()
+    damage_definition(manager, text)
+    manager.drain()
+    (failed,) = manager.runs("d")
+    assert (failed.state, {ti.state for ti in manager.tasks("d")}) == (s.FAILED, {s.FAILED})
+    assert {ti.error for ti in manager.tasks("d")} == {why_not_read(text)}
+    assert [key[0] for key in manager.running] == ["e"]
+    assert capsys.readouterr().err.count("a version of a DAG does not run") == 1
+    clock.advance(days=1)
+    manager.drain()
+    assert (len(manager.runs("d")), len(manager.runs("e"))) == (1, 2)
+    assert refused(manager, "dag.trigger", dag_id="d", logical_date=None, conf={}) == why_not_read(text)
+    assert refused(manager, "tasks.clear", **clear("d", run_ids=[failed.run_id])) == why_not_read(text)
+    accepted(manager, "dag.pause", dag_id="d")
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize("text", [*DEFINITIONS, None])
+def test_a_backfill_whose_version_can_not_be_read_is_paused_and_cancelled_on_request(text: str | None) -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 3), max_active_runs=1)
+    manager.drain()
+    damage_definition(manager, text)
+    for _ in range(2):
+        row = manager.row(damaged)
+        assert (row.state, row.reason, manager.states(damaged)) == (
+            s.PAUSED, why_not_read(text), {s.FAILED: 1, s.PENDING: 2},
+        )  # fmt: skip
+        accepted(manager, "backfill.unpause", backfill_id=damaged)
+        manager.drain()
+    accepted(manager, "backfill.cancel", backfill_id=damaged, let_running_finish=False)
+    assert manager.states(damaged) == {s.FAILED: 1, s.CANCELLED: 2}
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize("text", [*DEFINITIONS, None])
+def test_a_run_that_was_cleared_before_its_version_was_damaged_fails_again(text: str | None) -> None:
+    """The crash came between the cleared tasks and their run."""
+    manager = InMemoryManager(dag_spec("d", "x"))
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    (x,) = manager.tasks("d")
+    manager.store.write([transitions.cleared(x, "request")])
+    damage_definition(manager, text)
+    assert [(ti.state, ti.error) for ti in manager.tasks("d")] == [(s.FAILED, why_not_read(text))]
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize("text", [*DEFINITIONS, None])
+def test_a_definition_that_can_not_be_read_is_supplied_anew_by_its_bundle(text: str | None) -> None:
+    spec = dag_spec("d", "x", file="dag.py")
+    manager = InMemoryManager()
+    parsed = ParsedFile("dag.py", ("d",), (spec.to_json(),))
+    submission = Submission(
+        "tests", "/nowhere", "standard", BundleContent({"dag.py": "1"}, ("dag.py",)), parsed=(parsed,)
+    )
+    manager.state.catalog.submit(submission, manager.clock.now())
+    manager.commit()
+    damage_definition(manager, text)
+    manager.state.catalog.submit(submission, manager.clock.now())
+    manager.commit()
+    assert manager.store.read(DagRow)[0].current_version == 2
+    assert manager.state.current_spec("d") == spec
+    manager.state.catalog.submit(submission, manager.clock.now())
+    assert not len(manager.state.take_changes().rows(DagVersion.TABLE))
