@@ -32,6 +32,7 @@ from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:  # `queries` use this module, and must not load what imports DAG files
@@ -101,7 +102,7 @@ def changes_for(
 
     accepted, conflicts = _without_conflicts(submission, existing)
     failed = {to_utf8(failure.file): failure for failure in (*submission.failed, *conflicts)}
-    helpers = json.loads(bundle.helpers_json or "[]") if bundle else []
+    helpers = shown_column(bundle, "helpers_json") or [] if bundle else []
     code = _Code(submission, existing, current_problems, helpers)
     rows: list[Record] = []
     defined: set[str] = set()

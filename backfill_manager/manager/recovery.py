@@ -25,6 +25,7 @@ from collections import defaultdict
 from datetime import datetime, timedelta
 from functools import partial
 
+from backfill_manager.dags.mapping import is_damaged
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
@@ -38,7 +39,7 @@ from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TaskInstance
-from backfill_manager.model.stored_json import is_json, unreadable_options
+from backfill_manager.model.stored_json import is_readable, unreadable_options
 from backfill_manager.store.base import Condition, Store, matching
 
 log = get_logger("recovery")
@@ -130,11 +131,11 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
     for run in runs:
         owner, mine = state.owner_of(run), tasks[run.key]
-        if not is_json(run.conf_json):
+        if not is_readable("conf_json", run.conf_json):
             log.error("a run fails: its conf_json can't be read", dag=run.dag_id, run=run.run_id)
         for task_id in state.spec_of_run(run, owner.row if owner else None, {}).mapped_over_results:
-            if task_id in mine and not is_json(
-                mine[task_id].result_json
+            if task_id in mine and is_damaged(
+                mine[task_id]
             ):  # what it was mapped to follows from the result of the other one
                 log.error(
                     "a task is mapped again: its result can't be read", dag=run.dag_id, run=run.run_id, task=task_id

@@ -128,7 +128,7 @@ def _params(run: ActiveRun, owner: ActiveBackfill | None) -> dict[str, Any]:
         raise problem
     if isinstance(run.spec, UnreadableSpec):
         raise InvalidInput(run.spec.description)
-    return {**run.spec.params, **read_column(run.row, "conf_json", dict)}
+    return {**run.spec.params, **read_column(run.row, "conf_json")}
 
 
 def _launch(

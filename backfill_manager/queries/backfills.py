@@ -17,7 +17,7 @@ from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, Request, Response
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
@@ -227,10 +227,10 @@ def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str,
     return document(
         _FIELDS, row,
         **{
-            "config": shown_json(row.config_json) or {},
+            "config": shown_column(row, "config_json") or {},
             **options_of(row),
             "conf": mask_values(option_of(row, "conf")),
-            "parents": shown_json(row.parents_json) or [],
+            "parents": shown_column(row, "parents_json") or [],
             "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,

@@ -12,11 +12,11 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.stored_definition import UnreadableSpec, definition_of, definition_or_why
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
-from backfill_manager.errors import InvalidInput, NotFound, shorten
+from backfill_manager.errors import NotFound, shorten
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, Pool, TaskInstance
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.planning.wait_conditions import wait_checks_of
@@ -222,9 +222,9 @@ def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
 def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
     """The definition of the version that the run has, whatever is current, with the tasks that are mapped in this run, their
     values without secrets; None when that version is gone, or can't be read."""
-    try:
-        spec = spec_reader(store)(run.dag_id, run.dag_version)
-    except (NotFound, InvalidInput):
+    row = store.first(DagVersion, matching(dag_id=run.dag_id, version=run.dag_version))
+    spec = None if row is None else definition_or_why(row)
+    if spec is None or isinstance(spec, UnreadableSpec):
         return None
     if not spec.mapped_over_results:
         return spec
@@ -275,7 +275,7 @@ def _view(
         description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
         schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone,
         owner=spec.owner and mask_text(spec.owner),
-        version=row.current_version, tags=[mask_text(tag) for tag in shown_json(row.tags_json) or []],
+        version=row.current_version, tags=[mask_text(tag) for tag in shown_column(row, "tags_json") or []],
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
         next_due_at=upcoming[0]["due_at"] if upcoming else None,
         inactive_since=None if row.is_active else row.updated_at,

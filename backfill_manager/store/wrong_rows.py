@@ -16,7 +16,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, columns, has_run_seq
-from backfill_manager.model.stored_json import is_json
+from backfill_manager.model.stored_json import KINDS, is_readable
 from backfill_manager.store.sql_text import python_columns, select
 
 MAX_NAMED: Final = 3
@@ -54,7 +54,7 @@ def wrong_rows(record: type[Record], name: str, run: Run) -> list[Wrong]:
         found.append(Wrong(what, "the repair keeps the newest row of each", True, places))
     for column, places in _unreadable(record, name, run).items():
         can_be_null = columns(record)[column][1]
-        what = f"{column} of {plural(len(places), 'row')} is no JSON ({_some(record, places)})"
+        what = f"{column} of {plural(len(places), 'row')} is no JSON{_kind_of(column)} ({_some(record, places)})"
         found.append(Wrong(what, "the repair makes it null" if can_be_null else BACK_UP, can_be_null, places, column))
     return found
 
@@ -83,9 +83,9 @@ def _age(row: Record) -> tuple[Any, ...]:
     instants = [at for name, at in values.items() if name.endswith("_at") and isinstance(at, datetime)]
     is_finished = values.get("state") in _FINISHED
     counters = [values.get(name) or 0 for name in _COUNTERS]
-    is_readable = all(is_json(values[name]) for name in _json_columns(type(row)))
+    can_be_read = all(is_readable(name, values[name]) for name in _json_columns(type(row)))
     return (
-        is_readable,
+        can_be_read,
         *counters,
         is_finished,
         max(instants, default=EPOCH),
@@ -100,10 +100,16 @@ def _unreadable(record: type[Record], name: str, run: Run) -> dict[str, list[Pla
         read = python_columns(run(select(name, [*by, *names], where)))
         places = list(zip(*read[: len(by)], strict=True))
         for column, values in zip(names, read[len(by) :], strict=True):
-            wrong = {value for value in set(values) if not is_json(value)}
+            wrong = {value for value in set(values) if not is_readable(column, value)}
             if wrong:
                 found[column] += [place for place, value in zip(places, values, strict=True) if value in wrong]
     return found
+
+
+def _kind_of(column: str) -> str:
+    if column not in KINDS:
+        return ""
+    return " object" if KINDS[column][0] is dict else " array of the right kind"
 
 
 def _parts(record: type[Record], name: str, run: Run) -> Iterator[str]:
@@ -117,7 +123,9 @@ def _parts(record: type[Record], name: str, run: Run) -> Iterator[str]:
 
 
 def _unreadable_columns(record: type[Record], row: Record) -> list[str]:
-    return [name for name in _json_columns(record) if columns(record)[name][1] and not is_json(getattr(row, name))]
+    return [
+        name for name in _json_columns(record) if columns(record)[name][1] and not is_readable(name, getattr(row, name))
+    ]
 
 
 def _json_columns(record: type[Record]) -> list[str]:
