@@ -19,6 +19,7 @@ from typing import Final, Literal
 from backfill_manager.clock import EPOCH
 from backfill_manager.dags.stored_definition import UnreadableSpec
 from backfill_manager.humanise import not_succeeded, plural
+from backfill_manager.logging import get_logger
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch_inputs import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
@@ -35,6 +36,8 @@ from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.planning.timeline import is_current, preview_run_type, timeline_key
 from backfill_manager.schemas.backfill_options import CreateBackfill
+
+log = get_logger("backfills")
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
@@ -74,9 +77,10 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
         tick.put(c.backfill_paused(live.row, reason))
         notification_rules.backfill_paused(tick, live, reason)
     if isinstance(live.spec, UnreadableSpec) and not live.row.is_paused and not live.row.is_cancelled:
-        tick.halted.append(live)
-        tick.put(c.backfill_paused(live.row, live.spec.description))
-        notification_rules.backfill_paused(tick, live, live.spec.description)
+        reason, row = live.spec.description, live.row
+        log.error("a backfill is paused: it can't be read", backfill=row.backfill_id, dag=row.dag_id, reason=reason)
+        tick.put(c.backfill_paused(row, reason))
+        notification_rules.backfill_paused(tick, live, reason)
     opens_at = _window_opens_at(live, tick.now)
     if live.row.waits_until != opens_at:
         tick.put(live.row.evolve(waits_until=opens_at))

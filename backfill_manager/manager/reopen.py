@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.create_run import existing_run, remove_unmapped
 from backfill_manager.manager.item_outcomes import forget_dependencies
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -20,6 +21,8 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, RunKey, TaskInstance
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
+
+log = get_logger("reopen")
 
 READ_BATCH: Final = 500  # runs per query
 
@@ -107,7 +110,13 @@ def reopen_backfill_of(
         rows = loaded.store.read(Backfill, matching(backfill_id=row.backfill_id))
         if not rows:
             return None
-        live = load_backfill(state, loaded.store, rows[0])
+        row_now = rows[0]
+        if (
+            row_now.state not in s.BACKFILL_STATES
+        ):  # somebody else wrote it; that a run of it is active tells what it is
+            log.error("a backfill has an unknown state", backfill=row.backfill_id, dag=row.dag_id, state=row_now.state)
+            row_now = row_now.evolve(state=s.FAILED)
+        live = load_backfill(state, loaded.store, row_now)
         live.ended_as = live.row.state if is_marked else None
         state.backfills[row.backfill_id] = live
         state.put(c.backfill_reopened(live.row))

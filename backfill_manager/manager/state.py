@@ -44,6 +44,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.auto_batch_size import PastRun, growth_limit
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.unusable_backfill import why_unusable
 from backfill_manager.planning.wait_conditions import Seen, WaitCheck, open_wait_checks
 from backfill_manager.planning.written_intervals import WrittenIntervals
 from backfill_manager.schemas.waits import ExternalWait
@@ -309,11 +310,14 @@ class ManagerState:
         return problem
 
     def spec_of_backfill(self, row: Backfill) -> DagSpec:
-        """The definition of the version that it was created with, with its overrides."""
+        """The definition of the version that it was created with, with its overrides. Where a column of it can't be read no run
+        can be right, either."""
         try:
+            if problem := why_unusable(row):
+                raise problem
             return with_overrides(self.spec(row.dag_id, row.dag_version), _overrides(row))
-        except InvalidInput as problem:
-            return UnreadableSpec.of(row.dag_id, problem)
+        except InvalidInput as error:
+            return UnreadableSpec.of(row.dag_id, error)
 
     def spec_of_run(self, row: DagRun, owner: Backfill | None, tasks: Mapping[str, TaskInstance]) -> DagSpec:
         """The definition of the run's version, with the settings of its backfill, and with the tasks that are mapped in it."""

@@ -1,4 +1,5 @@
-"""Rows that are wrong in a table whose files are whole: several of one key, and JSON that can't be read.
+"""Rows that are wrong in a table whose files are whole: several of one key, JSON that can't be read, unknown states,
+and numbers that are too small.
 
 Somebody else wrote them: no leader does. `request` is left out: clients append to it whatever they like, one request twice, too,
 and the manager refuses what it can't read.
@@ -22,6 +23,7 @@ from backfill_manager.store.sql_text import python_columns, select
 MAX_NAMED: Final = 3
 SEQS_AT_ONCE: Final = 50_000  # whose JSON is read at once
 BACK_UP: Final = "restore it from a back-up (docs/how-to/back-it-up.md)"
+LEAST: Final = {"backfill": {"max_active_runs": 1, "batch": 0}, "dag_run": {"items": 1}, "pool": {"slots": 1}}
 _COUNTERS: Final = ("generation", "launch", "try_number", "current_version", "term")  # a newer row has a higher one
 _FINISHED: Final = s.TASK_FINISHED | s.RUN_FINISHED | s.BACKFILL_FINISHED | {s.STOPPED, "sent"}
 Place = tuple[
@@ -52,11 +54,23 @@ def wrong_rows(record: type[Record], name: str, run: Run) -> list[Wrong]:
         places = [row[:-1] for row in twice]
         what = f"several rows of {plural(len(places), 'key')} ({_some(record, places)})"
         found.append(Wrong(what, "the repair keeps the newest row of each", True, places))
+    for column, condition, what in _conditions(record):
+        if wrong := _rows(run(select(name, by, condition))):
+            what = f"{column} of {plural(len(wrong), 'row')} {what} ({_some(record, wrong)})"
+            found.append(Wrong(what, BACK_UP, False, wrong, column))
     for column, places in _unreadable(record, name, run).items():
         can_be_null = columns(record)[column][1]
         what = f"{column} of {plural(len(places), 'row')} is no JSON{_kind_of(column)} ({_some(record, places)})"
         found.append(Wrong(what, "the repair makes it null" if can_be_null else BACK_UP, can_be_null, places, column))
     return found
+
+
+def _conditions(record: type[Record]) -> Iterator[tuple[str, str, str]]:
+    """Column, what holds for its wrong values, and what is wrong with them."""
+    if known := s.STATES.get(record.TABLE):
+        yield "state", f"state NOT IN ({', '.join(map(repr, known))})", "is no state"
+    for column, least in LEAST.get(record.TABLE, {}).items():
+        yield column, f"{column} < {least}", f"is less than {least}"
 
 
 def corrected(record: type[Record], rows: Sequence[Record]) -> list[Record]:

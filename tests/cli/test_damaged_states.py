@@ -19,6 +19,7 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state_repair import repair_state
 from backfill_manager.model.records import (
+    Backfill,
     BackfillItem,
     DagRow,
     DagRun,
@@ -168,7 +169,7 @@ def test_a_sweep_leaves_out_what_needs_a_damaged_table_and_does_the_rest(
         pruner.step(manager.clock.now())
     lines = [one for one in capfd.readouterr().err.splitlines() if "component=retention" in one]
     done, left = lines
-    assert "backfills=1" in done and "requests=1" in done
+    assert "state pruned" in done and "backfills=1" in done, "`runs` come before tries, and nothing else needs them"
     assert "could not prune the state" in left and "Table task_try at" in left
 
 
@@ -494,6 +495,22 @@ def test_a_definition_that_can_not_be_read_is_named_and_managers_go_on(
     manager = go_on(root)
     manager.drain()
     assert [live.row.state for live in manager.state.backfills.values()] == ["paused"]
+
+
+def test_states_and_numbers_that_can_not_be_are_named(bfm: Bfm, root: Path) -> None:
+    store = DeltaRsStore(str(root))
+    append(root, store.read(DagRun)[0].evolve(run_id="other", state="foo", items=0))
+    append(root, store.read(Pool)[0].evolve(name="third", slots=-1))
+    backfill = store.read(Backfill, matching(state="paused"))[0]
+    append(root, backfill.evolve(backfill_id="other", window="foo"))
+
+    assert sorted((table, message.split(": restore")[0]) for table, _, message in wrong(bfm)) == [
+        ("backfill", "window of backfill other can't be read"),
+        ("dag_run", "items of 1 row is less than 1 (flights/other)"),
+        ("dag_run", "state of 1 row is no state (flights/other)"),
+        ("pool", "slots of 1 row is less than 1 (third)"),
+    ]
+    assert bfm("state", "check", "--repair").code == 1
 
 
 def test_a_column_of_somebody_else_is_named_and_left_out_of_an_export(bfm: Bfm, root: Path, tmp_path: Path) -> None:

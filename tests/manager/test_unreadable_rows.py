@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.scenarios import accepted, clear, key_of, never, nothing_hangs, refused, response_to
 
-from backfill_manager.clock import UTC
+from backfill_manager.clock import FIRST_INSTANT, LAST_INSTANT, UTC
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.versions import Submission
@@ -16,7 +16,7 @@ from backfill_manager.execution import messages as m
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions
-from backfill_manager.model.records import DagRow, DagVersion, Record
+from backfill_manager.model.records import DagRow, DagVersion, Pool, Record
 from backfill_manager.queries.backfills import list_backfills
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.settings import RetentionSettings
@@ -232,3 +232,106 @@ def test_a_definition_that_can_not_be_read_is_supplied_anew_by_its_bundle(text: 
     assert manager.state.current_spec("d") == spec
     manager.state.catalog.submit(submission, manager.clock.now())
     assert not len(manager.state.take_changes().rows(DagVersion.TABLE))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("tasks", "("), ("window", "foo"), ("max_active_runs", 0), ("max_active_runs", -1)]
+)
+def test_a_backfill_with_a_setting_that_can_not_be_is_paused(column: str, value: Any) -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 2), max_active_runs=1)
+    damage(manager, manager.row(damaged), **{column: value})
+    for _ in range(2):
+        row = manager.row(damaged)
+        assert (row.state, manager.states(damaged)) == (s.PAUSED, {s.PENDING: 2})
+        assert row.reason == f"{column} of backfill {damaged} can't be read; `bfm state check` names all such rows"
+        accepted(manager, "backfill.unpause", backfill_id=damaged)
+    nothing_hangs(manager)
+
+
+def test_a_task_in_an_unknown_state_fails_and_a_backfill_in_one_goes_on_while_a_run_of_it_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    manager = InMemoryManager(dag_spec("d", "x", "y"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 2), max_active_runs=1)
+    manager.drain()
+    damage(manager, manager.row(damaged), state="foo")
+    damage(manager, manager.tasks("d", "y")[0], state="foo")
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded())
+        manager.drain()
+    assert manager.tasks("d", "y")[0].error == "the state of the task was 'foo', which is none"
+    assert (manager.states(damaged), manager.row(damaged).state) == ({s.FAILED: 1, s.SUCCESS: 1}, s.FAILED)
+    assert capsys.readouterr().err.count("level=error") == 2
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize("columns", [{"run_id": "gone"}, {"run_id": None}])
+def test_a_running_item_whose_run_is_gone_fails(columns: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    manager = InMemoryManager(dag_spec("d", "x"))
+    damaged = manager.backfill("d", days("2024-01-01", 2))
+    item, _ = manager.items(damaged)
+    damage(manager, item, state=s.RUNNING, **columns)
+    failed, done = manager.items(damaged)
+    assert (failed.state, done.state) == (s.FAILED, s.SUCCESS)
+    assert failed.reason == f"its run {columns['run_id']} is gone; `bfm state check` names what is damaged"
+    assert capsys.readouterr().err.count("level=error") == 1
+    nothing_hangs(manager)
+
+
+def test_an_item_whose_run_is_in_an_unknown_state_fails() -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    (run,) = manager.runs("d")
+    damage(manager, run, state="foo")
+    assert [item.reason for item in manager.items(damaged)] == [f"its run {run.run_id} has the unknown state 'foo'"]
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"logical_date": FIRST_INSTANT}, {"logical_date": LAST_INSTANT}, {"interval_end": LAST_INSTANT},
+        {"partition_key": "eu"}, {"items": 0}, {"items": -1}, {"created_at": FIRST_INSTANT},
+    ],
+)  # fmt: skip
+def test_a_run_with_impossible_values_ends_no_manager(columns: dict[str, Any]) -> None:
+    clock = FakeClock(datetime(2024, 1, 5, tzinfo=UTC))
+    spec = dag_spec("d", "x", start_date=datetime(2024, 1, 4, tzinfo=UTC), batchable=True)
+    manager = InMemoryManager(spec, clock=clock, scheduled=True)
+    manager.drain()
+    damage(manager, manager.runs("d")[0], **columns)
+    auto = manager.backfill("d", days("2023-01-01", 2), batch=0)
+    clock.advance(days=2)
+    manager.drain()
+    assert manager.states(auto) == {s.SUCCESS: 2}
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+def test_a_pool_without_slots_ends_no_manager(slots: int) -> None:
+    manager = InMemoryManager(dag_spec("d", "x", batchable=True))
+    damage(manager, manager.store.read(Pool, matching(name="backfill"))[0], slots=slots)
+    auto = manager.backfill("d", days("2024-01-01", 2), batch=0)
+    manager.drain()
+    assert manager.states(auto) == {s.SUCCESS: 2}
+
+
+@pytest.mark.parametrize("columns", [{"launch": 10**15}, {"losses": 10**15}])
+def test_a_task_with_impossible_numbers_ends_no_manager(columns: dict[str, Any]) -> None:
+    manager = InMemoryManager(dag_spec("d", "x", each={"x": {"retries": 1}}), script=never)
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    damage(manager, manager.tasks("d")[0], **columns)
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded())
+        manager.drain()
+    nothing_hangs(manager)
+
+
+def test_items_that_end_with_the_calendar_wait_for_those_before_them() -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), dag_spec("e", "x"))
+    first = manager.backfill("d", days("2024-01-01", 1))
+    second = manager.backfill("e", days("2024-01-01", 1), parents_json=f'["{first}"]')
+    damage(manager, manager.items(first)[0], interval_end=LAST_INSTANT)
+    assert manager.states(first) == manager.states(second) == {s.SUCCESS: 1}
