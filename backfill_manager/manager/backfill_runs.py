@@ -332,7 +332,8 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 
 
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
-    has_failed = live.counts[s.FAILED] or live.counts[s.CANCELLED]
+    is_whole = live.counts[s.SUCCESS] + live.counts[s.SKIPPED] >= live.row.planned
+    has_failed = live.counts[s.FAILED] or live.counts[s.CANCELLED] or not is_whole
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if has_failed else s.SUCCESS
     notification_rules.backfill_ended(tick, live, outcome)
     reason = None if outcome == s.SUCCESS else live.row.reason

@@ -29,12 +29,12 @@ from backfill_manager.dags.mapping import is_damaged
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
-from backfill_manager.manager.create_run import existing_run
+from backfill_manager.manager.create_run import existing_run, selected_of
 from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, load_version, reopen_backfill_of, reopen_run
-from backfill_manager.manager.state import ActiveBackfill, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -142,6 +142,25 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
                 mine[task_id] = c.cleared(mine[task_id], mine[task_id].cleared_by)
                 state.changes.put(mine[task_id])
         state.runs[run.key] = existing_run(state, run, owner, mine)
+        _fail_missing_tasks(state, store, state.runs[run.key])
+
+
+def _fail_missing_tasks(state: ManagerState, store: Store, run: ActiveRun) -> None:
+    """Tasks are committed before their run, so no crash leaves one out. Without its row it would count as one that is not to
+    run. What it has written isn't known, so it doesn't start by itself; cleared, it is a newer one than any of its starts."""
+    missing = [] if run.row.run_type == s.EXTERNAL_RUN else [t for t in run.spec.work if t.task_id not in run.tasks]
+    for task in missing:
+        of_task = matching(dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id)
+        launch = max((tried.launch for tried in store.read(records.TaskTry, of_task)), default=0)
+        reason = "its row in task_instance is gone; `bfm state check` names what is damaged"
+        log.error("a task fails", dag=run.row.dag_id, run=run.row.run_id, task=task.task_id, reason=reason)
+        run.tasks[task.task_id] = TaskInstance(
+            dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.FAILED, run_seq=run.row.run_seq,
+            launch=launch, generation=launch, failures=1, error=reason,
+        )  # fmt: skip
+        state.changes.put(run.tasks[task.task_id])
+    if missing:
+        run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
 
 def _note_deadlock(state: ManagerState, store: Store, live: ActiveBackfill) -> None:

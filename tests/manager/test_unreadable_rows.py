@@ -17,6 +17,7 @@ from backfill_manager.manager.retention import Sweep
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions
 from backfill_manager.model.records import DagRow, DagVersion, Pool, Record
+from backfill_manager.process_info import is_process_alive
 from backfill_manager.queries.backfills import list_backfills
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.settings import RetentionSettings
@@ -335,3 +336,51 @@ def test_items_that_end_with_the_calendar_wait_for_those_before_them() -> None:
     second = manager.backfill("e", days("2024-01-01", 1), parents_json=f'["{first}"]')
     damage(manager, manager.items(first)[0], interval_end=LAST_INSTANT)
     assert manager.states(first) == manager.states(second) == {s.SUCCESS: 1}
+
+
+@pytest.mark.parametrize("gone", [{}, {"task_id": "y"}])
+def test_a_task_whose_row_is_gone_fails_and_runs_again_when_it_is_cleared(
+    gone: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without its row it would count as one that is not to run, and its run succeed."""
+    manager = InMemoryManager(dag_spec("d", "x", "y"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 2), max_active_runs=1)
+    manager.drain()
+    manager.leader.delete("task_instance", matching(**gone))
+    manager.crash()
+    manager.drain()
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded())
+        manager.drain()
+    assert manager.states(damaged) == {s.FAILED: 1, s.SUCCESS: 1}
+    assert capsys.readouterr().err.count("level=error") == (1 if gone else 2)
+    (failed, *_) = manager.tasks("d", "y")
+    assert failed.error == "its row in task_instance is gone; `bfm state check` names what is damaged"
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[failed.run_id]))
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded())
+        manager.drain()
+    assert manager.states(damaged) == {s.SUCCESS: 2}
+    nothing_hangs(manager)
+
+
+@pytest.mark.parametrize("state", [None, "foo"])
+def test_a_backfill_whose_items_are_gone_does_not_succeed(state: str | None) -> None:
+    manager = InMemoryManager(dag_spec("d", "x"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 3), max_active_runs=1)
+    last = manager.items(damaged)[-1]
+    manager.leader.delete("backfill_item", matching(ordinal=3))
+    if state is not None:
+        manager.store.write([last.evolve(state=state)])
+    manager.crash()
+    manager.drain()
+    while manager.running:
+        manager.finish(next(iter(manager.running)), m.Succeeded())
+        manager.drain()
+    row = manager.row(damaged)
+    assert (row.state, row.reason) == (s.FAILED, "1 gone or in an unknown state of 3 items")
+    nothing_hangs(manager)
+
+
+def test_a_lease_with_an_impossible_process_id_is_no_process() -> None:
+    assert not is_process_alive(10**15)
