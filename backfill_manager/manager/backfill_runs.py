@@ -67,6 +67,11 @@ def _window_opens_at(live: ActiveBackfill, now: datetime) -> datetime | None:
 
 
 def _advance(tick: Tick, live: ActiveBackfill) -> None:
+    if isinstance(live.spec, UnreadableSpec) and not live.row.is_paused and not live.row.is_cancelled:
+        reason, row = live.spec.description, live.row
+        log.error("a backfill is paused: it can't be read", backfill=row.backfill_id, dag=row.dag_id, reason=reason)
+        tick.put(c.backfill_paused(row, reason))
+        notification_rules.backfill_paused(tick, live, reason)
     if live.counts[s.FAILED] < live.row.failed_when_resumed:  # some of them run again: if they fail, that counts
         tick.put(live.row.evolve(failed_when_resumed=live.counts[s.FAILED]))
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
@@ -75,11 +80,6 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
         tick.halted.append(live)
         reason = f"{plural(failures, 'failed item')}: paused by stop_on_failure={limit}"
         tick.put(c.backfill_paused(live.row, reason))
-        notification_rules.backfill_paused(tick, live, reason)
-    if isinstance(live.spec, UnreadableSpec) and not live.row.is_paused and not live.row.is_cancelled:
-        reason, row = live.spec.description, live.row
-        log.error("a backfill is paused: it can't be read", backfill=row.backfill_id, dag=row.dag_id, reason=reason)
-        tick.put(c.backfill_paused(row, reason))
         notification_rules.backfill_paused(tick, live, reason)
     opens_at = _window_opens_at(live, tick.now)
     if live.row.waits_until != opens_at:
