@@ -79,6 +79,8 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows, *, is_marke
     if row.run_type == s.PREVIEW_RUN:
         for of in loaded.store.read(Backfill, matching(backfill_id=row.backfill_id)):
             refuse_ended_preview(state.changes.latest(of))
+    if row.state not in s.RUN_STATES:  # somebody else wrote it; nothing of the run is active
+        row = row.evolve(state=s.FAILED)
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     if row.reverted_at is not None:

@@ -384,3 +384,16 @@ def test_a_backfill_whose_items_are_gone_does_not_succeed(state: str | None) -> 
 
 def test_a_lease_with_an_impossible_process_id_is_no_process() -> None:
     assert not is_process_alive(10**15)
+
+
+def test_a_finished_run_in_an_unknown_state_runs_again_when_it_is_cleared() -> None:
+    manager = InMemoryManager(dag_spec("d", "x"))
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.drain()
+    (run,) = manager.runs("d")
+    damage(manager, run, state="foo")
+    response_to(manager, "tasks.clear", **clear("d", run_ids=[run.run_id]))
+    assert [(run.state, ti.try_number) for run, ti in zip(manager.runs("d"), manager.tasks("d"), strict=True)] == [
+        (s.SUCCESS, 2)
+    ]
+    nothing_hangs(manager)
