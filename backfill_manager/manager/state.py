@@ -212,6 +212,7 @@ class ManagerState:
         # Of DAGs with `expected_by`: version, start of the interval and deadline that are looked at next.
         self.expected: dict[str, tuple[int, datetime, datetime]] = {}
         self.not_led_since: datetime | None = None  # until this term began; None: its deadlines have been looked at
+        self._named: set[tuple[str, int]] = set()  # versions whose definition can't be read, in the log already
         self._specs: dict[tuple[str, int], DagSpec | InvalidInput] = {}
 
     def put(self, row: Record) -> None:
@@ -291,22 +292,25 @@ class ManagerState:
     def spec(self, dag_id: str, version: int) -> DagSpec:
         """The definition of a version that is in memory. `InvalidInput` for one that can't be read, or that no row holds."""
         key = (dag_id, version)
-        if key not in self._specs:
-            self._specs[key] = self._read_spec(key)
-        found = self._specs[key]
+        row, found = self.catalog.versions.get(key), self._specs.get(key)
+        if found is None:
+            found = self._specs[key] = self._read_spec(key, row)
         if isinstance(found, InvalidInput):
+            if row is None:
+                del self._specs[key]  # it may be read later
             raise InvalidInput(str(found))
         return found
 
-    def _read_spec(self, key: tuple[str, int]) -> DagSpec | InvalidInput:
-        row = self.catalog.versions.get(key)
+    def _read_spec(self, key: tuple[str, int], row: records.DagVersion | None) -> DagSpec | InvalidInput:
         try:
             if row is not None:
                 return definition_of(row)
             problem = InvalidInput(f"dag_version {key[0]}/{key[1]} is missing; `bfm state check` names all such rows")
         except InvalidInput as error:
             problem = error
-        log.error("a version of a DAG does not run", dag=key[0], version=key[1], reason=str(problem))
+        if key not in self._named:
+            log.error("a version of a DAG does not run", dag=key[0], version=key[1], reason=str(problem))
+        self._named.add(key)
         return problem
 
     def spec_of_backfill(self, row: Backfill) -> DagSpec:
