@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 UTC = timezone.utc
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_INSTANT, LAST_INSTANT = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -73,6 +74,11 @@ def parse_instant(text: str) -> datetime:
 def micros(at: datetime) -> int:
     """Microseconds since 1970-01-01 UTC; how instants cross into Spark SQL without any zone in between."""
     return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def earlier(at: datetime, by: timedelta) -> datetime:
+    """No earlier than the calendar begins."""
+    return at - by if at - FIRST_INSTANT > by else FIRST_INSTANT
 
 
 def from_micros(value: int) -> datetime:

@@ -118,6 +118,9 @@ def unknown_pools(pools: Iterable[str]) -> str:
 def not_succeeded(counts: Mapping[str, int], planned: int) -> str:
     """`2 failed, 1 cancelled of 3 items`, of the numbers of items by state: why a backfill has failed."""
     wrong = [f"{counts[state]} {state}" for state in ("failed", "cancelled") if counts[state]]
+    known = sum(counts[state] for state in ("success", "skipped", "failed", "cancelled"))
+    if (gone := planned - known) > 0:  # somebody else deleted or changed them
+        wrong.append(f"{gone} gone or in an unknown state")
     return f"{', '.join(wrong)} of {plural(planned, 'item')}"
 
 

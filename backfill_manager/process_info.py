@@ -27,6 +27,8 @@ def is_process_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (ProcessLookupError, PermissionError) as error:
         return isinstance(error, PermissionError)
+    except OverflowError:
+        return False  # no process has such a number
     except FileNotFoundError:
         return not Path("/proc/self").exists()
 

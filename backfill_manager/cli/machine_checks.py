@@ -321,7 +321,9 @@ def check_spark(settings: Settings) -> Check:
 
 def check_tables(store: Store) -> Iterator[Check]:
     """Reads every file of the state."""
-    for one in store.check():
+    from backfill_manager.queries.state_check import check_state
+
+    for one in check_state(store):
         if not one.ok:
             yield Check(
                 "tables", "error", f"{one.table}: {one.message}", "`bfm state check --repair` repairs what it can."

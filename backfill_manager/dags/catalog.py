@@ -13,6 +13,7 @@ from typing import Any
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.loader import ParsedFile
+from backfill_manager.dags.stored_definition import definition_of
 from backfill_manager.dags.versions import Submission, changes_for, paths_to
 from backfill_manager.errors import NotFound, Refused
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
@@ -90,7 +91,7 @@ class DagCatalog:
     def read(self, dag_id: str) -> tuple[DagSpec, DagVersion]:
         """The last good version. `NotFound` for a DAG that no bundle ever defined."""
         version = self.versions[dag_id, self._row(dag_id).current_version]
-        return DagSpec.from_json(version.definition_json), version
+        return definition_of(version), version
 
     def _row(self, dag_id: str) -> DagRow:
         if (row := self.dags.get(dag_id)) is None:

@@ -19,6 +19,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
+from backfill_manager.model.stored_json import is_readable, shown_column
 
 MAX_ID: Final = 200  # characters, as of every name
 
@@ -132,8 +133,16 @@ def made_of(ti: TaskInstance, *, shown: bool = False) -> dict[str, Any]:
     version that the run had before: its result is its own."""
     if ti.state != s.SUCCESS or ti.result_json is None or ti.started_at is not None:
         return {}
-    values: dict[str, Any] = json.loads((shown and ti.result_shown_json) or ti.result_json)
-    return values
+    values = shown_column(ti, "result_shown_json" if shown and ti.result_shown_json else "result_json")
+    return values if isinstance(values, dict) else {}
+
+
+def is_damaged(ti: TaskInstance) -> bool:
+    """Whether somebody else has written its result so that what was mapped from it can't be known."""
+    if not is_readable("result_json", ti.result_json):
+        return True
+    was_mapped = ti.state == s.SUCCESS and ti.result_json is not None and ti.started_at is None
+    return was_mapped and not isinstance(shown_column(ti, "result_json"), dict)
 
 
 def spec_with_tasks(spec: DagSpec, tasks: Mapping[str, TaskInstance], *, shown: bool = False) -> DagSpec:

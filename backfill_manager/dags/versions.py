@@ -32,6 +32,7 @@ from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.import_failure import FailedFile, to_utf8
 from backfill_manager.model.records import BundleRow, DagRow, DagVersion, ImportProblem, Record
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.schemas import errors
 
 if TYPE_CHECKING:  # `queries` use this module, and must not load what imports DAG files
@@ -101,7 +102,7 @@ def changes_for(
 
     accepted, conflicts = _without_conflicts(submission, existing)
     failed = {to_utf8(failure.file): failure for failure in (*submission.failed, *conflicts)}
-    helpers = json.loads(bundle.helpers_json or "[]") if bundle else []
+    helpers = shown_column(bundle, "helpers_json") or [] if bundle else []
     code = _Code(submission, existing, current_problems, helpers)
     rows: list[Record] = []
     defined: set[str] = set()
@@ -242,18 +243,21 @@ def _dag_rows(
     last: DagVersion | None,
     at: datetime,
 ) -> list[Record]:
+    highest = row.current_version if row is not None else 0
     reader, python = submission.reader_json, submission.python
     if (reader or python) and not DagSpec.from_json(definition).has_functions:
         reader = python = None
     made_of = [definition, code, *([reader] if reader else []), *([f"python={python}"] if python else [])]
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
+    if last is not None and (last.version < highest or last.definition_json != definition):
+        is_new = True  # somebody has deleted the row of the newest one, or changed its definition
     stays_off = row is not None and row.deactivated_by is not None and not submission.on_request
     if row is not None and not is_new and (row.is_active or stays_off):
         return []  # everything in the row comes from the definition
     spec = DagSpec.from_json(definition)
     schedule = f"every {timedelta(**spec.schedule)}" if isinstance(spec.schedule, dict) else spec.schedule
-    number = (last.version if last else 0) + is_new
+    number = max(last.version if last else 0, highest) + is_new
     now = DagRow(
         dag_id=spec.dag_id, bundle=submission.bundle, file=file, current_version=number,
         is_paused=row.is_paused if row else False, is_active=True, schedule=schedule,

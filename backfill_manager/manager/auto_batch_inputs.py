@@ -44,7 +44,7 @@ def _limits(tick: Tick, live: ActiveBackfill) -> BatchLimits:
     window_s = None
     if row.window is not None:
         window_s = TimeWindow.parse(row.window).seconds_left(tick.now, live.spec.timezone)
-    slots = row.max_active_runs if pool is None else min(row.max_active_runs, pool.slots)
+    slots = row.max_active_runs if pool is None else max(1, min(row.max_active_runs, pool.slots))
     return BatchLimits(1 if live.spec.is_serial else slots, target_s, window_s)
 
 

@@ -17,7 +17,9 @@ from itertools import islice
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
+from backfill_manager.dags.stored_definition import UnreadableSpec
 from backfill_manager.humanise import not_succeeded, plural
+from backfill_manager.logging import get_logger
 from backfill_manager.manager import notification_rules
 from backfill_manager.manager.auto_batch_inputs import next_size
 from backfill_manager.manager.create_run import existing_run, make_run, remove_unmapped
@@ -34,6 +36,8 @@ from backfill_manager.planning.clear_plan import failed_and_after
 from backfill_manager.planning.time_window import TimeWindow
 from backfill_manager.planning.timeline import is_current, preview_run_type, timeline_key
 from backfill_manager.schemas.backfill_options import CreateBackfill
+
+log = get_logger("backfills")
 
 _FAILED: Final = frozenset({s.FAILED, s.CANCELLED})
 RERUN_STATES: Final = dict(none=frozenset(), failed=_FAILED, failed_tasks=_FAILED, completed=_FAILED | {s.SUCCESS})
@@ -63,6 +67,11 @@ def _window_opens_at(live: ActiveBackfill, now: datetime) -> datetime | None:
 
 
 def _advance(tick: Tick, live: ActiveBackfill) -> None:
+    if isinstance(live.spec, UnreadableSpec) and not live.row.is_paused and not live.row.is_cancelled:
+        reason, row = live.spec.description, live.row
+        log.error("a backfill is paused: it can't be read", backfill=row.backfill_id, dag=row.dag_id, reason=reason)
+        tick.put(c.backfill_paused(row, reason))
+        notification_rules.backfill_paused(tick, live, reason)
     if live.counts[s.FAILED] < live.row.failed_when_resumed:  # some of them run again: if they fail, that counts
         tick.put(live.row.evolve(failed_when_resumed=live.counts[s.FAILED]))
     failures = live.counts[s.FAILED] - live.row.failed_when_resumed
@@ -323,7 +332,8 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
 
 
 def _end_backfill(tick: Tick, live: ActiveBackfill) -> None:
-    has_failed = live.counts[s.FAILED] or live.counts[s.CANCELLED]
+    is_whole = live.counts[s.SUCCESS] + live.counts[s.SKIPPED] >= live.row.planned
+    has_failed = live.counts[s.FAILED] or live.counts[s.CANCELLED] or not is_whole
     outcome = s.CANCELLED if live.row.is_cancelled else s.FAILED if has_failed else s.SUCCESS
     notification_rules.backfill_ended(tick, live, outcome)
     reason = None if outcome == s.SUCCESS else live.row.reason

@@ -36,6 +36,7 @@ from backfill_manager.model.records import TaskInstance
 BACK_OFF_S: Final = (1.0, 10.0, 60.0)  # before the next start, by losses in a row
 POSTPONED_FOR_S: Final = 5.0
 MAX_LOSSES: Final = 3  # in a row; they fail a task that ran alone
+MAX_DOUBLED: Final = 12  # a day
 ALONE_FOR_S: Final = 20.0  # a suspect's first time; twice as long after each loss that proved nothing
 
 
@@ -75,7 +76,7 @@ def isolation_ends_at(tasks: Iterable[TaskInstance], now: datetime) -> datetime 
     suspects = [ti for ti in tasks if is_suspect(ti)]
     latest = now + timedelta(seconds=BACK_OFF_S[-1])
     alone_until = [
-        ti.queued_at + timedelta(seconds=ALONE_FOR_S * 2.0 ** ((ti.losses or 0) - (MAX_LOSSES - 1)))
+        ti.queued_at + timedelta(seconds=ALONE_FOR_S * 2.0 ** min((ti.losses or 0) - (MAX_LOSSES - 1), MAX_DOUBLED))
         for ti in suspects
         if ti.state in s.TASK_STARTED and ti.queued_at is not None and ti.queued_at <= now
     ]

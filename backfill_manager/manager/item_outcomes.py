@@ -47,8 +47,11 @@ def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[Backfil
             state.put_item(live, item, c.item_again(item, None, ENDED_EARLY))
         live.pending.clear()
         return
+    ended, reason = run.state, run.reason
+    if ended not in s.RUN_FINISHED:  # somebody else wrote it
+        ended, reason = s.FAILED, f"its run {run.run_id} has the unknown state {run.state!r}"
     for item in items:
-        state.put_item(live, item, c.item_ended(item, run.state, run.reason))
+        state.put_item(live, item, c.item_ended(item, ended, reason))
 
 
 def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None) -> None:

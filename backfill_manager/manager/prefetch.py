@@ -12,7 +12,7 @@ from datetime import datetime
 
 from backfill_manager.dags.schedule.timetable import ONCE
 from backfill_manager.manager.backfill_runs import runs_to_rerun
-from backfill_manager.manager.reopen import LoadedRows, version_spec
+from backfill_manager.manager.reopen import LoadedRows, load_version
 from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.upstream_items import FAILED, UpstreamItems
@@ -83,7 +83,7 @@ def _read_failed_runs(state: ManagerState, store: Store) -> None:
     for backfill_id, runs in by_backfill.items():
         state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks[run.key]) for run in runs}
         for run in runs:
-            version_spec(state, store, run.dag_id, run.dag_version)
+            load_version(state, store, run.dag_id, run.dag_version)
 
 
 def _read_pasts(state: ManagerState, store: Store) -> None:
@@ -147,7 +147,7 @@ def timeline_around(
 
 
 def _lacks_recent(state: ManagerState, dag: DagRow) -> bool:
-    if not dag.is_active or dag.is_paused or dag.schedule is None:
+    if not dag.is_active or dag.is_paused or dag.schedule is None or not state.has_definition(dag):
         return False
     recent = state.recent.get(dag.dag_id)
     if recent is not None and recent.is_over and dag.schedule != ONCE:

@@ -55,25 +55,23 @@ class Pruner:
         return due is not None and due <= now
 
     def step(self, now: datetime) -> None:
-        """A sweep that fails is given up until the next one; a manager that ended of it would begin it again."""
+        """What fails is left to the next sweep; a manager that ended of it would begin it again."""
         if self._sweep is None:
             at = self._clock.now()
             self._sweep = Sweep(self._store, self._retention, at, leader=self._leader, snapshots=self._snapshots)
             self._asked, self._waiting = self._waiting, []
-        try:
-            if self._sweep.step():
-                return
-        except (StateError, OSError) as error:
-            log.error("could not prune the state", reason=str(error))
-            for request_id in self._asked:
-                self._requests.refuse(
-                    request_id, request_kinds.STATE_PRUNE, now, error if isinstance(error, StateError) else str(error)
-                )
-        else:
-            gone = dict(self._sweep.gone)
-            if any(gone.values()):
-                log.info("state pruned", **gone)
-            for request_id in self._asked:
+        if self._sweep.step():
+            return
+        gone, problems = dict(self._sweep.gone), self._sweep.problems
+        if any(gone.values()):
+            log.info("state pruned", **gone)
+        if problems:
+            log.error("could not prune the state", reason="; ".join(dict.fromkeys(map(str, problems))))
+        for request_id in self._asked:
+            if problems:
+                error = problems[0] if isinstance(problems[0], StateError) else str(problems[0])
+                self._requests.refuse(request_id, request_kinds.STATE_PRUNE, now, error)
+            else:
                 self._requests.accept(
                     request_id, request_kinds.STATE_PRUNE, now, None, summary_of(gone), {"pruned": gone}
                 )

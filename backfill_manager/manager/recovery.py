@@ -23,23 +23,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime, timedelta
-from functools import partial
+from typing import Final
 
+from backfill_manager.dags.mapping import is_damaged
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
-from backfill_manager.manager.create_run import existing_run
+from backfill_manager.manager.create_run import existing_run, selected_of
 from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.prefetch import refill
-from backfill_manager.manager.reopen import LoadedRows, load_backfill, reopen_backfill_of, reopen_run, version_spec
-from backfill_manager.manager.state import ActiveBackfill, ManagerState
+from backfill_manager.manager.reopen import LoadedRows, load_backfill, load_version, reopen_backfill_of, reopen_run
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TaskInstance
-from backfill_manager.model.stored_json import is_json, unreadable_options
+from backfill_manager.model.stored_json import is_readable
 from backfill_manager.store.base import Condition, Store, matching
+
+MAX_TRIES_MADE: Final = 1000  # of one task
 
 log = get_logger("recovery")
 
@@ -63,7 +66,7 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
     backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)
-    for row in map(partial(_paused_if_unreadable, state), backfills):
+    for row in backfills:
         live = state.backfills[row.backfill_id] = load_backfill(state, store, row)
         _note_deadlock(state, store, live)
         refill(live, store)
@@ -75,14 +78,6 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     _restart_tasks(state, term, now, was_given_back=before is not None and before.state == s.STOPPED)
     _remove_unknown(state, now)
     return state
-
-
-def _paused_if_unreadable(state: ManagerState, row: Backfill) -> Backfill:
-    if (problem := unreadable_options(row)) is None or row.is_paused or row.is_cancelled:
-        return row
-    log.error("a backfill is paused: it can't be read", backfill=row.backfill_id, dag=row.dag_id, reason=str(problem))
-    state.changes.put(paused := c.backfill_paused(row, str(problem)))
-    return paused
 
 
 def _remove_unknown(state: ManagerState, now: datetime) -> None:
@@ -130,17 +125,41 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
         tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
     for run in runs:
         owner, mine = state.owner_of(run), tasks[run.key]
-        if not is_json(run.conf_json):
+        for ti in [ti for ti in mine.values() if ti.state not in s.TASK_STATES]:
+            reason = f"the state of the task was {ti.state!r}, which is none"
+            log.error("a task fails", dag=ti.dag_id, run=ti.run_id, task=ti.task_id, reason=reason)
+            mine[ti.task_id] = ti.evolve(state=s.FAILED, error=reason)
+            state.changes.put(mine[ti.task_id])
+        if not is_readable("conf_json", run.conf_json):
             log.error("a run fails: its conf_json can't be read", dag=run.dag_id, run=run.run_id)
-        for task_id in state.overridden(run, owner.row if owner else None).mapped_over_results:
+        for task_id in state.spec_of_run(run, owner.row if owner else None, {}).mapped_over_results:
             # What it was mapped to follows from the result of the other one.
-            if task_id in mine and not is_json(mine[task_id].result_json):
+            if task_id in mine and is_damaged(mine[task_id]):
                 log.error(
                     "a task is mapped again: its result can't be read", dag=run.dag_id, run=run.run_id, task=task_id
                 )
                 mine[task_id] = c.cleared(mine[task_id], mine[task_id].cleared_by)
                 state.changes.put(mine[task_id])
         state.runs[run.key] = existing_run(state, run, owner, mine)
+        _fail_missing_tasks(state, store, state.runs[run.key])
+
+
+def _fail_missing_tasks(state: ManagerState, store: Store, run: ActiveRun) -> None:
+    """Tasks are committed before their run, so no crash leaves one out. Without its row it would count as one that is not to
+    run. What it has written isn't known, so it doesn't start by itself; cleared, it is a newer one than any of its starts."""
+    missing = [] if run.row.run_type == s.EXTERNAL_RUN else [t for t in run.spec.work if t.task_id not in run.tasks]
+    for task in missing:
+        of_task = matching(dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id)
+        launch = max((tried.launch for tried in store.read(records.TaskTry, of_task)), default=0)
+        reason = "its row in task_instance is gone; `bfm state check` names what is damaged"
+        log.error("a task fails", dag=run.row.dag_id, run=run.row.run_id, task=task.task_id, reason=reason)
+        run.tasks[task.task_id] = TaskInstance(
+            dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.FAILED, run_seq=run.row.run_seq,
+            launch=launch, generation=launch, failures=1, error=reason,
+        )  # fmt: skip
+        state.changes.put(run.tasks[task.task_id])
+    if missing:
+        run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
 
 def _note_deadlock(state: ManagerState, store: Store, live: ActiveBackfill) -> None:
@@ -163,9 +182,16 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
         elif key in finished.rows:
             row = finished.rows[key]
             if row.state == s.OVERRIDDEN:  # in the very tick in which it ended: it has its outcome from its tasks
-                version_spec(state, store, row.dag_id, row.dag_version)
+                load_version(state, store, row.dag_id, row.dag_version)
                 row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks[key])))
             end_items(state, live, items, row)
+        else:  # no crash leaves it so: a new run of its date could find the writes of the one that is gone
+            reason = f"its run {key[1] or 'None'} is gone; `bfm state check` names what is damaged"
+            log.error(
+                "items fail: their run is gone", backfill=live.row.backfill_id, dag=key[0], run=key[1], items=len(items)
+            )
+            for item in items:
+                state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
 
 
 def _reopen_cleared(state: ManagerState, store: Store) -> None:
@@ -221,7 +247,7 @@ def _complete_tries(state: ManagerState, store: Store, term: int, deleted_before
         if deleted_before is not None and state.runs[ti.dag_id, ti.run_id].row.created_at < deleted_before:
             deleted_up_to = max(there, default=ti.launch)
         ended = ti.launch - 1 if ti.state in s.TASK_STARTED else ti.launch
-        for launch in range(1, ended + 1):
+        for launch in range(max(1, ended + 1 - MAX_TRIES_MADE), ended + 1):
             if launch in there:
                 continue
             if launch == ti.launch and ti.state not in (s.NONE, s.SCHEDULED):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import Refused
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.create_run import existing_run, remove_unmapped
 from backfill_manager.manager.item_outcomes import forget_dependencies
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -20,6 +21,8 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, RunKey, TaskInstance
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
+
+log = get_logger("reopen")
 
 READ_BATCH: Final = 500  # runs per query
 
@@ -76,11 +79,13 @@ def reopen_run(state: ManagerState, row: DagRun, loaded: LoadedRows, *, is_marke
     if row.run_type == s.PREVIEW_RUN:
         for of in loaded.store.read(Backfill, matching(backfill_id=row.backfill_id)):
             refuse_ended_preview(state.changes.latest(of))
+    if row.state not in s.RUN_STATES:  # somebody else wrote it; nothing of the run is active
+        row = row.evolve(state=s.FAILED)
     if row.state == s.OVERRIDDEN:
         raise Refused(f"Run {row.run_id} was overridden by {row.overridden_by}; use that one.")
     if row.reverted_at is not None:
         raise errors.RUN_REVERTED(run_id=row.run_id)
-    version_spec(state, loaded.store, row.dag_id, row.dag_version)
+    load_version(state, loaded.store, row.dag_id, row.dag_version)
     owner = reopen_backfill_of(state, row, loaded, is_marked=is_marked)
     run = existing_run(state, row, owner, loaded.tasks[row.key])
     run.ended_as = row.state if is_marked else None
@@ -107,7 +112,12 @@ def reopen_backfill_of(
         rows = loaded.store.read(Backfill, matching(backfill_id=row.backfill_id))
         if not rows:
             return None
-        live = load_backfill(state, loaded.store, rows[0])
+        row_now = rows[0]
+        # Somebody else wrote it; that a run of it is active tells what it is.
+        if row_now.state not in s.BACKFILL_STATES:
+            log.error("a backfill has an unknown state", backfill=row.backfill_id, dag=row.dag_id, state=row_now.state)
+            row_now = row_now.evolve(state=s.FAILED)
+        live = load_backfill(state, loaded.store, row_now)
         live.ended_as = live.row.state if is_marked else None
         state.backfills[row.backfill_id] = live
         state.put(c.backfill_reopened(live.row))
@@ -131,7 +141,7 @@ def reopen_backfill_of(
 
 def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBackfill:
     """An active backfill with its counts, without its items: the next prefetch reads them."""
-    version_spec(state, store, row.dag_id, row.dag_version)
+    load_version(state, store, row.dag_id, row.dag_version)
     live = ActiveBackfill(row=row, spec=state.spec_of_backfill(row))
     counted = store.count(BackfillItem.TABLE, ["state"], matching(backfill_id=row.backfill_id))
     live.counts = Counter({str(key): n for (key,), n in counted.items()})
@@ -140,7 +150,12 @@ def load_backfill(state: ManagerState, store: Store, row: Backfill) -> ActiveBac
 
 def version_spec(state: ManagerState, store: Store, dag_id: str, version: int) -> DagSpec:
     """The definition of any version, also one that memory does not hold."""
+    load_version(state, store, dag_id, version)
+    return state.spec(dag_id, version)
+
+
+def load_version(state: ManagerState, store: Store, dag_id: str, version: int) -> None:
+    """Has memory hold this version, if there is one."""
     if (dag_id, version) not in state.catalog.versions:
         for row in store.read(DagVersion, matching(dag_id=dag_id, version=version)):
             state.catalog.versions[dag_id, version] = row
-    return state.spec(dag_id, version)

@@ -25,6 +25,7 @@ from backfill_manager.masking import mask_text, secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, Manager, Request, Response
+from backfill_manager.model.stored_json import read_column
 from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.submit import term_to_stop
 from backfill_manager.schemas import commands, payloads, request_kinds
@@ -215,7 +216,7 @@ class RequestHandler:
         row = live.row if live is not None else self._stored(command.backfill_id)
         if row is None:
             raise NotFound("backfill", command.backfill_id, self._state.backfills)
-        noted = with_note(row, command, call, secrets_in(json.loads(row.conf_json)))
+        noted = with_note(row, command, call, secrets_in(read_column(row, "conf_json")))
         if noted != row:
             self._state.put(noted)
         return row.backfill_id, answer_of(f"backfill {row.backfill_id}", noted)
@@ -227,7 +228,7 @@ class RequestHandler:
         backfill_checks.check_not_changed_meanwhile(live.row, changes, expected)
         before, spec = live.row, self._state.spec(live.row.dag_id, live.row.dag_version)
         current = {name: option_of(before, name) for name in CHECKED_TOGETHER}
-        backwards = bool(json.loads(before.config_json).get("run_backwards"))
+        backwards = bool(read_column(before, "config_json").get("run_backwards"))
         backfill_checks.check_changes_for_dag(
             changes, spec, current, runs_backwards=backwards, reprocess=before.reprocess
         )

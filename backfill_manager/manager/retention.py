@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backfill_manager.dags.bundles.source import BEING_MADE, rename_unless_there
+from backfill_manager.errors import StateError
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
 from backfill_manager.model import states as s
@@ -88,6 +89,7 @@ class Sweep:
         self._cutoffs = {what: now - age for what, age in ages(retention).items()}
         self.gone: Counter[str] = Counter(dict.fromkeys(self._cutoffs, 0))
         self._would_go: Counter[tuple[str, int]] = Counter()  # versions of runs and backfills, when nothing is deleted
+        self.problems: list[StateError | OSError] = []  # why something was left out
         self._steps = self._all()
 
     def step(self) -> bool:
@@ -95,29 +97,38 @@ class Sweep:
         return next(self._steps, None) is not None
 
     def run(self) -> Counter[str]:
+        """All of it; the first error at the end, if something could not be done."""
         while self.step():
             pass
+        for problem in self.problems:
+            raise problem
         return self.gone
 
     def _all(self) -> Iterator[str]:
-        """Yields after each step."""
+        """Yields after each step. A table that is damaged stops what needs it, and nothing else."""
+        for part in self._parts():
+            try:
+                yield from part
+            except (StateError, OSError) as error:
+                self.problems.append(error)
+
+    def _parts(self) -> Iterator[Iterator[str]]:
         if "runs" in self._cutoffs:
-            yield from self._runs(matching(state=s.OVERRIDDEN))
-            yield from self._runs(matching(run_type=(s.EXTERNAL_RUN, s.PREVIEW_RUN), state=sorted(s.RUN_FINISHED)))
-            yield from self._backfills()
-            yield from self._notifications()
+            yield self._runs(matching(state=s.OVERRIDDEN))
+            yield self._runs(matching(run_type=(s.EXTERNAL_RUN, s.PREVIEW_RUN), state=sorted(s.RUN_FINISHED)))
+            yield self._backfills()
+            yield self._notifications()
         if "tries" in self._cutoffs:
-            yield from self._rows(TaskTry, "ended_at", "tries")
-            yield from self._tries_without_end()
+            yield self._rows(TaskTry, "ended_at", "tries")
+            yield self._tries_without_end()
         if "logs" in self._cutoffs:
-            yield from self._rows(TaskLog, "at", "logs")
+            yield self._rows(TaskLog, "at", "logs")
         if "requests" in self._cutoffs:
-            yield from self._requests()
+            yield self._requests()
         if "versions" in self._cutoffs:
-            yield from self._versions()
-            yield from self._snapshot_folders()
+            yield self._versions_and_snapshots()
         if "import_errors" in self._cutoffs:
-            yield from self._import_errors()
+            yield self._import_errors()
 
     def _delete(self, table: str, where: Sequence[Condition]) -> None:
         if self._leader is not None:
@@ -301,6 +312,11 @@ class Sweep:
                 self._delete(DagVersion.TABLE, [*matching(dag_id=dag_id), Condition("version", "in", numbers)])
                 self.gone["versions"] += len(going)
                 yield "versions"
+
+    def _versions_and_snapshots(self) -> Iterator[str]:
+        """Only who has seen all versions knows which snapshots none of them names."""
+        yield from self._versions()
+        yield from self._snapshot_folders()
 
     def _snapshot_folders(self) -> Iterator[str]:
         """Snapshots that no version names any more, what a kill has left of one, then files that no snapshot holds any more."""

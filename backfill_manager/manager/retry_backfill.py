@@ -7,7 +7,6 @@ the request is handled again.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -21,7 +20,7 @@ from backfill_manager.manager.tick_context import Answer, Call
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem
-from backfill_manager.model.stored_json import parents_of
+from backfill_manager.model.stored_json import parents_of, read_column
 from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
 from backfill_manager.planning.timeline import TimelineWindow, timeline_key
 from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
@@ -138,7 +137,7 @@ def _move_to_current_version(state: ManagerState, store: Store, live: ActiveBack
     settings = {name: option_of(row, name) for name in UPDATABLE_FIELDS}
     if settings["batch"] == AUTO:  # which is 1 where the current version is not batchable
         settings["batch"] = 1
-    backwards = bool(json.loads(row.config_json).get("run_backwards"))
+    backwards = bool(read_column(row, "config_json").get("run_backwards"))
     check_changes_for_dag(settings, version_spec(state, store, row.dag_id, version), {}, runs_backwards=backwards)
     live.row = row.evolve(dag_version=version)
     live.spec = state.spec_of_backfill(live.row)

@@ -20,7 +20,7 @@ from backfill_manager.execution.revert import Reverted, WrittenTable
 from backfill_manager.humanise import plural
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.create_run import existing_run
-from backfill_manager.manager.reopen import READ_BATCH, LoadedRows, version_spec
+from backfill_manager.manager.reopen import READ_BATCH, LoadedRows, load_version
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Call, RevertJob
 from backfill_manager.model import states as s
@@ -210,7 +210,7 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
         if row.reverted_at is not None:
             found[key] = row.restored_run_id
         elif not row.is_partial:
-            version_spec(state, store, row.dag_id, row.dag_version)
+            load_version(state, store, row.dag_id, row.dag_version)
             outcome = outcome_of(existing_run(state, row, None, loaded.tasks[row.key]))
             found[key] = row.run_id if outcome == s.SUCCESS else None
     return found | _batches_around(store, [run for run in single if run.key not in found and run.key not in before])

@@ -36,6 +36,7 @@ from backfill_manager.masking import secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey, TaskInstance
+from backfill_manager.model.stored_json import read_column
 from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
 from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.planning.next_run import interval_from, manual_interval
@@ -280,7 +281,7 @@ class RunOperations:
         row = live.row if live is not None else self._load([key]).rows.get(key)
         if row is None:
             raise NotFound(f"run of DAG {key[0]!r} with the id", key[1])
-        noted = with_note(row, command, call, secrets_in(json.loads(row.conf_json)))
+        noted = with_note(row, command, call, secrets_in(read_column(row, "conf_json")))
         if noted != row:
             self._state.put(noted)
         return row.run_id, answer_of(f"run {row.run_id}", noted)

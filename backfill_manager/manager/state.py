@@ -17,9 +17,11 @@ from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
 from backfill_manager.dags.overrides import known_overrides, with_overrides
+from backfill_manager.dags.stored_definition import UnreadableSpec, definition_of
 from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
-from backfill_manager.errors import NotFound
+from backfill_manager.errors import InvalidInput, NotFound
+from backfill_manager.logging import get_logger
 from backfill_manager.manager.notification_settings import Target
 from backfill_manager.manager.upstream_items import UpstreamItems
 from backfill_manager.model import records
@@ -42,11 +44,14 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.auto_batch_size import PastRun, growth_limit
 from backfill_manager.planning.next_run import Upcoming
 from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.unusable_backfill import why_unusable
 from backfill_manager.planning.wait_conditions import Seen, WaitCheck, open_wait_checks
 from backfill_manager.planning.written_intervals import WrittenIntervals
 from backfill_manager.schemas.waits import ExternalWait
 from backfill_manager.settings.model import LimitSettings
 from backfill_manager.value_rules import table_key, table_keys
+
+log = get_logger("state")
 
 IN_PROGRESS: Final = frozenset({s.SCHEDULED, s.UP_FOR_RETRY, *s.TASK_STARTED})
 
@@ -206,7 +211,8 @@ class ManagerState:
         # Of DAGs with `expected_by`: version, start of the interval and deadline that are looked at next.
         self.expected: dict[str, tuple[int, datetime, datetime]] = {}
         self.not_led_since: datetime | None = None  # until this term began; None: its deadlines have been looked at
-        self._specs: dict[tuple[str, int], DagSpec] = {}
+        self._named: set[tuple[str, int]] = set()  # versions whose definition can't be read, in the log already
+        self._specs: dict[tuple[str, int], DagSpec | InvalidInput] = {}
 
     def put(self, row: Record) -> None:
         """Replaces this row in memory, and has it committed."""
@@ -283,19 +289,45 @@ class ManagerState:
         return taken
 
     def spec(self, dag_id: str, version: int) -> DagSpec:
-        """The definition of a version that is in memory."""
+        """The definition of a version that is in memory. `InvalidInput` for one that can't be read, or that no row holds."""
         key = (dag_id, version)
-        if key not in self._specs:
-            self._specs[key] = DagSpec.from_json(self.catalog.versions[key].definition_json)
-        return self._specs[key]
+        row, found = self.catalog.versions.get(key), self._specs.get(key)
+        if found is None:
+            found = self._specs[key] = self._read_spec(key, row)
+        if isinstance(found, InvalidInput):
+            if row is None:
+                del self._specs[key]  # it may be read later
+            raise InvalidInput(str(found))
+        return found
+
+    def _read_spec(self, key: tuple[str, int], row: records.DagVersion | None) -> DagSpec | InvalidInput:
+        try:
+            if row is not None:
+                return definition_of(row)
+            problem = InvalidInput(f"dag_version {key[0]}/{key[1]} is missing; `bfm state check` names all such rows")
+        except InvalidInput as error:
+            problem = error
+        if key not in self._named:
+            log.error("a version of a DAG does not run", dag=key[0], version=key[1], reason=str(problem))
+        self._named.add(key)
+        return problem
 
     def spec_of_backfill(self, row: Backfill) -> DagSpec:
-        """The definition of the version that it was created with, with its overrides."""
-        return with_overrides(self.spec(row.dag_id, row.dag_version), _overrides(row))
+        """The definition of the version that it was created with, with its overrides. Where a column of it can't be read no run
+        can be right, either."""
+        try:
+            if problem := why_unusable(row):
+                raise problem
+            return with_overrides(self.spec(row.dag_id, row.dag_version), _overrides(row))
+        except InvalidInput as error:
+            return UnreadableSpec.of(row.dag_id, error)
 
     def spec_of_run(self, row: DagRun, owner: Backfill | None, tasks: Mapping[str, TaskInstance]) -> DagSpec:
         """The definition of the run's version, with the settings of its backfill, and with the tasks that are mapped in it."""
-        return spec_with_tasks(self.overridden(row, owner), tasks)
+        try:
+            return spec_with_tasks(self.overridden(row, owner), tasks)
+        except InvalidInput as problem:
+            return UnreadableSpec.of(row.dag_id, problem, tasks)
 
     def overridden(self, row: DagRun, owner: Backfill | None) -> DagSpec:
         spec = self.spec(row.dag_id, row.dag_version)
@@ -323,6 +355,14 @@ class ManagerState:
             raise NotFound("DAG", dag_id, [row.dag_id for row in self.catalog.dags.values() if row.is_active])
         refuse_inactive(dag, self.catalog.problems.get((dag.bundle, dag.file)))
         return dag
+
+    def has_definition(self, dag: DagRow) -> bool:
+        """Whether its current one can be read."""
+        try:
+            self.current_spec(dag.dag_id)
+        except InvalidInput:
+            return False
+        return True
 
     def current_spec(self, dag_id: str) -> DagSpec:
         return self.spec(dag_id, self.catalog.dags[dag_id].current_version)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.stored_definition import definition_or_why
 from backfill_manager.errors import StateCopied, StateError
 from backfill_manager.humanise import plural
 from backfill_manager.manager.short_leadership import leading
@@ -298,7 +298,7 @@ def _dags(store: Store, clock: Clock) -> list[records.Record]:
     made: list[records.Record] = []
     for row in newest.values():
         if (row.dag_id,) not in there:
-            spec = DagSpec.from_json(row.definition_json)
+            spec = definition_or_why(row)
             schedule = None if spec.schedule is None else str(spec.schedule)
             made.append(
                 records.DagRow(

@@ -9,7 +9,6 @@ that a crash has left behind.
 
 from __future__ import annotations
 
-import json
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,6 +33,7 @@ from backfill_manager.manager.steady_clock import Doubt, SteadyClock
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.masking import secrets_in
 from backfill_manager.model.records import Backfill
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.schemas import request_kinds
 from backfill_manager.service import Service
 from backfill_manager.store.base import Store, matching
@@ -150,7 +150,7 @@ class TableJobs(Service):
         if job.table is not None:
             found = _named(self._session, found, job.table)
         rows = self._store.read(Backfill, matching(preview_id=job.preview_id))
-        known = tuple(secret for row in rows for secret in secrets_in(json.loads(row.conf_json)))
+        known = tuple(secret for row in rows for secret in secrets_in(shown_column(row, "conf_json")))
         tables = [_diff_of(self._session, clone, runs, job.key, known) for clone in found]
         return TableJobResult(
             job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]}

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.dags.stored_definition import UnreadableSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.manager.callbacks import ended_of
@@ -125,7 +126,9 @@ def _results(run: ActiveRun, task_id: str, found: dict[str, Any]) -> dict[str, A
 def _params(run: ActiveRun, owner: ActiveBackfill | None) -> dict[str, Any]:
     if owner is not None and (problem := unreadable_options(owner.row)):
         raise problem
-    return {**run.spec.params, **read_column(run.row, "conf_json", dict)}
+    if isinstance(run.spec, UnreadableSpec):
+        raise InvalidInput(run.spec.description)
+    return {**run.spec.params, **read_column(run.row, "conf_json")}
 
 
 def _launch(

@@ -131,6 +131,7 @@ class TickLoop:
         retention = retention or RetentionSettings()
         self._pruner = Pruner(store, leader, self._requests, retention, snapshots, clock, doubt)
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
+        self._due: tuple[datetime | None] | None = None  # the next decision, since the last tick; None: not computed
         self.has_parsed_all = False  # every bundle, and committed what was found
 
     def run_until(self, done: Callable[[], bool]) -> None:
@@ -177,7 +178,7 @@ class TickLoop:
 
     def tick(self) -> bool:
         """Gather, decide, commit, act; True if anything was committed."""
-        events, now = self._events.take(), self._clock.now()
+        self._due, events, now = None, self._events.take(), self._clock.now()
         self._take_plans([event for event in events if isinstance(event, PlanResult)], now)
         # Before the first change: what a revert makes out of date is read when it is committed.
         self.decisions.prefetch(now)
@@ -332,7 +333,7 @@ class TickLoop:
             others = {
                 dag_id: (self.state.current_spec(dag_id), row.current_version)
                 for dag_id, row in dags.items()
-                if row.is_active and plan.command.downstream
+                if row.is_active and plan.command.downstream and self.state.has_definition(row)
             }
             dag_id = plan.command.dag_id
             self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)
@@ -375,7 +376,9 @@ class TickLoop:
 
     def _seconds_until_due(self) -> float | None:
         now = self._clock.now()
-        dues = [self.decisions.next_due(now), self._pruner.due_at(now) if self._prunes else None]
+        if self._due is None:
+            self._due = (self.decisions.next_due(now),)
+        dues = [*self._due, self._pruner.due_at(now) if self._prunes else None]
         due = min((at for at in dues if at is not None), default=None)
         return None if due is None else min(max(0.0, (due - now).total_seconds()), MAX_SLEEP_S)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from backfill_manager.clock import earlier
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun
 
@@ -53,7 +54,7 @@ class UpstreamItems:
         if start is None or end is None:
             return
         for parent, starts in self._starts.items():
-            first = bisect_left(starts, (start - self._longest, 0))
+            first = bisect_left(starts, (earlier(start, self._longest), 0))
             beyond = bisect_left(starts, (end, 0)) if start < end else bisect_right(starts, (start, 2**62))
             for _, ordinal in starts[first:beyond]:
                 before = self._items[parent, ordinal]

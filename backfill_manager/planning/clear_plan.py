@@ -9,7 +9,6 @@ Only `plan_clear` reads; what it reads is bounded by DAG, date and state.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, RunKey, TaskInstance
+from backfill_manager.model.stored_json import read_column
 from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.planning.chosen_runs import check_batches, described_dates, read_chosen_runs, read_cut_batches
 from backfill_manager.schemas import errors
@@ -117,9 +117,9 @@ def _check_params(cleared: Iterable[ClearedRun], spec_of: SpecOf) -> None:
     moved = {
         (one.run.dag_id, one.to_version, one.run.conf_json): one.run for one in cleared if one.to_version is not None
     }
-    for (dag_id, version, conf), run in moved.items():
+    for (dag_id, version, _), run in moved.items():
         try:
-            check_conf(json.loads(conf), spec_of(dag_id, version))
+            check_conf(read_column(run, "conf_json"), spec_of(dag_id, version))
         except InvalidInput as error:
             raise errors.PARAMS_OF_OLDER_VERSION(
                 version=version, dag_id=dag_id, run_id=run.run_id, problem=error, old=run.dag_version

@@ -42,7 +42,10 @@ def upcoming(
     timetable = timetable_of(spec, anchor_of(latest))
     if not timetable.repeats:
         return None
-    start = _start(spec, timetable, _begin(spec, latest), now)
+    try:
+        start = _start(spec, timetable, _begin(spec, latest), now)
+    except OverflowError:  # the run before it is at the end of the calendar
+        return None
     while start is not None and taken(start):
         start = timetable.next_after(start)
     if start is None or (spec.end_date is not None and start > spec.end_date):

@@ -37,7 +37,7 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
             took = max(of_it, default=0.0)
         ends[task.task_id] = begins + took
     lasted_s = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else 0.0
-    return PastRun(run.items, max(ends.values(), default=0.0), rows, run.state == s.FAILED, own, lasted_s)
+    return PastRun(max(1, run.items), max(ends.values(), default=0.0), rows, run.state == s.FAILED, own, lasted_s)
 
 
 def read_past(store: Store, spec: DagSpec, backfill_id: str | None = None) -> list[PastRun]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from backfill_manager.clock import earlier
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, RunKey
 from backfill_manager.model.transitions import NOT_SELECTED
@@ -56,7 +57,7 @@ def _back_from_newest(where: Sequence[Condition], horizon: timedelta, store: Sto
     """So much earlier than the newest scheduled or backfill run that is not of a time to come; None where there is none."""
     begun = [*where, Condition("logical_date", "<=", now), *matching(run_type=(s.SCHEDULED_RUN, s.BACKFILL_RUN))]
     newest = store.first(DagRun, begun, ["-logical_date"])
-    return None if newest is None or newest.logical_date is None else newest.logical_date - horizon
+    return None if newest is None or newest.logical_date is None else earlier(newest.logical_date, horizon)
 
 
 def _newest(runs: list[DagRun], most: int) -> TimelineWindow:

@@ -250,6 +250,8 @@ class TimelineWindow:
                 self._gaps.add(run.logical_date)
 
     def _takes(self, run: DagRun) -> bool:
+        if run.logical_date is not None and run.partition_key is not None:
+            return False  # somebody else wrote it: it has no place
         if self.preview is None:
             return run.run_type in s.TIMELINE_RUN_TYPES
         return run.run_type == s.PREVIEW_RUN and run.backfill_id == self.preview

@@ -6,14 +6,13 @@ unseen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from backfill_manager.masking import mask_values, unmask
 from backfill_manager.model.records import Backfill, Request
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.queries.requests import request_details, waiting_for
 from backfill_manager.schemas.backfill_columns import option_of
 from backfill_manager.schemas.backfill_options import UPDATABLE_FIELDS
@@ -59,7 +58,7 @@ def settings_now(store: Store, found: Mapping[str, Any]) -> SettingsNow:
         asked = store.first(Request, matching(request_id=found["request_id"]))
         values["conf"] = parse_payload(asked.kind, asked.payload_json)["ask"]["conf"] if asked else {}
     for request in waiting:
-        values |= json.loads(request.payload_json)["changes"]
+        values |= parse_payload(request.kind, request.payload_json)["changes"]
     last = store.first(Request, matching(request_id=changed_by)) if changed_by else None
     version = "+".join([changed_by, *(one.request_id for one in waiting)])
     details = tuple(request_details(one, None) for one in waiting)
@@ -87,7 +86,7 @@ def children_of_each(store: Store) -> dict[str, list[dict[str, Any]]]:
     found = store.read(Backfill, [Condition("parents_json", "!=", "[]")], order_by=("created_at", "backfill_id"))
     children: dict[str, list[dict[str, Any]]] = {}
     for row in found:
-        for parent in shown_json(row.parents_json) or []:
+        for parent in shown_column(row, "parents_json") or []:
             children.setdefault(parent, []).append(_short(row))
     return children
 

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from backfill_manager import humanise
 from backfill_manager.errors import InvalidInput, NotFound, Refused, nearest
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, Request, Response
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.paging import LATEST, Order, Page, Place, Slice, choose
 from backfill_manager.schemas import resources
 from backfill_manager.schemas.backfill_columns import STORED_OPTIONS, columns_of, option_of, options_of
-from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.schemas.backfill_options import BackfillConfig, CreateBackfill
 from backfill_manager.schemas.payloads import parse_payload
 from backfill_manager.schemas.request_kinds import BACKFILL_CREATE, REFUSED
 from backfill_manager.store.base import Condition, Store, matching
@@ -223,14 +225,24 @@ def _with_zones(store: Store, views: list[dict[str, Any]]) -> list[dict[str, Any
     return views
 
 
+def _config(row: Backfill) -> dict[str, Any]:
+    """Of one that can't be read nothing is known but that it is there."""
+    config: dict[str, Any] = shown_column(row, "config_json") or {}
+    try:
+        BackfillConfig.model_validate(config)
+    except ValidationError:
+        return {"type": "dates", "dates": []}
+    return config
+
+
 def _view(row: Backfill, counts: Mapping[str, int], **changed: Any) -> dict[str, Any]:
     return document(
         _FIELDS, row,
         **{
-            "config": shown_json(row.config_json) or {},
+            "config": _config(row),
             **options_of(row),
             "conf": mask_values(option_of(row, "conf")),
-            "parents": shown_json(row.parents_json) or [],
+            "parents": shown_column(row, "parents_json") or [],
             "is_cancelling": row.is_cancelling and row.state not in states.BACKFILL_FINISHED,
             "time_left_s": None,  # see `queries.eta`
             "finishes_at": None,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any, Final
 
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import BundleRow
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.queries.documents import document
 from backfill_manager.settings import BundleSettings
 from backfill_manager.store.base import Condition, Store
@@ -39,8 +39,8 @@ def list_bundles(store: Store, configured: list[BundleSettings]) -> list[dict[st
 def _settings(row: BundleRow | None, settings: BundleSettings | None) -> dict[str, Any] | None:
     """How it is read: as the manager last found in configuration and manifest together; before that, as it is configured
     here, without the parser's own options, of which only the parser knows which are secret."""
-    if row is not None and row.settings_json:
-        found: dict[str, Any] = json.loads(row.settings_json)
+    found: dict[str, Any] | None = shown_column(row, "settings_json") if row is not None else None
+    if found:
         return found
     return settings.model_copy(update={"options": {}}).shown() if settings else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
+from backfill_manager.dags.stored_definition import UnreadableSpec, definition_of, definition_or_why
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, Pool, TaskInstance
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.planning.recent_runs import recent_timelines
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.planning.wait_conditions import wait_checks_of
@@ -198,10 +199,11 @@ def all_dags(store: Store) -> dict[str, DagRow]:
 
 
 def current_dags(store: Store) -> dict[str, tuple[DagSpec, int]]:
-    """The current definition of every DAG that is there, and its version, by id."""
+    """The current definition of every DAG that is there, and its version, by id; not of one that can't be read."""
     rows = store.read(DagRow, [Condition("is_active", "=", True)], order_by=("dag_id",))
     specs = _current_specs(store, rows)
-    return {row.dag_id: (specs[row.dag_id], row.current_version) for row in rows if row.dag_id in specs}
+    readable = {dag_id: spec for dag_id, spec in specs.items() if not isinstance(spec, UnreadableSpec)}
+    return {row.dag_id: (readable[row.dag_id], row.current_version) for row in rows if row.dag_id in readable}
 
 
 def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
@@ -212,17 +214,17 @@ def spec_reader(store: Store) -> Callable[[str, int], DagSpec]:
         row = store.first(DagVersion, matching(dag_id=dag_id, version=version))
         if row is None:
             raise NotFound("DAG version", f"{dag_id} v{version}", hint="check_state")
-        return DagSpec.from_json(row.definition_json)
+        return definition_of(row)
 
     return spec_of
 
 
 def spec_of_run(store: Store, run: DagRun) -> DagSpec | None:
     """The definition of the version that the run has, whatever is current, with the tasks that are mapped in this run, their
-    values without secrets; None when that version is gone."""
-    try:
-        spec = spec_reader(store)(run.dag_id, run.dag_version)
-    except NotFound:
+    values without secrets; None when that version is gone, or can't be read."""
+    row = store.first(DagVersion, matching(dag_id=run.dag_id, version=run.dag_version))
+    spec = None if row is None else definition_or_why(row)
+    if spec is None or isinstance(spec, UnreadableSpec):
         return None
     if not spec.mapped_over_results:
         return spec
@@ -236,7 +238,7 @@ def _current_specs(store: Store, rows: list[DagRow]) -> dict[str, DagSpec]:
     current = {row.dag_id: row.current_version for row in rows}
     where = matching(dag_id=tuple(current), version=tuple(set(current.values())))
     return {
-        version.dag_id: DagSpec.from_json(version.definition_json)
+        version.dag_id: definition_or_why(version)
         for version in store.read(DagVersion, where)
         if version.version == current[version.dag_id]
     }
@@ -273,7 +275,7 @@ def _view(
         description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
         schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone,
         owner=spec.owner and mask_text(spec.owner),
-        version=row.current_version, tags=[mask_text(tag) for tag in json.loads(row.tags_json)],
+        version=row.current_version, tags=[mask_text(tag) for tag in shown_column(row, "tags_json") or []],
         next_logical_date=upcoming[0]["logical_date"] if upcoming else None,
         next_due_at=upcoming[0]["due_at"] if upcoming else None,
         inactive_since=None if row.is_active else row.updated_at,

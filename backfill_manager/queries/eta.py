@@ -124,10 +124,10 @@ def read_pace(store: Store, backfill: Backfill, now: datetime) -> Pace:
     took = [(s, s / run.items) for run in past if (s := seconds_between(run.started_at, run.ended_at)) is not None]
     if not took:
         return Pace(None)
-    from backfill_manager.dags.definition import DagSpec  # costs more than a light command
+    from backfill_manager.dags.stored_definition import definition_or_why  # costs more than a light command
 
     version = store.first(DagVersion, matching(dag_id=backfill["dag_id"], version=backfill["dag_version"]))
-    is_serial = version is not None and DagSpec.from_json(version.definition_json).is_serial
+    is_serial = version is not None and definition_or_why(version).is_serial
     return Pace(None, statistics.median(s for s, _ in took), statistics.median(each for _, each in took), is_serial)
 
 

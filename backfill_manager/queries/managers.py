@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from backfill_manager.clock import Clock, format_instant
+from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import duration
 from backfill_manager.model import states
 from backfill_manager.model.records import Manager, Request
 from backfill_manager.process_info import is_gone
 from backfill_manager.queries.documents import document
+from backfill_manager.schemas.payloads import parse_payload
 from backfill_manager.schemas.request_kinds import MANAGER_STAND_BY
 from backfill_manager.store.base import Condition, Store
 
@@ -104,7 +105,10 @@ def list_standbys(store: Store, now: datetime) -> list[dict[str, Any]]:
     lease = store.lease()
     found: dict[str, dict[str, Any]] = {}
     for row in store.read(Request, where, order_by=("requested_at",)):
-        report = json.loads(row.payload_json)
+        try:
+            report = parse_payload(row.kind, row.payload_json)
+        except InvalidInput:  # not a manager's
+            continue
         at = format_instant(row.requested_at)
         first = found.get(report["manager_id"], {"since": at})
         found[report["manager_id"]] = {**report, "since": first["since"], "said_at": at}

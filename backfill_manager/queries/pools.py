@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.stored_definition import definition_or_why
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states
 from backfill_manager.model.pools import pool_of
@@ -47,9 +47,7 @@ def _weights(store: Store, dag_ids: set[str]) -> dict[tuple[str, str], int]:
     versions = store.read(DagVersion, [Condition("dag_id", "in", tuple(dag_ids))], order_by=("version",))
     newest = {row.dag_id: row for row in versions}
     return {
-        (dag_id, task.task_id): task.weight
-        for dag_id, row in newest.items()
-        for task in DagSpec.from_json(row.definition_json).tasks
+        (dag_id, task.task_id): task.weight for dag_id, row in newest.items() for task in definition_or_why(row).tasks
     }
 
 

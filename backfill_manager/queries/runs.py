@@ -16,7 +16,7 @@ from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeve
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, DagRun, Request
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.planning.timeline import is_current, timeline_of
 from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice
@@ -185,7 +185,7 @@ def run_view(row: DagRun) -> dict[str, Any]:
 
 def run_details(row: DagRun) -> dict[str, Any]:
     """With its parameters, whose secrets are masked."""
-    return {**run_view(row), "conf": mask_values(shown_json(row.conf_json) or {})}
+    return {**run_view(row), "conf": mask_values(shown_column(row, "conf_json") or {})}
 
 
 # The number is put in by `int`; nothing from outside is.

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import NotFound
 from backfill_manager.masking import mask_code, mask_text, mask_values, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import CheckResult, DagRun, TaskInstance, TaskLog, TaskTry
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.paging import Order, Page, Place, Slice
 from backfill_manager.queries.runs import NOT_LISTED, within
@@ -104,7 +106,7 @@ def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[di
             fields,
             row,
             duration_s=rounded(row.duration_s),
-            spark_jobs=shown_json(row.spark_jobs_json) or [],
+            spark_jobs=shown_column(row, "spark_jobs_json") or [],
             spark_stages=_stages(row, with_longest=task_id is not None),
             error=row.error and mask_text(row.error),
         )
@@ -113,8 +115,11 @@ def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[di
 
 
 def _stages(row: TaskTry, *, with_longest: bool) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = shown_json(row.spark_stages_json)
-    if found is None:
+    if row.spark_stages_json is None:
+        return None
+    try:
+        found = resources.SparkStages.model_validate_json(row.spark_stages_json).model_dump()
+    except ValidationError:  # not as a manager writes them
         return None
     return {**found, "longest": found["longest"] if with_longest else []}
 
@@ -122,7 +127,7 @@ def _stages(row: TaskTry, *, with_longest: bool) -> dict[str, Any] | None:
 def list_check_results(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
     """What the checks of a run, or of one of its tasks, have found; in the order of the tries. Secrets in conditions and messages
     are masked: they are stored so, but maybe by an older release."""
-    fields, secrets = resources.CheckResult.model_fields, secrets_in(shown_json(run.conf_json))
+    fields, secrets = resources.CheckResult.model_fields, secrets_in(shown_column(run, "conf_json"))
     rows = store.read(CheckResult, _of(run, task_id), order_by=("task_id", "launch", "number"))
     return [
         document(
@@ -152,8 +157,10 @@ def task_view(row: TaskInstance, run: DagRun) -> dict[str, Any]:
     """Of its result the secrets are masked, those of the run's parameters and of the task's environment too."""
     result = None
     if row.result_json is not None:
+        column = "result_shown_json" if row.result_shown_json else "result_json"
         result = mask_values(
-            shown_json(row.result_shown_json or row.result_json), more=secrets_in(shown_json(run.conf_json))
+            shown_column(row, column),
+            more=secrets_in(shown_column(run, "conf_json")),
         )
     return document(
         resources.TaskInstance.model_fields, row, duration_s=rounded(row.duration_s), result=result,
@@ -164,7 +171,7 @@ def task_view(row: TaskInstance, run: DagRun) -> dict[str, Any]:
 
 def log_views(rows: Sequence[TaskLog], run: DagRun) -> list[dict[str, Any]]:
     """Lines are stored masked, but maybe by an older release, whose rules were others."""
-    fields, secrets = resources.LogLine.model_fields, secrets_in(shown_json(run.conf_json))
+    fields, secrets = resources.LogLine.model_fields, secrets_in(shown_column(run, "conf_json"))
     return [document(fields, row, message=mask_text(row.message, secrets)) for row in rows]
 
 

@@ -11,6 +11,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.bundles.files import read_snapshot
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.import_failure import to_utf8
+from backfill_manager.dags.stored_definition import definition_of
 from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_code, mask_text, mask_values, secrets_in
 from backfill_manager.model.records import DagRow, DagVersion
@@ -36,7 +37,7 @@ def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[st
     "change", "diff"}]}`; `files` is None when one of the snapshots can't be seen from here."""
     row = dag_row(store, dag_id)
     old, new = (_version(store, dag_id, number) for number in (before, after))
-    was, now = (DagSpec.from_json(version.definition_json) for version in (old, new))
+    was, now = map(definition_of, (old, new))
     others = {other.file for other in store.read(DagRow, matching(bundle=row.bundle))} - {old.file, new.file}
     settings = _settings(was, now, without=("tasks", "dag_id"))
     if old.python != new.python:
@@ -54,7 +55,7 @@ def diff_versions(store: Store, dag_id: str, before: int, after: int) -> dict[st
 def code_of(store: Store, dag_id: str, version: int) -> dict[str, Any]:
     """The file that the version was made by: `{"file", "text"}`; text None when its snapshot can't be seen from here."""
     found = _version(store, dag_id, version)
-    secrets = secrets_in(DagSpec.from_json(found.definition_json).params)
+    secrets = secrets_in(definition_of(found).params)
     text = _text(Path(found.snapshot), found.file, secrets) if found.snapshot else None
     return {"dag_id": dag_id, "version": version, "file": found.file, "text": text}
 

@@ -5,7 +5,6 @@ The CLI, the API and the pages call these before they send a request; the manage
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from backfill_manager.humanise import name_list
 from backfill_manager.masking import MASK, mask_text, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
+from backfill_manager.model.stored_json import read_column
 from backfill_manager.planning.backfill_range import with_settled_ends
 from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.backfill_settings import settings_now
@@ -245,7 +245,7 @@ def reverted_run(run: DagRun, *, dry_run: bool) -> Payload:
 def noted_run(run: DagRun, text: str, was: str | None = None) -> Payload:
     """`was`: the note as the sender saw it; whether it still is so is for the manager."""
     note = NoteRun.parse({"dag_id": run.dag_id, "run_id": run.run_id, "text": text, "was": was})
-    return _without_secrets(note, secrets_in(json.loads(run.conf_json)))
+    return _without_secrets(note, secrets_in(read_column(run, "conf_json")))
 
 
 def noted_backfill(backfill: Mapping[str, Any], text: str, was: str | None = None) -> Payload:

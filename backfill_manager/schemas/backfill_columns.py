@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill_manager.model.records import AUTO_BATCH, Backfill, columns
-from backfill_manager.model.stored_json import shown_json
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.schemas.backfill_options import CreateBackfill
 
 AUTO: Final = "auto"  # the value of the option `batch`
@@ -37,9 +37,9 @@ def columns_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def option_of(row: Backfill, name: str) -> Any:
     """What an option of a backfill is, one of `STORED_OPTIONS`."""
-    value = getattr(row, _COLUMNS[name])
     if _COLUMNS[name] != name:
-        return shown_json(value) or {}  # lists don't read it
+        return shown_column(row, _COLUMNS[name]) or {}  # lists don't read it
+    value = getattr(row, name)
     if value is None and columns(Backfill)[name][0] is bool:
         return False  # written by an older release
     if name == "batch" and value == AUTO_BATCH:

@@ -1,4 +1,5 @@
-"""Rows that are wrong in a table whose files are whole: several of one key, and JSON that can't be read.
+"""Rows that are wrong in a table whose files are whole: several of one key, JSON that can't be read, unknown states,
+and numbers that are too small.
 
 Somebody else wrote them: no leader does. `request` is left out: clients append to it whatever they like, one request twice, too,
 and the manager refuses what it can't read.
@@ -16,12 +17,13 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.humanise import plural
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, columns, has_run_seq
-from backfill_manager.model.stored_json import is_json
+from backfill_manager.model.stored_json import KINDS, is_readable
 from backfill_manager.store.sql_text import python_columns, select
 
 MAX_NAMED: Final = 3
 SEQS_AT_ONCE: Final = 50_000  # whose JSON is read at once
 BACK_UP: Final = "restore it from a back-up (docs/how-to/back-it-up.md)"
+LEAST: Final = {"backfill": {"max_active_runs": 1, "batch": 0}, "dag_run": {"items": 1}, "pool": {"slots": 1}}
 _COUNTERS: Final = ("generation", "launch", "try_number", "current_version", "term")  # a newer row has a higher one
 _FINISHED: Final = s.TASK_FINISHED | s.RUN_FINISHED | s.BACKFILL_FINISHED | {s.STOPPED, "sent"}
 # `run_seq`, where there is one, and key: states of older releases have one key with two `run_seq`s.
@@ -51,11 +53,23 @@ def wrong_rows(record: type[Record], name: str, run: Run) -> list[Wrong]:
         places = [row[:-1] for row in twice]
         what = f"several rows of {plural(len(places), 'key')} ({_some(record, places)})"
         found.append(Wrong(what, "the repair keeps the newest row of each", True, places))
+    for column, condition, what in _conditions(record):
+        if wrong := _rows(run(select(name, by, condition))):
+            what = f"{column} of {plural(len(wrong), 'row')} {what} ({_some(record, wrong)})"
+            found.append(Wrong(what, BACK_UP, False, wrong, column))
     for column, places in _unreadable(record, name, run).items():
         can_be_null = columns(record)[column][1]
-        what = f"{column} of {plural(len(places), 'row')} is no JSON ({_some(record, places)})"
+        what = f"{column} of {plural(len(places), 'row')} is no JSON{_kind_of(column)} ({_some(record, places)})"
         found.append(Wrong(what, "the repair makes it null" if can_be_null else BACK_UP, can_be_null, places, column))
     return found
+
+
+def _conditions(record: type[Record]) -> Iterator[tuple[str, str, str]]:
+    """Column, what holds for its wrong values, and what is wrong with them."""
+    if known := s.STATES.get(record.TABLE):
+        yield "state", f"state NOT IN ({', '.join(map(repr, known))})", "is no state"
+    for column, least in LEAST.get(record.TABLE, {}).items():
+        yield column, f"{column} < {least}", f"is less than {least}"
 
 
 def corrected(record: type[Record], rows: Sequence[Record]) -> list[Record]:
@@ -82,9 +96,9 @@ def _age(row: Record) -> tuple[Any, ...]:
     instants = [at for name, at in values.items() if name.endswith("_at") and isinstance(at, datetime)]
     is_finished = values.get("state") in _FINISHED
     counters = [values.get(name) or 0 for name in _COUNTERS]
-    is_readable = all(is_json(values[name]) for name in _json_columns(type(row)))
+    can_be_read = all(is_readable(name, values[name]) for name in _json_columns(type(row)))
     return (
-        is_readable,
+        can_be_read,
         *counters,
         is_finished,
         max(instants, default=EPOCH),
@@ -99,10 +113,16 @@ def _unreadable(record: type[Record], name: str, run: Run) -> dict[str, list[Pla
         read = python_columns(run(select(name, [*by, *names], where)))
         places = list(zip(*read[: len(by)], strict=True))
         for column, values in zip(names, read[len(by) :], strict=True):
-            wrong = {value for value in set(values) if not is_json(value)}
+            wrong = {value for value in set(values) if not is_readable(column, value)}
             if wrong:
                 found[column] += [place for place, value in zip(places, values, strict=True) if value in wrong]
     return found
+
+
+def _kind_of(column: str) -> str:
+    if column not in KINDS:
+        return ""
+    return " object" if KINDS[column][0] is dict else " array of the right kind"
 
 
 def _parts(record: type[Record], name: str, run: Run) -> Iterator[str]:
@@ -116,7 +136,9 @@ def _parts(record: type[Record], name: str, run: Run) -> Iterator[str]:
 
 
 def _unreadable_columns(record: type[Record], row: Record) -> list[str]:
-    return [name for name in _json_columns(record) if columns(record)[name][1] and not is_json(getattr(row, name))]
+    return [
+        name for name in _json_columns(record) if columns(record)[name][1] and not is_readable(name, getattr(row, name))
+    ]
 
 
 def _json_columns(record: type[Record]) -> list[str]:

@@ -19,9 +19,11 @@ from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.manager.pruner import Pruner
 from backfill_manager.manager.state_repair import repair_state
 from backfill_manager.model.records import (
+    Backfill,
     BackfillItem,
     DagRow,
     DagRun,
+    DagVersion,
     Manager,
     Pool,
     Record,
@@ -153,6 +155,22 @@ def test_an_export_and_a_sweep_name_the_file_that_is_missing_and_leave_the_rest(
         pruner.step(manager.clock.now())
     assert len(manager.store.rows("dag_run")) < before
     assert wrong(bfm) == []
+
+
+def test_a_sweep_leaves_out_what_needs_a_damaged_table_and_does_the_rest(
+    root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manager = go_on(root)
+    for file in DeltaTable(str(root / "task_try")).file_uris():
+        (root / "task_try" / file).unlink()
+    manager.clock.advance(days=9)
+    pruner = Pruner(manager.store, manager.leader, manager._decisions.requests, AGES, None, manager.clock)
+    while pruner.is_due(manager.clock.now()):
+        pruner.step(manager.clock.now())
+    lines = [one for one in capfd.readouterr().err.splitlines() if "component=retention" in one]
+    done, left = lines
+    assert "state pruned" in done and "backfills=1" in done, "`runs` come before tries, and nothing else needs them"
+    assert "could not prune the state" in left and "Table task_try at" in left
 
 
 def test_a_checkpoint_can_not_be_made_again_where_the_log_before_it_is_gone(bfm: Bfm, root: Path) -> None:
@@ -444,12 +462,55 @@ def test_json_that_can_not_be_read_is_named_and_made_null_where_it_may_be(bfm: B
     named = {table: message for table, _, message in wrong(bfm)}
     assert "spark_jobs_json of 1 row is no JSON" in named["task_try"]
     assert "the repair makes it null" in named["task_try"]
-    assert "conf_json of 1 row is no JSON (flights/other): restore it from a back-up" in named["dag_run"]
+    assert "conf_json of 1 row is no JSON object (flights/other): restore it from a back-up" in named["dag_run"]
 
     result = bfm("state", "check", "--repair")
     assert (result.code, [table for table, _, _ in wrong(bfm)]) == (1, ["dag_run"])
     assert "spark_jobs_json that was no JSON is null in 1 row" in " ".join(result.err.split())
     assert DeltaRsStore(str(root)).read(TaskTry, matching(launch=9)) == [tried.evolve(launch=9, spark_jobs_json=None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[1]", "definition_json of 1 row is no JSON object (flights/1): restore it from a back-up"),
+        ('{"dag_id": "flights"}', "definition_json of 1 row is no DAG (flights/1): a manager that reads the bundle makes"),
+        (None, "1 row that others name is missing (flights/1): a manager that reads the bundle makes"),
+    ],
+)  # fmt: skip
+def test_a_definition_that_can_not_be_read_is_named_and_managers_go_on(
+    bfm: Bfm, root: Path, text: str | None, what: str
+) -> None:
+    store = DeltaRsStore(str(root))
+    (version,) = store.read(DagVersion)
+    DeltaTable(str(root / "dag_version")).delete()
+    if text is not None:
+        append(root, version.evolve(definition_json=text))
+
+    [(table, _, message)] = wrong(bfm)
+    assert (table, message[: len(what)]) == ("dag_version", what)
+    listed = bfm("dags", "list", "--output", "json")
+    assert listed.code == 0, listed.err
+    assert bfm("dags", "show", "flights").code == 2 or text is None
+    manager = go_on(root)
+    manager.drain()
+    assert [live.row.state for live in manager.state.backfills.values()] == ["paused"]
+
+
+def test_states_and_numbers_that_can_not_be_are_named(bfm: Bfm, root: Path) -> None:
+    store = DeltaRsStore(str(root))
+    append(root, store.read(DagRun)[0].evolve(run_id="other", state="foo", items=0))
+    append(root, store.read(Pool)[0].evolve(name="third", slots=-1))
+    backfill = store.read(Backfill, matching(state="paused"))[0]
+    append(root, backfill.evolve(backfill_id="other", window="foo"))
+
+    assert sorted((table, message.split(": restore")[0]) for table, _, message in wrong(bfm)) == [
+        ("backfill", "window of backfill other can't be read"),
+        ("dag_run", "items of 1 row is less than 1 (flights/other)"),
+        ("dag_run", "state of 1 row is no state (flights/other)"),
+        ("pool", "slots of 1 row is less than 1 (third)"),
+    ]
+    assert bfm("state", "check", "--repair").code == 1
 
 
 def test_a_column_of_somebody_else_is_named_and_left_out_of_an_export(bfm: Bfm, root: Path, tmp_path: Path) -> None:

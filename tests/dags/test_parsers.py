@@ -201,11 +201,16 @@ def test_a_folder_that_the_bundle_does_not_have_is_an_error_until_it_is_there(
 ) -> None:
     folder.write("manifest.yaml", "version: v1beta\ndirectories:\n- path: subs\n  scan_interval: 100\n")
     it, message = watch(folder), "directories[0].path: there is no folder 'subs' in the bundle; did you mean 'sub'?"
-    it.scan()
-    assert it.errors == {"manifest.yaml": f"manifest.yaml, line 3: {message}"}
+    for _ in range(2):
+        it.scan()
+        assert it.errors == {"manifest.yaml": f"manifest.yaml, line 3: {message}"}
+        assert it.active == ["a", "b"], "the other folders go on"
+    folder.write_dag("a.py", "a", "a2")
+    it.later(30)
+    assert (it.active, len(it.errors)) == (["a", "a2", "b"], 1)
     (folder.root / "subs").mkdir()
     it.later(30)
-    assert it.errors == {} and it.active == ["a", "b"]
+    assert it.errors == {} and it.active == ["a", "a2", "b"]
     of_configuration = watch(folder, directories=[{"path": "sub"}, {"path": "sbu"}])
     of_configuration.scan()
     (error,) = of_configuration.errors.values()

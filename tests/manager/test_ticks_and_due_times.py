@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import pytest
 
 from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.transitions import Changes
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -49,3 +52,26 @@ def test_work_in_progress_makes_no_scheduled_run_late() -> None:
     ]
     assert len(late) > 10
     assert max(late[1:]) == timedelta(0), "the first one came due before there was a commit to tell how long one takes"
+
+
+def test_what_is_due_next_is_computed_once_in_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = list[int]()
+    next_due = Decisions.next_due
+
+    def counted(self: Decisions, now: datetime) -> datetime | None:
+        computed.append(ticks())
+        return next_due(self, now)
+
+    def ticks() -> int:
+        return int(manager._loop._metrics.columns()["ticks"])
+
+    monkeypatch.setattr(Decisions, "next_due", counted)
+    clock = FakeClock()
+    manager = InMemoryManager(
+        dag_spec("load", "a"), dag_spec("hourly", "a", schedule={"seconds": 600}), clock=clock, scheduled=True
+    )
+    manager.events = manager._loop._events = TimedEvents(clock)
+    manager._loop.has_parsed_all = True
+    manager.backfill("load", days("1990-01-01", 20), max_active_runs=2)
+    manager._loop.run_until(lambda: ticks() == 50)
+    assert len(computed) == len(set(computed)) > 20

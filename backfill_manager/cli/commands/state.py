@@ -63,15 +63,17 @@ def check(
 
     Example: [cyan]bfm state check --repair[/]
     """
+    from backfill_manager.queries.state_check import check_state
+
     backend = context.local_backend("see by `bfm manager status` whether the server can read it")
     if repair:
         from backfill_manager.manager.state_repair import repair_state
 
         for line in repair_state(backend.any_store, context.settings, context.clock, note=context.out.note):
             context.out.note(line)
-        checks = backend.any_store.check()
+        checks = check_state(backend.any_store)
     else:
-        checks = backend.store.check()
+        checks = check_state(backend.store)
     rows = [
         {"table": one.table, "outcome": "ok" if one.ok else "wrong", "message": one.message, "file": one.file}
         for one in checks

@@ -71,7 +71,7 @@ class StandardBundleParser(BundleParser):
         directories = {directory.path: directory for directory in fetched.settings.directories}
         due = self._due(directories, now)
         postponed = self._postponed(fetched.content, directories, due, now)
-        seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, postponed)
+        seen = (fetched.content.hash, fetched.commit_id, fetched.settings, due, postponed, self.bundle.missing_folder)
         if seen != seen_before or self.has_released_ids():
             others = tuple(path for path in (REST, *directories) if path not in due)
             yield self.submission(fetched, covers=due, leaves_out=(*others, *postponed))

@@ -15,6 +15,7 @@ from backfill_manager.dags.bundles.git_repository import GitSource
 from backfill_manager.dags.bundles.manifest import MANIFEST, with_manifest
 from backfill_manager.dags.bundles.snapshot import Snapshot, take
 from backfill_manager.dags.bundles.source import BundleSource, FolderSource
+from backfill_manager.dags.importing.import_failure import FailedFile
 from backfill_manager.errors import InvalidConfig, nearest
 from backfill_manager.settings import BundleSettings, LimitSettings, RawSettings
 from backfill_manager.yaml_reader import Loc
@@ -71,6 +72,7 @@ class BundleState:
         # Defaults of its DAGs.
         self.limits: dict[str, int] = (limits or LimitSettings()).model_dump(exclude={"batch_target", "wait_interval"})
         self.parser = settings.parser  # by name; the manifest's when that has been read
+        self.missing_folder: FailedFile | None = None  # when it was last fetched, of those that `directories` names
         self.options = ParserOptions()  # of the parser, from configuration and manifest
         self._snapshots = snapshots
         self.raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
@@ -99,17 +101,21 @@ class BundleState:
                 raise ParserChanged(self.parser)
             self.options = self.raw_options.checked(self._options_model, self.parser)
         content = files.read_bundle(origin.root, without=self._snapshots, fingerprints=self._fingerprints)
-        missing = (at for at, one in enumerate(settings.directories) if not (origin.root / one.path).exists())
-        if (at := next(missing, None)) is not None:
-            path, folders = (
-                settings.directories[at].path,
-                {str(parent) for file in content.files for parent in PurePath(file).parents},
-            )
-            message = f"directories[{at}].path: there is no folder {path!r} in the bundle{nearest(path, folders, n=1)}"
-            if "directories" in self.settings.model_fields_set:
-                raise InvalidConfig(message)
-            raise InvalidConfig(f"{places.get(('directories', at, 'path'), MANIFEST)}: {message}")
+        self.missing_folder = self._missing_folder(settings, places, origin.root, content)
         return Fetched(origin.root, content, settings, origin.commit_id)
+
+    def _missing_folder(
+        self, settings: BundleSettings, places: Mapping[Loc, str], root: Path, content: files.BundleContent
+    ) -> FailedFile | None:
+        missing = (at for at, one in enumerate(settings.directories) if not (root / one.path).exists())
+        if (at := next(missing, None)) is None:
+            return None
+        path = settings.directories[at].path
+        folders = {str(parent) for file in content.files for parent in PurePath(file).parents}
+        message = f"directories[{at}].path: there is no folder {path!r} in the bundle{nearest(path, folders, n=1)}"
+        if "directories" in self.settings.model_fields_set:
+            return FailedFile(".", None, f"bundle {self.name!r}: {message}")
+        return FailedFile(MANIFEST, None, f"{places.get(('directories', at, 'path'), MANIFEST)}: {message}")
 
     def take_snapshot(self, fetched: Fetched) -> Snapshot:
         """Keeps its files. The snapshot's content is what counts: files may have changed meanwhile."""

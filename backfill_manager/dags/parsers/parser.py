@@ -164,8 +164,9 @@ class BundleParser(ABC):
             yield from self.without_errors_of_bundle()
 
     def without_errors_of_bundle(self) -> Iterator[Submission]:
-        """It could be fetched again: an error of its own, or of its manifest, is cleared. Nothing where there is none."""
-        if {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
+        """It could be fetched again: an error of its own, or of its manifest, is cleared. Nothing where there is none, or still
+        one."""
+        if self.bundle.missing_folder is None and {".", MANIFEST} & self.catalog.files_of(self.bundle.name):
             nothing = BundleContent({}, ())
             yield Submission(
                 self.bundle.name, self.bundle.settings.place, self.name, nothing, covers=(), deactivates=False
@@ -227,7 +228,7 @@ class BundleParser(ABC):
         return replace(
             empty,
             parsed=tuple(result for result in read if isinstance(result, ParsedFile)),
-            failed=tuple(result for result in read if isinstance(result, FailedFile)),
+            failed=(*(one for one in read if isinstance(one, FailedFile)), *filter(None, [self.bundle.missing_folder])),
             parsed_at=self._last_parse if stale_files else None,
         )
 

@@ -17,7 +17,7 @@ from backfill_manager import humanise
 from backfill_manager.api.backfill_cache import ROW_TABLES, TABLES, known_backfill, reverted_runs, with_time_left
 from backfill_manager.api.context import Versions
 from backfill_manager.api.paging import Paging
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.stored_definition import definition_or_why
 from backfill_manager.errors import InvalidInput
 from backfill_manager.masking import mask_values
 from backfill_manager.model.records import Backfill, DagRow, DagRun, DagVersion
@@ -191,7 +191,7 @@ def _params(context: PageContext, row: Mapping[str, Any]) -> dict[str, Any]:
         ["dag_version"], f"ui:params:{dag_id}:{version}",
         lambda: context.store.first(DagVersion, matching(dag_id=dag_id, version=version)),
     )  # fmt: skip
-    defaults = DagSpec.from_json(found.definition_json).params if found else {}
+    defaults = definition_or_why(found).params if found else {}
     return {**mask_values(defaults), **row["conf"]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
+from backfill_manager.model.stored_json import shown_column
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
@@ -217,7 +217,7 @@ def _sql_of(run: DagRun, spec: DagSpec | None, task_id: str) -> dict[str, Any] |
     if spec is None or task_id not in spec.by_id or spec.by_id[task_id].kind != "sql":
         return None
     interval = (run.interval_start, run.interval_end) if run.interval_start and run.interval_end else None
-    planned = PlannedRun(run.run_id, interval, run.partition_key, json.loads(run.conf_json))
+    planned = PlannedRun(run.run_id, interval, run.partition_key, shown_column(run, "conf_json") or {})
     return render(spec, planned, [task_id])
 
 
