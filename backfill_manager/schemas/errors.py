@@ -293,7 +293,8 @@ CALLBACK_BY_HAND = _refused(
 DAG_INACTIVE = _refused("DAG {dag_id!r} is not active: {why}.", "dag_id")
 DOWNSTREAM_CIRCLE = _error(
     "[downstream] can't be used with DAG {dag_id!r}: {circle} read each other's tables in a circle, so "
-    "none can be first; backfill them one by one"
+    "none can be first; backfill them one by one, or say by reads=[...] which tables count (a DAG without it reads what its "
+    "SQL tasks name)"
 )
 TOO_MANY_DOWNSTREAM = _error(
     "[downstream]: DAG {dag_id!r} has about {count} intervals in that range, more than one backfill may ({max}); ask for a "
