@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
-from backfill_manager.masking import Known, mask_code, mask_text, secrets_in, secrets_of
+from backfill_manager.masking import Known, mask_code, mask_text, mask_values, secrets_in, secrets_of
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
 from backfill_manager.schemas.checks import CheckOutcome
 
@@ -180,7 +180,7 @@ class TaskSpan:
 
     def without_secrets(self, masked: Callable[[str], str]) -> TaskSpan:
         def clean(values: dict[str, SpanValue]) -> dict[str, SpanValue]:
-            return {key: _masked_value(value, masked) for key, value in values.items()}
+            return {key: mask_values(_masked_value(value, masked), key) for key, value in values.items()}
 
         return replace(
             self, name=masked(self.name), message=None if self.message is None else masked(self.message),
