@@ -162,9 +162,13 @@ class Client(AbstractContextManager["Client"]):
         return self._watch(_path("backfills", self.backfill(backfill_id).backfill_id))
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
-    def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[r.Dag]:
+    def dags(
+        self, *, active: bool | None = True, is_paused: bool | None = None, tag: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[r.Dag]:  # fmt: skip
         """By id. `active=False`: those that no file defines any more; None: these as well."""
-        return self._list(r.Dag, "/dags", limit, {"active": {True: None, False: "false", None: "all"}[active]})
+        of = {"active": {True: None, False: "false", None: "all"}[active], "is_paused": is_paused, "tag": tag}
+        return self._list(r.Dag, "/dags", limit, of)
 
     def dag(self, dag_id: str) -> r.DagDetails:
         return self._read(r.DagDetails, _path("dags", dag_id))
@@ -252,8 +256,8 @@ class Client(AbstractContextManager["Client"]):
         body = _json({**filters, "state": state, "dry_run": True})
         return r.MarkPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "mark"), body))
 
-    def import_errors(self) -> Iterator[r.ImportProblem]:
-        return self._list(r.ImportProblem, "/import_errors")
+    def import_errors(self, *, bundle: str | None = None) -> Iterator[r.ImportProblem]:
+        return self._list(r.ImportProblem, "/import_errors", filters={"bundle": bundle})
 
     # -- runs ---------------------------------------------------------------------------------------------------------
     def runs(
@@ -359,8 +363,9 @@ class Client(AbstractContextManager["Client"]):
         """Deactivates the DAGs of a file or folder."""
         return self._submit(_path("bundles", name, "deactivate"), wait, {"subpath": subpath})
 
-    def requests(self, *, limit: int | None = None) -> Iterator[r.Request]:
-        return self._list(r.Request, "/requests", limit)
+    def requests(self, *, kind: str | None = None, limit: int | None = None) -> Iterator[r.Request]:
+        """Newest first. `kind`: only such as `backfill.create`."""
+        return self._list(r.Request, "/requests", limit, {"kind": kind})
 
     def request(self, request_id: str) -> r.RequestDetails:
         return self._read(r.RequestDetails, _path("requests", request_id))

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
+from inspect import signature
 from pathlib import Path
 
 import httpx
@@ -71,6 +72,28 @@ def test_every_route_has_a_method(settings: Settings) -> None:
 
     assert operations - FOR_OTHERS == set(METHODS)
     assert [name for name in METHODS.values() if not hasattr(Client, name)] == []
+
+
+def test_every_filter_of_a_list_is_a_parameter_of_its_method(settings: Settings) -> None:
+    app = create_app(settings, MemoryStore(), clock=FakeClock())
+    missing = []
+    for operation in (one for path in app.openapi()["paths"].values() for one in path.values()):
+        filters = {one["name"] for one in operation.get("parameters", []) if one["in"] == "query"}
+        if "cursor" in filters:
+            method = METHODS[operation["operationId"]]
+            known = {"limit", "cursor", "order_by", *signature(getattr(Client, method)).parameters}
+            missing += [(method, name) for name in sorted(filters - known)]
+    assert missing == []
+
+
+def test_dags_requests_and_import_errors_are_filtered(client: Client, manager: InMemoryManager) -> None:
+    client.unpause_dag("flights")
+    manager.tick()
+    assert [dag.dag_id for dag in client.dags(is_paused=False)] == ["flights"]
+    assert [dag.dag_id for dag in client.dags(is_paused=True)] == ["weather"]
+    assert not list(client.dags(tag="nobody has it"))
+    assert [one.kind for one in client.requests(kind="dag.unpause")] == ["dag.unpause"]
+    assert not list(client.requests(kind="dag.trigger")) and not list(client.import_errors(bundle="main"))
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------

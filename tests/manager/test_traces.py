@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from support.http_sink import PATIENCE
 from support.otlp_receiver import Received, Receiver, otlp_receiver
 from support.scenarios import accepted, clear
@@ -226,6 +227,26 @@ def test_what_is_refused_for_good_is_left_out(receiver: Receiver) -> None:
     manager.backfill("flights", days("2024-01-02", 1))
     manager.drain()
     assert manager.sender.run_once() is None and len(receiver.spans) == 4
+
+
+def test_spans_that_a_collector_leaves_out_of_a_batch_are_logged(
+    receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = Manager(receiver.url)
+    for day, reply in (
+        ("2024-01-01", ExportTraceServiceResponse(partial_success={"rejected_spans": 2, "error_message": "too old"})),
+        ("2024-01-02", ExportTraceServiceResponse()),
+    ):
+        receiver.sink.reply = reply.SerializeToString()
+        manager.backfill("flights", days(day, 1))
+        manager.drain()
+        assert manager.sender.run_once() is None
+    receiver.sink.reply = b"<html>"
+    manager.backfill("flights", days("2024-01-03", 1))
+    manager.drain()
+    assert manager.sender.run_once() is None
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert "spans=2" in line and 'reason="too old"' in line
 
 
 def test_a_thread_of_its_own_sends_and_its_end_sends_the_rest(receiver: Receiver) -> None:
