@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from pydantic import ValidationError
 from support.http_sink import PATIENCE
 from support.otlp_receiver import Received, Receiver, otlp_receiver
 from support.scenarios import accepted, clear
@@ -328,6 +329,13 @@ def test_the_sampler_decides_for_a_trace_as_a_whole(
 def test_what_is_not_there_is_refused_at_the_start(name: str, value: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         make_exporter(OpenTelemetrySettings(), {name: value})
+
+
+@pytest.mark.parametrize("endpoint", ["http://tempo:4318/v1/traces", "http://tempo:4318/otlp/v1/traces/", "tempo:4318"])
+def test_an_endpoint_to_which_the_path_would_be_added_twice_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="such as http://localhost:4318, without /v1/traces"):
+        OpenTelemetrySettings(endpoint=endpoint)
+    assert OpenTelemetrySettings(endpoint="http://tempo:4318/otlp").endpoint == "http://tempo:4318/otlp"
 
 
 @pytest.mark.parametrize("environ", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
