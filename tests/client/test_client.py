@@ -114,6 +114,16 @@ def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url:
         result.priority = 8  # type: ignore[misc]
 
 
+def test_a_single_state_needs_no_list(client: Client, manager: InMemoryManager) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 1))
+    manager.tick()
+    of = {state: list(client.backfills(state=state)) for state in ("running", "failed")}
+    assert [one.backfill_id for one in of["running"]] == [backfill_id] and not of["failed"]
+    assert [one.state for one in client.items(backfill_id, state="running")] == ["running"]
+    assert [one.state for one in client.runs(state="running")] == ["running"]
+    assert not list(client.notifications(state="failed", event="late"))
+
+
 def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(
     client: Client, manager: InMemoryManager
 ) -> None:
