@@ -219,6 +219,19 @@ def test_a_receiver_that_is_away_gets_what_waited_and_the_log_says_it_once(
     assert "spans are sent again" in back and "left_out=8" in back and "failures=3" in back
 
 
+def test_what_comes_while_a_batch_can_not_be_sent_is_sent_after_it(receiver: Receiver) -> None:
+    receiver.sink.refuses, receiver.sink.status = 1, 500
+    manager = Manager(receiver.url)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    assert manager.sender.run_once() == 1.0
+    manager.backfill("flights", days("2024-01-02", 1))
+    manager.drain()
+    assert manager.sender.run_once() is None
+    assert [span.name for span in receiver.spans].count("run flights") == 2
+    assert len(receiver.spans) == len({span.id for span in receiver.spans}) == 8
+
+
 def test_what_is_refused_for_good_is_left_out(receiver: Receiver) -> None:
     receiver.sink.refuses, receiver.sink.status = 1, 400
     manager = Manager(receiver.url)
