@@ -462,6 +462,16 @@ def test_a_body_that_came_broken_is_asked_for_again() -> None:
     assert len(waits) == ATTEMPTS - 1
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_names_where_it_leads(status: int) -> None:
+    with (
+        answering(status, b"", Location="https://jobs.example.org/api/v1/health?state=s3cret") as url,
+        Client(url) as client,
+        pytest.raises(Unreachable, match=r"redirects to https://jobs\.example\.org/api/v1/health; is"),
+    ):
+        client.health()
+
+
 def test_another_server_at_the_address_is_unreachable(tmp_path: Path) -> None:
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args: object) -> None:
