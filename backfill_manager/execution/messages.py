@@ -162,6 +162,15 @@ class SpanEvent:
 
 
 @dataclass(frozen=True)
+class SpanLink:
+    """Another span, of which a span of a task's code says that it belongs to it."""
+
+    trace_id: str  # ids as those of `TaskSpan`
+    span_id: str
+    attributes: dict[str, SpanValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class TaskSpan:
     """A span that the code of a task has made by the API of OpenTelemetry, as it leaves the task's process."""
 
@@ -177,6 +186,7 @@ class TaskSpan:
     scope: str = ""  # the tracer's name
     attributes: dict[str, SpanValue] = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
 
     def without_secrets(self, masked: Callable[[str], str]) -> TaskSpan:
         def clean(values: dict[str, SpanValue]) -> dict[str, SpanValue]:
@@ -186,6 +196,7 @@ class TaskSpan:
             self, name=masked(self.name), message=None if self.message is None else masked(self.message),
             attributes=clean(self.attributes),
             events=tuple(replace(one, attributes=clean(one.attributes)) for one in self.events),
+            links=tuple(replace(one, attributes=clean(one.attributes)) for one in self.links),
         )  # fmt: skip
 
 

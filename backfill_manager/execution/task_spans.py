@@ -107,6 +107,12 @@ def fields_of(span: ReadableSpan) -> dict[str, Any]:
         "events": [
             {"name": event.name, "at_ns": event.timestamp, "attributes": _plain(event.attributes)} for event in span.events
         ],
+        "links": [
+            {
+                "trace_id": f"{link.context.trace_id:032x}", "span_id": f"{link.context.span_id:016x}",
+                "attributes": _plain(link.attributes),
+            } for link in span.links
+        ],
     }  # fmt: skip
 
 

@@ -255,12 +255,16 @@ class SdkSpans:
         return self._end(made, _nanoseconds(span.end))
 
     def of_task(self, span: TaskSpan) -> list[ReadableSpan]:
-        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
+        links = [
+            Link(self._context(SpanId(int(one.trace_id, 16), int(one.span_id, 16))), one.attributes)
+            for one in span.links
+        ]
         parent = int(span.parent_id, 16) if span.parent_id else None
         made = self._begin(
             span.scope or SERVICE, SpanId(int(span.trace_id, 16), int(span.span_id, 16)), parent, name=span.name,
-            attributes=span.attributes, kind=SpanKind[span.kind], start_time=span.start_ns,
+            attributes=span.attributes, links=links, kind=SpanKind[span.kind], start_time=span.start_ns,
         )  # fmt: skip
         for event in span.events:
             made.add_event(event.name, event.attributes, event.at_ns)

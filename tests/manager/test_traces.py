@@ -387,7 +387,7 @@ def test_a_span_of_a_task_arrives_as_it_was_made_without_secrets(receiver: Recei
     own = m.TaskSpan(
         "fetch", trace, "00000000000000aa", parent, "CLIENT", 10**18, 10**18 + 10**9, "ERROR", "said hunter22", "flights.api",
         {"http.request.method": "GET", "pages": [1, 2], "db.password": "hunter23", "tokens": 7},
-        (m.SpanEvent("exception", 10**18, {"text": "hunter22", "api_key": "k"}),),
+        (m.SpanEvent("exception", 10**18, {"text": "hunter22", "api_key": "k"}),), (m.SpanLink("0" * 31 + "1", "0" * 15 + "2"),),
     )  # fmt: skip
     manager.sender.put_own(own.without_secrets(lambda text: text.replace("hunter22", "***")))
     manager.sender.run_once()
@@ -400,4 +400,4 @@ def test_a_span_of_a_task_arrives_as_it_was_made_without_secrets(receiver: Recei
     )
     assert span.attributes["db.password"] == "***" and span.attributes["tokens"] == 7
     assert span.attributes["http.request.method"] == "GET" and span.scope == "flights.api"
-    assert (span.end - span.start) == timedelta(seconds=1)
+    assert (span.end - span.start) == timedelta(seconds=1) and span.links == (("0" * 31 + "1", "0" * 15 + "2"),)
