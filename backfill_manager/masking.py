@@ -305,10 +305,11 @@ def without_known(value: Any, known: tuple[Known, ...]) -> Any:
 def mask_settings(value: Any, name: str = "") -> Any:
     """Masks settings as JSON values: what stands under a name that looks secret, webhooks, and secrets in texts (`mask_text`)."""
     if isinstance(value, dict):
-        return {key: mask_settings(one, str(key)) for key, one in value.items()}
+        below = name if name == "custom_headers" else ""  # of OpenLineage: any header may hold a key
+        return {key: mask_settings(one, below or str(key)) for key, one in value.items()}
     if isinstance(value, list):
         return [mask_settings(one, name) for one in value]
-    if is_secret(name) or name == "sha256":
+    if is_secret(name) or name in ("sha256", "custom_headers"):
         return MASK if value else value
     if not isinstance(value, str):
         return value

@@ -280,6 +280,19 @@ def test_settings_keep_what_says_who_may_do_what() -> None:
     assert is_secret("session_secret") and not is_secret("sha256")
 
 
+def test_headers_of_a_lineage_server_are_masked_whatever_their_names() -> None:
+    transport = {"type": "http", "custom_headers": {"X-Team": "a key", "Accept": "b"}, "auth": {"apiKey": "k"}}
+    assert mask_settings({"openlineage": {"transport": transport}}) == {
+        "openlineage": {
+            "transport": {
+                "type": "http",
+                "custom_headers": {"X-Team": "***", "Accept": "***"},
+                "auth": {"apiKey": "***"},
+            }
+        }
+    }
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

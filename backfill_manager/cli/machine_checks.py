@@ -27,6 +27,7 @@ from backfill_manager.store.uri import is_catalog_schema, is_local
 
 if TYPE_CHECKING:
     from backfill_manager.settings import Settings
+    from backfill_manager.settings.model import OpenLineageSettings, OpenTelemetrySettings
     from backfill_manager.store.base import Store
 
 Status = Literal["ok", "warning", "error"]
@@ -74,6 +75,10 @@ def check_place(settings: Settings, clock: Clock) -> Iterator[Check]:
     yield _port(settings)
     if settings.notifications:
         yield _notifications(settings)
+    if settings.openlineage is not None:
+        yield _openlineage(settings.openlineage)
+    if settings.opentelemetry is not None:
+        yield _opentelemetry(settings.opentelemetry)
     if settings.secrets.files is not None or settings.secrets.allow is not None:
         yield _secrets(settings)
 
@@ -260,6 +265,32 @@ def _notifications(settings: Settings) -> Check:
         advice = "docs/how-to/get-notified.md shows addresses; a manager does not start without them."
         return Check("notifications", "error", str(error), advice)
     return Check("notifications", "ok", f"{', '.join(names)} (`bfm notify test` sends a message)")
+
+
+def _openlineage(settings: OpenLineageSettings) -> Check:
+    """Whether the client takes the transport. Nothing is sent."""
+    from backfill_manager.manager.openlineage_sender import make_client
+
+    try:
+        make_client(settings)
+    except BackfillManagerError as error:
+        return Check("openlineage", "error", str(error), "docs/how-to/table-lineage.md; a manager does not start so.")
+    return Check("openlineage", "ok", f"transport {settings.transport['type']}")
+
+
+def _opentelemetry(settings: OpenTelemetrySettings) -> Check:
+    """Whether the SDK is there, and takes the variables of the environment. Nothing is sent."""
+    from backfill_manager.manager.trace_sender import make_exporter
+
+    try:
+        exporter = make_exporter(settings)
+    except BackfillManagerError as error:
+        return Check("opentelemetry", "error", str(error), "docs/operations.md#traces; a manager does not start so.")
+    if exporter is None:
+        advice = "Unset OTEL_SDK_DISABLED and OTEL_TRACES_EXPORTER, or leave `opentelemetry` out."
+        return Check("opentelemetry", "warning", "a variable of the environment turns traces off", advice)
+    exporter.close()
+    return Check("opentelemetry", "ok", "traces are sent by OTLP over HTTP")
 
 
 def _secrets(settings: Settings) -> Check:

@@ -62,20 +62,25 @@ class Client(AbstractContextManager["Client"]):
 
     # -- backfills ----------------------------------------------------------------------------------------------------
     def backfills(
-        self, *, dag_id: str | None = None, state: Sequence[str] = (), kind: str | None = None,
+        self, *, dag_id: str | None = None, state: str | Sequence[str] = (), kind: str | None = None,
         order_by: str | None = None, limit: int | None = None,
     ) -> Iterator[r.Backfill]:  # fmt: skip
         """Newest first, unless `order_by` says otherwise; up to `limit` of them (None: all)."""
-        filters = {"dag_id": dag_id, "state": tuple(state), "kind": kind, "order_by": order_by}
+        filters = {"dag_id": dag_id, "state": _several(state), "kind": kind, "order_by": order_by}
         return self._list(r.Backfill, "/backfills", limit, filters)
 
     def backfill(self, backfill_id: str) -> r.BackfillDetails:
         return self._read(r.BackfillDetails, _path("backfills", backfill_id))
 
     def items(
-        self, backfill_id: str, *, state: Sequence[str] = (), order_by: str | None = None, limit: int | None = None
+        self,
+        backfill_id: str,
+        *,
+        state: str | Sequence[str] = (),
+        order_by: str | None = None,
+        limit: int | None = None,
     ) -> Iterator[r.Item]:
-        filters = {"state": tuple(state), "order_by": order_by}
+        filters = {"state": _several(state), "order_by": order_by}
         return self._list(r.Item, _path("backfills", backfill_id, "items"), limit, filters)
 
     def running_tasks(self, backfill_id: str) -> list[r.RunningTask]:
@@ -162,9 +167,13 @@ class Client(AbstractContextManager["Client"]):
         return self._watch(_path("backfills", self.backfill(backfill_id).backfill_id))
 
     # -- DAGs ---------------------------------------------------------------------------------------------------------
-    def dags(self, *, active: bool | None = True, limit: int | None = None) -> Iterator[r.Dag]:
+    def dags(
+        self, *, active: bool | None = True, is_paused: bool | None = None, tag: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[r.Dag]:  # fmt: skip
         """By id. `active=False`: those that no file defines any more; None: these as well."""
-        return self._list(r.Dag, "/dags", limit, {"active": {True: None, False: "false", None: "all"}[active]})
+        of = {"active": {True: None, False: "false", None: "all"}[active], "is_paused": is_paused, "tag": tag}
+        return self._list(r.Dag, "/dags", limit, of)
 
     def dag(self, dag_id: str) -> r.DagDetails:
         return self._read(r.DagDetails, _path("dags", dag_id))
@@ -252,18 +261,18 @@ class Client(AbstractContextManager["Client"]):
         body = _json({**filters, "state": state, "dry_run": True})
         return r.MarkPlan.model_validate(self._connection.change("POST", _path("dags", dag_id, "mark"), body))
 
-    def import_errors(self) -> Iterator[r.ImportProblem]:
-        return self._list(r.ImportProblem, "/import_errors")
+    def import_errors(self, *, bundle: str | None = None) -> Iterator[r.ImportProblem]:
+        return self._list(r.ImportProblem, "/import_errors", filters={"bundle": bundle})
 
     # -- runs ---------------------------------------------------------------------------------------------------------
     def runs(
-        self, *, dag_id: str | None = None, backfill_id: str | None = None, state: Sequence[str] = (),
+        self, *, dag_id: str | None = None, backfill_id: str | None = None, state: str | Sequence[str] = (),
         run_type: str | None = None, order_by: str | None = None, limit: int | None = None,
     ) -> Iterator[r.Run]:  # fmt: skip
         """Newest first, unless `order_by` says otherwise."""
         of = {"dag_id": dag_id, "backfill_id": backfill_id}
         return self._list(
-            r.Run, "/runs", limit, {**of, "state": tuple(state), "run_type": run_type, "order_by": order_by}
+            r.Run, "/runs", limit, {**of, "state": _several(state), "run_type": run_type, "order_by": order_by}
         )
 
     def run(self, run_id: str, *, dag_id: str | None = None) -> r.RunDetails:
@@ -359,19 +368,20 @@ class Client(AbstractContextManager["Client"]):
         """Deactivates the DAGs of a file or folder."""
         return self._submit(_path("bundles", name, "deactivate"), wait, {"subpath": subpath})
 
-    def requests(self, *, limit: int | None = None) -> Iterator[r.Request]:
-        return self._list(r.Request, "/requests", limit)
+    def requests(self, *, kind: str | None = None, limit: int | None = None) -> Iterator[r.Request]:
+        """Newest first. `kind`: only such as `backfill.create`."""
+        return self._list(r.Request, "/requests", limit, {"kind": kind})
 
     def request(self, request_id: str) -> r.RequestDetails:
         return self._read(r.RequestDetails, _path("requests", request_id))
 
     def notifications(
-        self, *, state: Sequence[str] = (), event: Sequence[str] = (), target: str | None = None, dag_id: str | None = None,
-        backfill_id: str | None = None, order_by: str | None = None, limit: int | None = None,
+        self, *, state: str | Sequence[str] = (), event: str | Sequence[str] = (), target: str | None = None,
+        dag_id: str | None = None, backfill_id: str | None = None, order_by: str | None = None, limit: int | None = None,
     ) -> Iterator[r.Notification]:  # fmt: skip
         """Newest first, unless `order_by` says otherwise; up to `limit` of them (None: all)."""
         filters = {
-            "state": tuple(state), "event": tuple(event), "target": target, "dag_id": dag_id, "backfill_id": backfill_id,
+            "state": _several(state), "event": _several(event), "target": target, "dag_id": dag_id, "backfill_id": backfill_id,
             "order_by": order_by,
         }  # fmt: skip
         return self._list(r.Notification, "/notifications", limit, filters)
@@ -468,6 +478,11 @@ def _json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_json(one) for one in value]
     return value
+
+
+def _several(values: str | Sequence[str]) -> tuple[str, ...]:
+    """One text is one value, not its letters."""
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _path(*parts: str) -> str:

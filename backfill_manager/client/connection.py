@@ -115,6 +115,11 @@ class Connection:
         raise self._not_our_server(response)
 
     def _not_our_server(self, response: httpx.Response) -> Unreachable:
+        if response.has_redirect_location:
+            to = response.headers["location"].partition("?")[0]
+            return Unreachable(
+                f"{response.url} redirects to {to}; is the server's address there, or a login before it?"
+            )
         kind = response.headers.get("content-type", "nothing").partition(";")[0]
         return Unreachable(
             f"{response.url} answered {response.status_code} with {kind}, which no `bfm serve` does;"

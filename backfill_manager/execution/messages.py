@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.interval import Interval
-from backfill_manager.masking import Known, mask_code, mask_text, secrets_in, secrets_of
+from backfill_manager.masking import Known, mask_code, mask_text, mask_values, secrets_in, secrets_of
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance, TaskLog
 from backfill_manager.schemas.checks import CheckOutcome
 
@@ -162,6 +162,15 @@ class SpanEvent:
 
 
 @dataclass(frozen=True)
+class SpanLink:
+    """Another span, of which a span of a task's code says that it belongs to it."""
+
+    trace_id: str  # ids as those of `TaskSpan`
+    span_id: str
+    attributes: dict[str, SpanValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class TaskSpan:
     """A span that the code of a task has made by the API of OpenTelemetry, as it leaves the task's process."""
 
@@ -177,15 +186,17 @@ class TaskSpan:
     scope: str = ""  # the tracer's name
     attributes: dict[str, SpanValue] = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
 
     def without_secrets(self, masked: Callable[[str], str]) -> TaskSpan:
         def clean(values: dict[str, SpanValue]) -> dict[str, SpanValue]:
-            return {key: _masked_value(value, masked) for key, value in values.items()}
+            return {key: mask_values(_masked_value(value, masked), key) for key, value in values.items()}
 
         return replace(
             self, name=masked(self.name), message=None if self.message is None else masked(self.message),
             attributes=clean(self.attributes),
             events=tuple(replace(one, attributes=clean(one.attributes)) for one in self.events),
+            links=tuple(replace(one, attributes=clean(one.attributes)) for one in self.links),
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ recorded, as ever without it.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -27,6 +28,8 @@ MAX_SPANS: Final = 10_000  # of one try; a loop that makes them must not keep th
 ENTRY: Final = ("opentelemetry_tracer_provider", "backfill_manager")
 TRACEPARENT: Final = "TRACEPARENT"
 _PROVIDER: Final = "OTEL_PYTHON_TRACER_PROVIDER"
+
+log = logging.getLogger(__name__)
 
 Deliver = Callable[[dict[str, Any]], None]
 _deliver: Deliver | None = None
@@ -72,6 +75,8 @@ def make_provider() -> TracerProvider:
             _left -= 1
             if _deliver is not None and _left >= 0:
                 _deliver(fields_of(span))
+            elif _left == -1:
+                log.warning("This try has made more than %s spans; further ones are not sent.", f"{MAX_SPANS:,}")
 
     class Provider(TracerProvider):
         def get_tracer(self, *args: Any, **options: Any) -> Tracer:
@@ -106,6 +111,12 @@ def fields_of(span: ReadableSpan) -> dict[str, Any]:
         "attributes": _plain(span.attributes),
         "events": [
             {"name": event.name, "at_ns": event.timestamp, "attributes": _plain(event.attributes)} for event in span.events
+        ],
+        "links": [
+            {
+                "trace_id": f"{link.context.trace_id:032x}", "span_id": f"{link.context.span_id:016x}",
+                "attributes": _plain(link.attributes),
+            } for link in span.links
         ],
     }  # fmt: skip
 

@@ -73,9 +73,10 @@ class BoundedSender(Service, Generic[T]):
         return None
 
     def _next_batch(self) -> list[T]:
+        """One that could not be sent is the next again, as it was: what `send` has made of it may be kept."""
         with self._lock:
-            while self._waiting and len(self._in_hand) < self._batch:
-                self._in_hand.append(self._waiting.popleft())
+            if not self._in_hand:
+                self._in_hand = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
             if not self._in_hand:
                 self._is_empty.set()
             return self._in_hand

@@ -33,6 +33,7 @@ MAX_LISTED: Final = 20  # in one message
 MAX_ERROR_CHARS: Final = 300
 MAX_TEXT_CHARS: Final = 4_000  # of one message: Teams takes 28 KB, and JSON may write a character with six bytes
 MARKDOWN: Final = frozenset({"workflows", "workflow"})  # schemes of services that render Markdown, and nothing else
+READ_TIMEOUT_S: Final = 30.0  # for the answer of a service, unless its address says otherwise (`?rto=60`)
 FLUSH_S: Final = 10.0  # at the manager's end
 _BAD: Final = frozenset({"failed", "deadlocked", "late"})
 
@@ -63,10 +64,16 @@ class AppriseChannel:
             raise InvalidConfig(
                 "notifications: needs the package apprise; pip install 'backfill-manager[notifications]'"
             ) from None
-        about = apprise.AppriseAsset(app_id="backfill_manager", image_url_mask="", image_url_logo="")
+        # Most redirects would make a POST a GET without the message, whose answer (200) would count as success.
+        about = apprise.AppriseAsset(
+            app_id="backfill_manager", image_url_mask="", image_url_logo="", http_redirects=False
+        )
         self.target, self._apprise = target, apprise.Apprise(asset=about)
         with apprise.LogCapture(level=logging.CRITICAL):  # type: ignore[no-untyped-call]
             is_known = self._apprise.add(target.url)
+        for service in self._apprise:  # one that is slow to answer has the message, and would get it again
+            if "socket_read_timeout" not in vars(service):  # its address does not say `rto=`
+                service.socket_read_timeout = max(service.socket_read_timeout, READ_TIMEOUT_S)
         if not is_known:
             scheme = target.url.partition("://")[0][:20]
             raise InvalidConfig(

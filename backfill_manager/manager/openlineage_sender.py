@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.error_format import one_line
@@ -17,9 +17,12 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.settings.model import OpenLineageSettings
 
 _REFUSED: Final = (400, 413, 422)  # for what is in it; any other status may come of the server or of the configuration
+_KEEP_METHOD: Final = (307, 308)  # redirects after which the event is sent again as it is
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
+    from openlineage.client.transport import Transport
+    from requests import Response
 
     from backfill_manager.manager.openlineage_events import LineageEvents
 
@@ -37,7 +40,7 @@ def make_client(settings: OpenLineageSettings) -> Client:
             "openlineage: needs the package openlineage-python; pip install 'backfill-manager[openlineage]'"
         ) from None
     try:
-        client: Client = OpenLineageClient(config={"transport": dict(settings.transport)})
+        client = OpenLineageClient(config={"transport": dict(settings.transport)})
     except (
         ValueError,
         RuntimeError,
@@ -47,6 +50,7 @@ def make_client(settings: OpenLineageSettings) -> Client:
     ) as error:  # each transport checks in its own way
         raise InvalidConfig(f"openlineage.transport: {one_line(error)}") from None
     _show_console_events()
+    _refuse_lossy_redirects(client.transport)
     return client
 
 
@@ -56,6 +60,28 @@ def _show_console_events() -> None:
     logger = logging.getLogger("openlineage.client.transport.console")
     logger.setLevel(logging.INFO)
     logger.handlers, logger.propagate = [logging.StreamHandler()], False
+
+
+def _refuse_lossy_redirects(transport: Transport) -> None:
+    """The transport `http` follows a redirect by a GET without the event, and takes the answer to that for a success."""
+    from openlineage.client.transport.composite import CompositeTransport
+    from openlineage.client.transport.http import HttpTransport
+
+    if isinstance(transport, CompositeTransport):
+        for one in transport.transports:
+            _refuse_lossy_redirects(one)
+    elif isinstance(transport, HttpTransport):
+        transport.session.hooks["response"].append(_refuse_lossy_redirect)
+
+
+def _refuse_lossy_redirect(response: Response, *_: Any, **__: Any) -> None:
+    from requests import HTTPError
+
+    if response.is_redirect and response.status_code not in _KEEP_METHOD:
+        where = response.headers["location"]
+        raise HTTPError(
+            f"the server redirects ({response.status_code}) to {where}: set that address", response=response
+        )
 
 
 class OpenLineageSender(BoundedSender["RunEvent"]):

@@ -93,21 +93,24 @@ class _OtlpExporter:
         endpoint = None if settings.endpoint is None else f"{settings.endpoint.rstrip('/')}/v1/traces"
         headers = {name: value.get_secret_value() for name, value in settings.headers.items()} or None
         session = requests.Session()
-        session.hooks["response"].append(self._take_status)
-        self._said, self._status = _LastWords(), None
+        session.hooks["response"].append(self._take_answer)
+        self._said, self._status, self._answer = _LastWords(), None, b""
         for name in (trace_exporter.__name__, "opentelemetry.exporter.otlp.common.http"):
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [self._said], False  # the manager says it once, in its own words
         self._exporter = trace_exporter.OTLPSpanExporter(endpoint=endpoint, headers=headers, session=session)
 
-    def _take_status(self, response: Any, *_: Any, **__: Any) -> None:
-        self._status = response.status_code
+    def _take_answer(self, response: Any, *_: Any, **__: Any) -> None:
+        self._status, self._answer = response.status_code, response.content
 
     def export(self, spans: list[ReadableSpan]) -> None:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
-        self._status, self._said.first = None, ""
+        self._status, self._answer, self._said.first = None, b"", ""
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+            number, reason = _rejected(self._answer)
+            if number:  # the exporter does not look
+                log.warning("spans are refused and left out", spans=number, reason=mask_text(reason))
             return
         reason = mask_text(self._said.first.partition(", retrying in")[0]) or "no reason was given"
         if self._status is not None:
@@ -118,6 +121,18 @@ class _OtlpExporter:
 
     def close(self) -> None:
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # an attempt that waits is given up
+
+
+def _rejected(answer: bytes) -> tuple[int, str]:
+    """How many spans of a batch that it took the collector left out, and why (`partial_success`)."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    try:
+        partial = ExportTraceServiceResponse.FromString(answer).partial_success
+    except DecodeError:  # an answer of something else than a collector
+        return 0, ""
+    return partial.rejected_spans, partial.error_message
 
 
 class _LastWords(logging.Handler):
@@ -240,12 +255,16 @@ class SdkSpans:
         return self._end(made, _nanoseconds(span.end))
 
     def of_task(self, span: TaskSpan) -> list[ReadableSpan]:
-        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
+        links = [
+            Link(self._context(SpanId(int(one.trace_id, 16), int(one.span_id, 16))), one.attributes)
+            for one in span.links
+        ]
         parent = int(span.parent_id, 16) if span.parent_id else None
         made = self._begin(
             span.scope or SERVICE, SpanId(int(span.trace_id, 16), int(span.span_id, 16)), parent, name=span.name,
-            attributes=span.attributes, kind=SpanKind[span.kind], start_time=span.start_ns,
+            attributes=span.attributes, links=links, kind=SpanKind[span.kind], start_time=span.start_ns,
         )  # fmt: skip
         for event in span.events:
             made.add_event(event.name, event.attributes, event.at_ns)

@@ -181,7 +181,13 @@ Nice = Annotated[Int, Field(ge=0, le=MAX_NICE)]
 SessionSecret = Annotated[str, _matching(r"\S{32,}", "32 or more characters without spaces", secret=True)]
 _ADDRESS: Final = r"https?://[^\s/]+(/[^\s]*)?"
 PublicUrl = Annotated[str, _matching(_ADDRESS, "an address such as https://backfills.example.com")]
-Collector = Annotated[str, _matching(_ADDRESS, "an address such as http://localhost:4318", secret=True)]
+Collector = Annotated[
+    str,
+    _matching(
+        rf"{_ADDRESS}(?<!/v1/traces)(?<!/v1/traces/)", "an address such as http://localhost:4318, without /v1/traces",
+        secret=True,
+    ),
+]  # fmt: skip
 _VARIABLE_BEGINS: Final = "the beginning of a variable's name such as `BFM_SECRET_`"
 VariablePrefix = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_BEGINS)]
 Events = Annotated[list[Literal["failed", "late", "deadlocked", "done"]], Field(min_length=1)]

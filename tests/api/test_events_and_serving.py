@@ -59,6 +59,7 @@ def changed(lines: Iterator[str]) -> dict[str, int]:
 def test_a_listener_gets_all_versions_first_and_then_changes(state: FilledState) -> None:
     with served(state) as client, client.stream("GET", "/events?topics=backfill,backfill_item,pool") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.headers["x-accel-buffering"] == "no", "a proxy (nginx) passes events on as they come"
         assert "gzip" in stream.request.headers["accept-encoding"]
         assert "content-encoding" not in stream.headers, "what is compressed is held back until there is enough of it"
         lines = stream.iter_lines()

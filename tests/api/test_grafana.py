@@ -26,15 +26,20 @@ _SERIES: Final = re.compile(r"(bfm_\w+)(?:\{([^}]*)\})?")
 
 
 @pytest.fixture
-def labels(api: ApiFixture) -> dict[str, set[str]]:
-    """Of each series that a state with a bit of everything has."""
+def metrics(api: ApiFixture) -> str:
+    """Of a state with a bit of everything."""
     api.backfill(3)
     api.manager.tick()
     api.call("POST", "/dags/flights/runs")
     api.manager.leader.heartbeat(api.clock.now(), ticks=3, commits=2, tick_ms=4.0, commit_ms=3.0)
-    text = api.call("GET", "/metrics").text
+    return api.call("GET", "/metrics").text
+
+
+@pytest.fixture
+def labels(metrics: str) -> dict[str, set[str]]:
+    """Of each series."""
     found: dict[str, set[str]] = {}
-    for name, of_it in re.findall(r"^(bfm_\w+)(?:\{(.*)\})? ", text, re.MULTILINE):
+    for name, of_it in re.findall(r"^(bfm_\w+)(?:\{(.*)\})? ", metrics, re.MULTILINE):
         found.setdefault(name, set()).update(re.findall(r"(\w+)=", of_it))
     return found
 
@@ -48,6 +53,32 @@ def test_every_expression_is_of_metrics_that_are_there(labels: dict[str, set[str
             assert name in labels, expression
             known = labels[name] | _OF_PROMETHEUS
             assert {*re.findall(r"(\w+)=", selected), *grouped} <= known, expression
+
+
+def test_states_in_expressions_have_a_series_before_there_is_anything_in_them(api: ApiFixture) -> None:
+    text = api.call("GET", "/metrics").text
+    chosen = {
+        (name, state)
+        for expression in EXPRESSIONS
+        for name, states in re.findall(r'(bfm_\w+)\{[^}]*\bstate=~?"([^"]*)"', expression)
+        for state in states.split("|")
+    }
+    assert ("bfm_backfill_items", "failed") in chosen
+    assert {one for one in chosen if f'{one[0]}{{state="{one[1]}"}} 0.0' not in text} == set()
+
+
+def test_a_manager_that_is_not_scraped_is_one_that_is_not_running() -> None:
+    """The page of a manager ends with it, and with the page the series that says so."""
+    (rule,) = [rule for rule in RULES if rule["alert"] == "BackfillManagerIsNotRunning"]
+    assert rule["expr"] == "(max(bfm_manager_leading) or vector(0)) == 0"
+
+
+def test_failures_are_compared_with_the_lowest_count_of_the_hour() -> None:
+    """The count of an hour ago is missing where Prometheus is younger, and hides what failed, was run again and failed again."""
+    compared = [expression for expression in EXPRESSIONS if 'state="failed"' in expression]
+    assert len(compared) == 3
+    for expression in compared:
+        assert "offset" not in expression and re.search(r"min_over_time\(max\(.*\)\[1h:1m\]\)", expression)
 
 
 def test_legends_name_labels_that_their_expression_keeps() -> None:

@@ -280,6 +280,15 @@ def test_config_check_refuses_an_address_of_messages_with_which_no_manager_start
     assert bfm("config", "show").code == 0  # other commands go on
 
 
+def test_config_check_refuses_a_transport_of_lineage_with_which_no_manager_starts(bfm: Bfm, dags: Path) -> None:
+    conf = dags.parent / "conf" / "manager.yaml"
+    conf.write_text("bundles: []\nopenlineage: {transport: {type: http}}\n")
+    result = bfm("config", "check")
+    assert result.code == 2 and "openlineage.transport: " in result.err
+    conf.write_text("bundles: []\nopenlineage: {transport: {type: http, url: 'http://127.0.0.1:9'}}\n")
+    assert bfm("config", "check").code == 0
+
+
 def test_parsing_a_bundle_of_sheets_here_goes_through_its_parser(bfm: Bfm, dags: Path, sheet_parser: Path) -> None:
     for file in dags.glob("*.py"):
         file.write_text("raise SystemExit('nobody executes this: dag backfill_manager')")

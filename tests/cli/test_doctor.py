@@ -102,6 +102,14 @@ def test_a_wrong_configuration_is_an_error_and_the_machine_is_checked_all_the_sa
         ),
         ({"notifications": [{"name": "ops", "url_env": "NO_SUCH"}]}, "notifications", "error", "no variable NO_SUCH"),
         ({"notifications": [{"name": "ops", "url": "json://127.0.0.1:9"}]}, "notifications", "ok", "ops"),
+        ({"openlineage": {"transport": {"type": "htp"}}}, "openlineage", "error", "openlineage.transport: "),
+        (
+            {"openlineage": {"transport": {"type": "http", "url": "http://127.0.0.1:9"}}},
+            "openlineage",
+            "ok",
+            "transport http",
+        ),
+        ({"opentelemetry": {}}, "opentelemetry", "ok", "OTLP"),
         ({"secrets": {"files": "no-such"}}, "secrets", "error", "no-such can't be read: No such file"),
         ({"secrets": {"files": "dags"}}, "secrets", "ok", "files in"),
         ({"secrets": {"allow": {"shopp": ["a"]}}}, "secrets", "warning", "no bundle of this configuration: shopp"),
@@ -114,6 +122,21 @@ def test_what_the_configuration_names_must_be_there(
     found = doctor(**conf)
     assert found.of(check)[0] == status and part in found.of(check)[1]
     assert found.code == (status == "error")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status", "part"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "error", "must be http/protobuf, not 'grpc'"),
+        ("OTEL_TRACES_EXPORTER", "none", "warning", "turns traces off"),
+    ],
+)
+def test_variables_of_traces_are_checked(
+    doctor: Doctor, name: str, value: str, status: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    found = doctor(opentelemetry={})
+    assert found.of("opentelemetry")[0] == status and part in found.of("opentelemetry")[1]
 
 
 def test_an_old_or_missing_java_is_an_error(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
+from inspect import signature
 from pathlib import Path
 
 import httpx
@@ -73,6 +74,28 @@ def test_every_route_has_a_method(settings: Settings) -> None:
     assert [name for name in METHODS.values() if not hasattr(Client, name)] == []
 
 
+def test_every_filter_of_a_list_is_a_parameter_of_its_method(settings: Settings) -> None:
+    app = create_app(settings, MemoryStore(), clock=FakeClock())
+    missing = []
+    for operation in (one for path in app.openapi()["paths"].values() for one in path.values()):
+        filters = {one["name"] for one in operation.get("parameters", []) if one["in"] == "query"}
+        if "cursor" in filters:
+            method = METHODS[operation["operationId"]]
+            known = {"limit", "cursor", "order_by", *signature(getattr(Client, method)).parameters}
+            missing += [(method, name) for name in sorted(filters - known)]
+    assert missing == []
+
+
+def test_dags_requests_and_import_errors_are_filtered(client: Client, manager: InMemoryManager) -> None:
+    client.unpause_dag("flights")
+    manager.tick()
+    assert [dag.dag_id for dag in client.dags(is_paused=False)] == ["flights"]
+    assert [dag.dag_id for dag in client.dags(is_paused=True)] == ["weather"]
+    assert not list(client.dags(tag="nobody has it"))
+    assert [one.kind for one in client.requests(kind="dag.unpause")] == ["dag.unpause"]
+    assert not list(client.requests(kind="dag.trigger")) and not list(client.import_errors(bundle="main"))
+
+
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 
@@ -89,6 +112,16 @@ def test_a_backfill_comes_typed_and_gives_its_document_back(client: Client, url:
     assert result.document() == httpx.get(f"{url}/api/v1/backfills/{backfill_id}", timeout=60, trust_env=False).json()
     with pytest.raises(ValueError, match="frozen"):
         result.priority = 8  # type: ignore[misc]
+
+
+def test_a_single_state_needs_no_list(client: Client, manager: InMemoryManager) -> None:
+    backfill_id = manager.backfill("flights", days("2013-01-01", 1))
+    manager.tick()
+    of = {state: list(client.backfills(state=state)) for state in ("running", "failed")}
+    assert [one.backfill_id for one in of["running"]] == [backfill_id] and not of["failed"]
+    assert [one.state for one in client.items(backfill_id, state="running")] == ["running"]
+    assert [one.state for one in client.runs(state="running")] == ["running"]
+    assert not list(client.notifications(state="failed", event="late"))
 
 
 def test_a_long_list_is_fetched_page_by_page_and_only_as_far_as_it_is_read(
@@ -427,6 +460,16 @@ def test_a_body_that_came_broken_is_asked_for_again() -> None:
     ):
         client.health()
     assert len(waits) == ATTEMPTS - 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_names_where_it_leads(status: int) -> None:
+    with (
+        answering(status, b"", Location="https://jobs.example.org/api/v1/health?state=s3cret") as url,
+        Client(url) as client,
+        pytest.raises(Unreachable, match=r"redirects to https://jobs\.example\.org/api/v1/health; is"),
+    ):
+        client.health()
 
 
 def test_another_server_at_the_address_is_unreachable(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def traced():
         tracer = trace.get_tracer("traced.api")
         with tracer.start_as_current_span("fetch", attributes={"pages": 3}):
             n = ctx.spark.range(100).repartition(2).count()
-            with tracer.start_as_current_span("parse") as span:
+            cause = trace.SpanContext(1, 2, is_remote=True)
+            with tracer.start_as_current_span("parse", links=[trace.Link(cause)]) as span:
                 span.add_event("parsed", {"why": "password=hunter22"})
 
         @tracer.start_as_current_span("in a thread")
@@ -108,6 +109,7 @@ def test_a_backfill_of_a_day_from_its_request_to_its_spark_jobs(
     assert fetch.scope == "traced.api" and fetch.attributes == {"pages": 3}
     assert fetch.resource["service.name"] == "backfill-manager"
     assert [name for name, _ in parse.events] == ["parsed"] and "hunter22" not in str(spans)
+    assert parse.links == ((f"{1:032x}", f"{2:016x}"),)
     assert f'"00-{run.trace}-{tries["count"].id}-01"' in results["count"] and "false" in results["count"]
     assert results["quiet"] == "[]", "a task that makes no spans imports nothing"
 

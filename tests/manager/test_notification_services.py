@@ -13,10 +13,17 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message as MessageHandler
 from aiosmtpd.smtp import AuthResult, LoginPassword
+from support.http_sink import http_sink
 from support.service_proxy import ServiceProxy, service_proxy
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.manager.notification_sender import MAX_TEXT_CHARS, AppriseChannel, as_markdown, compose
+from backfill_manager.manager.notification_sender import (
+    MAX_TEXT_CHARS,
+    READ_TIMEOUT_S,
+    AppriseChannel,
+    as_markdown,
+    compose,
+)
 from backfill_manager.manager.notification_settings import Target
 from backfill_manager.model.records import Notification
 
@@ -105,6 +112,23 @@ def test_a_webhook_that_refuses_is_named_without_its_secrets(services: ServicePr
         said = send(url)
         assert said is not None and "403" in said
         assert not {"TIiajkdnlazkcOXrIdevi7", "s1gnature", "0123456789abcdef"} & set(said.replace("/", " ").split())
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_an_error_and_no_message_that_arrived(status: int) -> None:
+    with http_sink() as sink:
+        sink.refuses, sink.status, sink.location = 1, status, "/login"
+        said = send(f"json://{sink.address}/hook")
+    assert said is not None and str(status) in said and not sink.events
+
+
+def test_an_answer_may_take_half_a_minute_if_the_address_says_nothing_else() -> None:
+    def timeout_of(url: str) -> Any:
+        (service,) = AppriseChannel(Target("ops", url, frozenset(), (), 0.0))._apprise
+        return service.request_timeout
+
+    assert timeout_of("json://127.0.0.1/hook") == (4.0, READ_TIMEOUT_S)
+    assert timeout_of("json://127.0.0.1/hook?rto=4") == (4.0, 4.0)
 
 
 def test_markdown_of_an_error_is_text() -> None:

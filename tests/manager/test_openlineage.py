@@ -215,6 +215,40 @@ def test_an_event_that_the_server_refuses_holds_up_no_other(sink: Sink, status: 
     assert of(sink.events, "flights") == ["START", "COMPLETE"]
 
 
+@pytest.mark.parametrize("is_one_of_several", [False, True])
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_an_event_whose_redirect_would_lose_it_waits(
+    sink: Sink, status: int, is_one_of_several: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink.refuses, sink.status, sink.location = 1, status, "/login"
+    how = settings(sink.url)
+    if is_one_of_several:
+        how = OpenLineageSettings(
+            namespace="ours",
+            transport={"type": "composite", "transports": [how.transport], "continue_on_failure": False},
+        )
+    sender = a_sender(make_client(how))
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    assert sender.run_once() == 1.0 and not sink.events
+    if not is_one_of_several:
+        assert f"the server redirects ({status}) to /login" in capsys.readouterr().err
+    assert sender.run_once() is None
+    assert of(sink.events, "flights") == ["START", "COMPLETE"]
+
+
+def test_a_redirect_that_keeps_the_event_is_followed(sink: Sink) -> None:
+    sink.refuses, sink.status, sink.location = 1, 308, "/api/v2/lineage"
+    sender = a_sender(make_client(settings(sink.url)))
+    manager = Manager(sender)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    assert sender.run_once() is None
+    assert sink.requests[0][0] == "/api/v2/lineage"
+    assert of(sink.events, "flights") == ["START", "COMPLETE"]
+
+
 def test_while_nothing_can_be_sent_the_oldest_are_left_out() -> None:
     class Away:
         def __init__(self) -> None:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from pydantic import ValidationError
 from support.http_sink import PATIENCE
 from support.otlp_receiver import Received, Receiver, otlp_receiver
 from support.scenarios import accepted, clear
@@ -217,6 +219,19 @@ def test_a_receiver_that_is_away_gets_what_waited_and_the_log_says_it_once(
     assert "spans are sent again" in back and "left_out=8" in back and "failures=3" in back
 
 
+def test_what_comes_while_a_batch_can_not_be_sent_is_sent_after_it(receiver: Receiver) -> None:
+    receiver.sink.refuses, receiver.sink.status = 1, 500
+    manager = Manager(receiver.url)
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    assert manager.sender.run_once() == 1.0
+    manager.backfill("flights", days("2024-01-02", 1))
+    manager.drain()
+    assert manager.sender.run_once() is None
+    assert [span.name for span in receiver.spans].count("run flights") == 2
+    assert len(receiver.spans) == len({span.id for span in receiver.spans}) == 8
+
+
 def test_what_is_refused_for_good_is_left_out(receiver: Receiver) -> None:
     receiver.sink.refuses, receiver.sink.status = 1, 400
     manager = Manager(receiver.url)
@@ -226,6 +241,26 @@ def test_what_is_refused_for_good_is_left_out(receiver: Receiver) -> None:
     manager.backfill("flights", days("2024-01-02", 1))
     manager.drain()
     assert manager.sender.run_once() is None and len(receiver.spans) == 4
+
+
+def test_spans_that_a_collector_leaves_out_of_a_batch_are_logged(
+    receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager = Manager(receiver.url)
+    for day, reply in (
+        ("2024-01-01", ExportTraceServiceResponse(partial_success={"rejected_spans": 2, "error_message": "too old"})),
+        ("2024-01-02", ExportTraceServiceResponse()),
+    ):
+        receiver.sink.reply = reply.SerializeToString()
+        manager.backfill("flights", days(day, 1))
+        manager.drain()
+        assert manager.sender.run_once() is None
+    receiver.sink.reply = b"<html>"
+    manager.backfill("flights", days("2024-01-03", 1))
+    manager.drain()
+    assert manager.sender.run_once() is None
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert "spans=2" in line and 'reason="too old"' in line
 
 
 def test_a_thread_of_its_own_sends_and_its_end_sends_the_rest(receiver: Receiver) -> None:
@@ -309,6 +344,13 @@ def test_what_is_not_there_is_refused_at_the_start(name: str, value: str, messag
         make_exporter(OpenTelemetrySettings(), {name: value})
 
 
+@pytest.mark.parametrize("endpoint", ["http://tempo:4318/v1/traces", "http://tempo:4318/otlp/v1/traces/", "tempo:4318"])
+def test_an_endpoint_to_which_the_path_would_be_added_twice_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="such as http://localhost:4318, without /v1/traces"):
+        OpenTelemetrySettings(endpoint=endpoint)
+    assert OpenTelemetrySettings(endpoint="http://tempo:4318/otlp").endpoint == "http://tempo:4318/otlp"
+
+
 @pytest.mark.parametrize("environ", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
 def test_a_variable_turns_traces_off(environ: dict[str, str]) -> None:
     assert make_exporter(OpenTelemetrySettings(), environ) is None
@@ -344,12 +386,18 @@ def test_a_span_of_a_task_arrives_as_it_was_made_without_secrets(receiver: Recei
     _, trace, parent, _ = manager.sender.traceparent(launch).split("-")
     own = m.TaskSpan(
         "fetch", trace, "00000000000000aa", parent, "CLIENT", 10**18, 10**18 + 10**9, "ERROR", "said hunter22", "flights.api",
-        {"http.request.method": "GET", "pages": [1, 2]}, (m.SpanEvent("exception", 10**18, {"text": "hunter22"}),),
+        {"http.request.method": "GET", "pages": [1, 2], "db.password": "hunter23", "tokens": 7},
+        (m.SpanEvent("exception", 10**18, {"text": "hunter22", "api_key": "k"}),), (m.SpanLink("0" * 31 + "1", "0" * 15 + "2"),),
     )  # fmt: skip
     manager.sender.put_own(own.without_secrets(lambda text: text.replace("hunter22", "***")))
     manager.sender.run_once()
     span = one(receiver.spans, "fetch")
     assert (span.trace, span.id, span.parent) == (trace, "00000000000000aa", parent)
-    assert span.is_error and span.message == "said ***" and span.events == (("exception", {"text": "***"}),)
+    assert (
+        span.is_error
+        and span.message == "said ***"
+        and span.events == (("exception", {"text": "***", "api_key": "***"}),)
+    )
+    assert span.attributes["db.password"] == "***" and span.attributes["tokens"] == 7
     assert span.attributes["http.request.method"] == "GET" and span.scope == "flights.api"
-    assert (span.end - span.start) == timedelta(seconds=1)
+    assert (span.end - span.start) == timedelta(seconds=1) and span.links == (("0" * 31 + "1", "0" * 15 + "2"),)

@@ -21,6 +21,7 @@ class Sink(ThreadingHTTPServer):
         self.refuses, self.events = 0, list[dict[str, Any]]()
         self.is_wrong: Callable[[Any], bool] = lambda _: False
         self.reply = b""
+        self.location: str | None = None  # of what is refused, if it is redirected
         self.requests: list[tuple[str, dict[str, str]]] = []  # path and headers of those that were taken
         self.changed = threading.Condition()
 
@@ -54,9 +55,17 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.requests.append((self.path, dict(self.headers)))
             self.server.changed.notify_all()
         self.send_response(200 if is_taken else self.server.status)
+        if not is_taken and self.server.location is not None:
+            self.send_header("Location", self.server.location)
         self.send_header("Content-Length", str(len(self.server.reply)))
         self.end_headers()
         self.wfile.write(self.server.reply)
+
+    def do_GET(self) -> None:
+        """A page, such as the one at the end of a redirect."""
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def log_message(self, *_: Any) -> None:
         """Nothing on the terminal."""

@@ -66,7 +66,8 @@ async def events(
                 return
             yield _event(changed) if changed else ": keep-alive\n\n"
 
-    return StreamingResponse(stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # else nginx holds events back until it has 4 kB
+    return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
 
 
 def _event(tables: dict[str, int]) -> str:

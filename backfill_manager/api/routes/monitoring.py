@@ -19,6 +19,7 @@ from backfill_manager.api.auth import Viewer, user_or_none
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.middleware import Middleware, on_start
 from backfill_manager.api.openapi import PREFIX, READS
+from backfill_manager.model import states as s
 from backfill_manager.model.records import TABLES
 from backfill_manager.queries.managers import manager_status
 from backfill_manager.queries.pools import list_pools
@@ -29,8 +30,8 @@ router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"])
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTS: Final = {
-    "backfill": "Backfills", "backfill_item": "Items of backfills", "dag_run": "DAG runs",
-    "task_instance": "Task instances",
+    "backfill": ("Backfills", s.BACKFILL_STATES), "backfill_item": ("Items of backfills", s.ITEM_STATES),
+    "dag_run": ("DAG runs", s.RUN_STATES), "task_instance": ("Task instances", s.TASK_STATES),
 }  # fmt: skip
 _MANAGER_GAUGES: Final = (
     ("heartbeat_age_seconds", "heartbeat_age_s", "Since its last heartbeat."),
@@ -85,17 +86,18 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         cached, store = self._context.cached_by_version, self._context.store
-        for table, rows in _COUNTS.items():
+        # Of each count also 0: what compares a value with one before it needs the sample before the first.
+        for table, (rows, states) in _COUNTS.items():
             gauge = GaugeMetricFamily(f"bfm_{table}s", f"{rows} by state.", labels=["state"])
             counts = cached((table,), ("metrics", table), partial(store.count, table, ("state",)))
-            for (state,), count in sorted(counts.items()):
-                gauge.add_metric([state], count)
+            for state in states:
+                gauge.add_metric([state], counts.get((state,), 0))
             yield gauge
         gauge = GaugeMetricFamily(
             "bfm_check_results", "Checks of rows before they are published, by outcome.", labels=["outcome"]
         )
         counts = cached(("check_result",), ("metrics", "checks"), partial(store.count, "check_result", ("outcome",)))
-        for outcome in get_args(CheckOutcome):  # also a count of 0: `rate()` needs the sample before the first
+        for outcome in get_args(CheckOutcome):
             gauge.add_metric([outcome], counts.get((outcome,), 0))
         yield gauge
         pools = cached(("pool", "task_instance", "dag_version"), ("metrics", "pools"), lambda: list_pools(store))

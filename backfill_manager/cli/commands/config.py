@@ -36,6 +36,10 @@ def check(context: CliContext) -> None:
 
         for target in targets_of(in_file):
             AppriseChannel(target)
+    if settings.openlineage is not None:
+        from backfill_manager.manager.openlineage_sender import make_client
+
+        make_client(settings.openlineage)
     named = context.conf or context.environ.get("BFM_CONF")
     file = named or (DEFAULT_CONF if Path(DEFAULT_CONF).exists() else None)
     found = (place.partition("environment, ")[2] for place in places.places.values())
