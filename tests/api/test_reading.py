@@ -19,6 +19,7 @@ from backfill_manager.execution.messages import Succeeded
 from backfill_manager.model.records import CheckResult, DagRun, ImportProblem, Request, TaskLog
 from backfill_manager.queries.item_map import MapCell
 from backfill_manager.schemas.request_kinds import BACKFILL_CREATE
+from backfill_manager.settings import ApiSettings, Settings
 
 AT = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -451,6 +452,31 @@ def test_addresses_and_methods_that_are_not_there_are_problems_too(api: ApiFixtu
     wrong = api.call("PUT", "/backfills/dry_run")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
     assert api.call("PUT", "/backfills/x").headers["allow"] == "DELETE, GET, PATCH"
+
+
+def test_requests_that_end_in_an_error_of_the_server_are_counted(
+    api: ApiFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert `BackfillManagerServerErrors` is of these."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(api.store, "read", fails)
+        api.call("GET", "/import_errors")
+    text = api.call("GET", "/metrics").text
+    assert 'bfm_http_requests_total{method="GET",route="/api/v1/import_errors",status="500"} 1.0' in text
+
+
+def test_requests_above_the_limit_are_counted() -> None:
+    api = ApiFixture(Settings(api=ApiSettings(requests_per_second=1)))
+    refused = 0
+    while not refused:
+        refused = api.call("GET", "/pools").status_code == 429
+    api.clock.advance(seconds=60)
+    text = api.call("GET", "/metrics").text
+    assert 'bfm_http_requests_total{method="GET",route="other",status="429"} 1.0' in text
 
 
 def test_requests_are_counted_by_their_route_also_where_an_id_is_encoded(api: ApiFixture) -> None:

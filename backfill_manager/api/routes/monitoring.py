@@ -141,15 +141,22 @@ class MeasureRequests(Middleware):
         self._metrics = metrics
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = perf_counter()
+        started, has_answered = perf_counter(), False
 
         def measure(message: Message) -> None:
+            nonlocal has_answered
+            has_answered = True
             method = scope["method"] if scope["method"] in _METHODS else "other"
             route = _template(scope)
             self._metrics.requests.labels(method, route, message["status"]).inc()
             self._metrics.seconds.labels(method, route).observe(perf_counter() - started)
 
-        await self._app(scope, receive, on_start(send, measure))
+        try:
+            await self._app(scope, receive, on_start(send, measure))
+        except Exception:  # answered by the outermost layer
+            if not has_answered:
+                measure({"type": "http.response.start", "status": 500})
+            raise
 
 
 def _template(scope: Scope) -> str:
