@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 UTC = timezone.utc
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_INSTANT, LAST_INSTANT = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 
 
 class Clock(Protocol):

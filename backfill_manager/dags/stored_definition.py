@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +30,7 @@ class UnreadableSpec(DagSpec):
 def definition_of(row: DagVersion) -> DagSpec:
     """`InvalidInput` for what is no definition, or none that a run could be made of."""
     try:
-        _shape().validate_json(row.definition_json)
+        _shape().validate_python(json.loads(row.definition_json))  # pydantic's own JSON is not as deep
         spec = DagSpec.from_json(row.definition_json)
         spec.in_order  # noqa: B018 - `KeyError` where a task waits for one that is not there, `ValueError` for a cycle
         timetable_of(spec)
@@ -39,6 +40,7 @@ def definition_of(row: DagVersion) -> DagSpec:
 
 
 def definition_or_why(row: DagVersion) -> DagSpec:
+    """For lists and pages: its description says why it can't be read."""
     try:
         return definition_of(row)
     except InvalidInput as problem:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 Place = Literal["inside", "outside", "across"]
 EXACT_STRING: Final = 32  # characters of a STRING in the statistics, of which Delta keeps a longer one's beginning only
 # The condition by which a whole table is replaced: Delta's overwrite without one removes the table's clustering, and goes by
-# what the session says of partitions.
+# what the session says of partitions (`spark.sql.sources.partitionOverwriteMode`).
 EVERY_ROW: Final = "true"
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _INSTANTS: Final = ("timestamp", "timestamp_ntz")

@@ -34,7 +34,7 @@ from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.reopen import LoadedRows, load_backfill, load_version, reopen_backfill_of, reopen_run
-from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -141,24 +141,38 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
                 mine[task_id] = c.cleared(mine[task_id], mine[task_id].cleared_by)
                 state.changes.put(mine[task_id])
         state.runs[run.key] = existing_run(state, run, owner, mine)
-        _fail_missing_tasks(state, store, state.runs[run.key])
+    _fail_missing_tasks(state, store)
 
 
-def _fail_missing_tasks(state: ManagerState, store: Store, run: ActiveRun) -> None:
+def _fail_missing_tasks(state: ManagerState, store: Store) -> None:
     """Tasks are committed before their run, so no crash leaves one out. Without its row it would count as one that is not to
     run. What it has written isn't known, so it doesn't start by itself; cleared, it is a newer one than any of its starts."""
-    missing = [] if run.row.run_type == s.EXTERNAL_RUN else [t for t in run.spec.work if t.task_id not in run.tasks]
-    for task in missing:
-        of_task = matching(dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id)
-        launch = max((tried.launch for tried in store.read(records.TaskTry, of_task)), default=0)
-        reason = "its row in task_instance is gone; `bfm state check` names what is damaged"
-        log.error("a task fails", dag=run.row.dag_id, run=run.row.run_id, task=task.task_id, reason=reason)
-        run.tasks[task.task_id] = TaskInstance(
-            dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.FAILED, run_seq=run.row.run_seq,
-            launch=launch, generation=launch, failures=1, error=reason,
+    runs = [run for run in state.runs.values() if run.row.run_type != s.EXTERNAL_RUN]
+    missing = [(run, task) for run in runs for task in run.spec.work if task.task_id not in run.tasks]
+    if not missing:
+        return
+    where = [Condition("run_seq", ">=", min(run.row.run_seq for run, _ in missing))]
+    where += matching(run_id=sorted({run.row.run_id for run, _ in missing}))
+    launches = defaultdict[tuple[str, str, str], int](int)
+    for tried in store.read(records.TaskTry, where):
+        key = (tried.dag_id, tried.run_id, tried.task_id)
+        launches[key] = max(launches[key], tried.launch)
+    for run, task in missing:
+        key = (run.row.dag_id, run.row.run_id, task.task_id)
+        owner = state.owner_of(run.row)
+        ti = TaskInstance(
+            *key, state=s.NONE, run_seq=run.row.run_seq, priority=task.priority + (owner.row.priority if owner else 0),
+            launch=launches[key], generation=launches[key],
         )  # fmt: skip
-        state.changes.put(run.tasks[task.task_id])
-    if missing:
+        if owner is not None and task.task_id not in owner.selected:
+            ti = c.skipped(ti, run.row.created_at, c.NOT_SELECTED)
+        else:
+            reason = "another program has deleted its row in task_instance; clear the task to run it again"
+            log.error("a task fails", dag=ti.dag_id, run=ti.run_id, task=ti.task_id, reason=reason)
+            ti = ti.evolve(state=s.FAILED, failures=1, error=reason)
+        run.tasks[ti.task_id] = ti
+        state.changes.put(ti)
+    for run in {run.key: run for run, _ in missing}.values():
         run.selected = selected_of(run.row, run.spec, run.tasks.values())
 
 
@@ -186,7 +200,7 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
                 row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks[key])))
             end_items(state, live, items, row)
         else:  # no crash leaves it so: a new run of its date could find the writes of the one that is gone
-            reason = f"its run {key[1] or 'None'} is gone; `bfm state check` names what is damaged"
+            reason = "another program has deleted its run; `bfm backfill create --kind missing` runs what is missing"
             log.error(
                 "items fail: their run is gone", backfill=live.row.backfill_id, dag=key[0], run=key[1], items=len(items)
             )

@@ -100,8 +100,8 @@ class Sweep:
         """All of it; the first error at the end, if something could not be done."""
         while self.step():
             pass
-        for problem in self.problems:
-            raise problem
+        if self.problems:
+            raise self.problems[0]
         return self.gone
 
     def _all(self) -> Iterator[str]:

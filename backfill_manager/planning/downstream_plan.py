@@ -30,6 +30,7 @@ from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.sql_guard import tables_read
+from backfill_manager.value_rules import name_or_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +79,7 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     todo = [root.dag_id]
     while todo:
         writer = todo.pop(0)
-        for reader in sorted(readers.of({table.casefold() for table in specs[writer].output_tables}) - {writer}):
+        for reader in sorted(readers.of(set(map(_in_sql, specs[writer].output_tables))) - {writer}):
             if reader not in waits_for:
                 todo.append(reader)
             waits_for.setdefault(reader, set()).add(writer)
@@ -99,7 +100,7 @@ class _Readers:
     def __init__(self, dags: Iterable[DagSpec]) -> None:
         self._declared, self._texts = list[tuple[str, set[str]]](), list[tuple[str, str, set[str]]]()
         for dag in dags:
-            self._declared.append((dag.dag_id, {read.table.casefold() for read in dag.reads}))
+            self._declared.append((dag.dag_id, {_in_sql(read.table) for read in dag.reads}))
             if not dag.reads:
                 texts = {task.sql for task in dag.tasks if task.sql}
                 self._texts += [(dag.dag_id, text, set(_words(text))) for text in texts]
@@ -112,6 +113,11 @@ class _Readers:
             dag_id for dag_id, text, of_text in self._texts
             if not of_text.isdisjoint(words) and not tables_read(_without_macros(text)).isdisjoint(tables)
         }  # fmt: skip
+
+
+def _in_sql(table: str) -> str:
+    """The name of a declared table as `tables_read` has it."""
+    return name_or_path(table).replace("`", "").casefold()
 
 
 def _words(text: str) -> list[str]:

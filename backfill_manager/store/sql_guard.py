@@ -190,7 +190,8 @@ def tables_read(sql: str) -> frozenset[str]:
         read = (table for table in tree.find_all(exp.Table) if _is_read(table) and not _is_of_with(table))
         found |= {_name_of(table) for table in read} - views
         if isinstance(tree, exp.Create) and tree.find(exp.TemporaryProperty):
-            views.add(_name_of(tree.this))
+            made = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this  # with a list of its columns
+            views |= {_name_of(made)} if isinstance(made, exp.Table) else set()  # else a function
     return frozenset(found)
 
 

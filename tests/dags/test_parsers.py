@@ -217,6 +217,20 @@ def test_a_folder_that_the_bundle_does_not_have_is_an_error_until_it_is_there(
     assert error == f"bundle 'b': {message.replace('[0]', '[1]').replace('subs', 'sbu')}"
 
 
+@pytest.mark.parametrize(("keep_last_good", "active"), [(True, ["a", "b"]), (False, ["a"])])
+def test_a_folder_with_a_pace_of_its_own_that_is_gone_for_a_while_deactivates_nothing_unless_told_to(
+    folder: BundleFolder, watch: Watch, keep_last_good: bool, active: list[str]
+) -> None:
+    it = watch(folder, directories=[{"path": "sub"}], keep_last_good=keep_last_good)
+    it.scan()
+    (folder.root / "sub").rename(folder.root.with_name("away"))
+    it.later(30)
+    assert it.active == active and "there is no folder 'sub'" in it.errors["."]
+    folder.root.with_name("away").rename(folder.root / "sub")
+    it.later(30)
+    assert it.active == ["a", "b"] and it.errors == {}
+
+
 def test_a_file_that_changes_all_the_time_is_not_read_more_often_than_its_folder_allows(
     folder: BundleFolder, watch: Watch
 ) -> None:

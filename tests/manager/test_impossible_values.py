@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from support.scenarios import clear, never, nothing_hangs, response_to
 
-from backfill_manager.clock import FIRST_INSTANT, LAST_INSTANT, UTC
+from backfill_manager.clock import FIRST_INSTANT, UTC
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.model import states as s
@@ -16,6 +16,7 @@ from backfill_manager.model.records import TABLES, Record, columns
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
+LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC)
 LIVE: Final = ("dag_run", "task_instance", "backfill", "backfill_item", "dag", "dag_version", "pool")
 VALUES: Final[dict[type, list[Any]]] = {
     bool: [], datetime: [FIRST_INSTANT, LAST_INSTANT], int: [-1, 0, 10**15], float: [-1.0, float("nan"), 1e300],

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
 import pytest
 from support.scenarios import accepted, clear, key_of, never, nothing_hangs, refused, response_to
 
-from backfill_manager.clock import FIRST_INSTANT, LAST_INSTANT, UTC
+from backfill_manager.clock import FIRST_INSTANT, UTC
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.importing.loader import ParsedFile
+from backfill_manager.dags.stored_definition import definition_of
 from backfill_manager.dags.versions import Submission
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions
 from backfill_manager.model.records import DagRow, DagVersion, Pool, Record
+from backfill_manager.model.transitions import NOT_SELECTED
 from backfill_manager.process_info import is_process_alive
 from backfill_manager.queries.backfills import list_backfills
 from backfill_manager.queries.tasks import list_task_instances
@@ -24,6 +27,7 @@ from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import matching
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
+LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 NO_JSON = "{'a': 1"
 
 
@@ -275,7 +279,10 @@ def test_a_running_item_whose_run_is_gone_fails(columns: dict[str, Any], capsys:
     damage(manager, item, state=s.RUNNING, **columns)
     failed, done = manager.items(damaged)
     assert (failed.state, done.state) == (s.FAILED, s.SUCCESS)
-    assert failed.reason == f"its run {columns['run_id']} is gone; `bfm state check` names what is damaged"
+    assert (
+        failed.reason
+        == "another program has deleted its run; `bfm backfill create --kind missing` runs what is missing"
+    )
     assert capsys.readouterr().err.count("level=error") == 1
     nothing_hangs(manager)
 
@@ -355,12 +362,36 @@ def test_a_task_whose_row_is_gone_fails_and_runs_again_when_it_is_cleared(
     assert manager.states(damaged) == {s.FAILED: 1, s.SUCCESS: 1}
     assert capsys.readouterr().err.count("level=error") == (1 if gone else 2)
     (failed, *_) = manager.tasks("d", "y")
-    assert failed.error == "its row in task_instance is gone; `bfm state check` names what is damaged"
+    assert failed.error == "another program has deleted its row in task_instance; clear the task to run it again"
     accepted(manager, "tasks.clear", **clear("d", run_ids=[failed.run_id]))
     while manager.running:
         manager.finish(next(iter(manager.running)), m.Succeeded())
         manager.drain()
     assert manager.states(damaged) == {s.SUCCESS: 2}
+    nothing_hangs(manager)
+
+
+def test_a_definition_with_params_of_many_levels_is_read() -> None:
+    deep: list[Any] = []
+    for _ in range(400):
+        deep = [deep]
+    row = InMemoryManager(dag_spec("d", "x")).store.read(DagVersion)[0]
+    definition = json.dumps({**json.loads(row.definition_json), "params": {"deep": deep}})
+    assert definition_of(row.evolve(definition_json=definition)).params == {"deep": deep}
+
+
+def test_a_task_whose_row_is_gone_runs_only_if_its_backfill_selected_it() -> None:
+    manager = InMemoryManager(dag_spec("d", "x", "y"), script=never)
+    damaged = manager.backfill("d", days("2024-01-01", 1), tasks="^x$", priority=12)
+    manager.drain()
+    manager.leader.delete("task_instance", matching(task_id="y"))
+    manager.crash()
+    manager.drain()
+    manager.finish(next(iter(manager.running)), m.Succeeded())
+    manager.drain()
+    assert manager.states(damaged) == {s.SUCCESS: 1}
+    (left_out,) = manager.tasks("d", "y")
+    assert (left_out.state, left_out.error, left_out.priority) == (s.SKIPPED, NOT_SELECTED, 12)
     nothing_hangs(manager)
 
 

@@ -79,6 +79,9 @@ READS = {
     "with": "WITH a AS (SELECT * FROM sales.orders), b AS (SELECT * FROM a) SELECT * FROM b UNION SELECT * FROM a",
     "its own name in with": "WITH flat AS (SELECT * FROM flat) SELECT * FROM flat",
     "view": "CREATE TEMP VIEW v AS SELECT * FROM sales.orders; INSERT INTO out SELECT * FROM v",
+    "view with columns": "CREATE TEMP VIEW v (a, b) AS SELECT * FROM sales.orders; INSERT INTO out SELECT * FROM v",
+    "beside a function": "CREATE TEMPORARY FUNCTION f(x INT) RETURNS INT RETURN x; SELECT f(id) FROM sales.orders",
+    "quoted": "SELECT * FROM `sales`.`order-items`",
     "beside what can't be read": "OPTIMIZE out ZORDER BY (id); SELECT FROM WHERE; SELECT * FROM sales.orders",
     "macros": "SELECT * FROM sales.orders WHERE day = {{ interval.start | date }} {% if params.x %} AND x {% endif %}",
     "path": "SELECT * FROM delta.`/lake/Orders` VERSION AS OF 3",
@@ -89,6 +92,7 @@ READS_NOT = {
     "with, within": "INSERT INTO out WITH flat AS (SELECT 1) SELECT * FROM (SELECT * FROM flat)",
     "recursive": "WITH RECURSIVE flat AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM flat) SELECT * FROM flat",
     "temporary view": "CREATE OR REPLACE TEMP VIEW flat AS SELECT 1; INSERT INTO out SELECT * FROM flat",
+    "temporary view with columns": "CREATE TEMPORARY VIEW flat (id INT) USING csv OPTIONS (path 'x'); SELECT * FROM flat",
     "targets": "INSERT INTO flat SELECT 1; DELETE FROM flat WHERE id = 1; UPDATE flat SET id = 1; ALTER TABLE flat DROP x",
     "target of MERGE": "MERGE INTO flat USING out ON flat.id = out.id WHEN NOT MATCHED THEN INSERT *",
     "other schema": "SELECT * FROM main.flat, orders.sales",
@@ -102,7 +106,7 @@ READS_NOT = {
 
 @pytest.mark.parametrize("text", READS.values(), ids=READS)
 def test_a_dag_that_declares_no_reads_reads_what_its_sql_tasks_read(text: str) -> None:
-    root = dag("root", writes=["sales.orders", "flat", "/lake/orders"])
+    root = dag("root", writes=["sales.orders", "flat", "delta.`/lake/orders`", "sales.`order-items`"])
     assert tree(root, [root, of_sql("reader", "SELECT 1", text)]) == {"reader": ("root",)}
     assert tree(root, [root, of_sql("reader", text, reads=["elsewhere"])]) == {}, "else what it declares"
 

@@ -72,7 +72,8 @@ class BundleState:
         # Defaults of its DAGs.
         self.limits: dict[str, int] = (limits or LimitSettings()).model_dump(exclude={"batch_target", "wait_interval"})
         self.parser = settings.parser  # by name; the manifest's when that has been read
-        self.missing_folder: FailedFile | None = None  # when it was last fetched, of those that `directories` names
+        self.missing_folders: tuple[str, ...] = ()  # when it was last fetched, of those that `directories` names
+        self.missing_folder: FailedFile | None = None  # what is said of the first of them
         self.options = ParserOptions()  # of the parser, from configuration and manifest
         self._snapshots = snapshots
         self.raw_options = RawOptions(settings.options, settings.options, {}, settings.name)
@@ -101,15 +102,14 @@ class BundleState:
                 raise ParserChanged(self.parser)
             self.options = self.raw_options.checked(self._options_model, self.parser)
         content = files.read_bundle(origin.root, without=self._snapshots, fingerprints=self._fingerprints)
-        self.missing_folder = self._missing_folder(settings, places, origin.root, content)
+        missing = [at for at, one in enumerate(settings.directories) if not (origin.root / one.path).exists()]
+        self.missing_folders = tuple(settings.directories[at].path for at in missing)
+        self.missing_folder = self._missing_folder(settings, places, missing[0], content) if missing else None
         return Fetched(origin.root, content, settings, origin.commit_id)
 
     def _missing_folder(
-        self, settings: BundleSettings, places: Mapping[Loc, str], root: Path, content: files.BundleContent
-    ) -> FailedFile | None:
-        missing = (at for at, one in enumerate(settings.directories) if not (root / one.path).exists())
-        if (at := next(missing, None)) is None:
-            return None
+        self, settings: BundleSettings, places: Mapping[Loc, str], at: int, content: files.BundleContent
+    ) -> FailedFile:
         path = settings.directories[at].path
         folders = {str(parent) for file in content.files for parent in PurePath(file).parents}
         message = f"directories[{at}].path: there is no folder {path!r} in the bundle{nearest(path, folders, n=1)}"

@@ -196,6 +196,8 @@ class BundleParser(ABC):
     ) -> Submission:
         """All that the files under `covers` but not under `leaves_out` define. Files are read that have changed, or whose
         reading read something that has; with `again` all of them. `InvalidInput` when the bundle's environment can't be had."""
+        if fetched.settings.keep_last_good:  # DAGs of a folder that is missing, too: a mount may be away for a while
+            leaves_out = (*leaves_out, *self.bundle.missing_folders)
         settings, options = fetched.settings, self.bundle.options.model_dump(mode="json")
         snapshot, content = self.bundle.take_snapshot(fetched)
         self._python = interpreter_of(settings, snapshot)
