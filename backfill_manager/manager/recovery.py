@@ -200,7 +200,8 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
                 row = row.evolve(state=outcome_of(existing_run(state, row, live, finished.tasks[key])))
             end_items(state, live, items, row)
         else:  # no crash leaves it so: a new run of its date could find the writes of the one that is gone
-            reason = "another program has deleted its run; `bfm backfill create --kind missing` runs what is missing"
+            again = f"`bfm backfill create {live.row.dag_id} --kind missing` runs what is missing"
+            reason = f"another program has deleted its run; {again}"
             log.error(
                 "items fail: their run is gone", backfill=live.row.backfill_id, dag=key[0], run=key[1], items=len(items)
             )

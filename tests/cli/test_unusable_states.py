@@ -181,6 +181,7 @@ def test_a_state_of_a_newer_version_is_left_alone(bfm: Bfm, state: FilledState) 
 
 
 def test_a_corrupt_table_file_is_named(bfm: Bfm, state: FilledState) -> None:
+    state.dag("flights")
     state.backfill("b1", {"success": 1})
     for file in (state.root / "dag_run").glob("*.parquet"):
         file.write_bytes(b"this was a table once")

@@ -281,7 +281,7 @@ def test_a_running_item_whose_run_is_gone_fails(columns: dict[str, Any], capsys:
     assert (failed.state, done.state) == (s.FAILED, s.SUCCESS)
     assert (
         failed.reason
-        == "another program has deleted its run; `bfm backfill create --kind missing` runs what is missing"
+        == "another program has deleted its run; `bfm backfill create d --kind missing` runs what is missing"
     )
     assert capsys.readouterr().err.count("level=error") == 1
     nothing_hangs(manager)
