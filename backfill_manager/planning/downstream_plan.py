@@ -79,7 +79,7 @@ def tree(root: DagSpec, dags: Iterable[DagSpec]) -> dict[str, tuple[str, ...]]:
     todo = [root.dag_id]
     while todo:
         writer = todo.pop(0)
-        for reader in sorted(readers.of(set(map(_in_sql, specs[writer].output_tables))) - {writer}):
+        for reader in sorted(readers.of(set(map(_compared_name, specs[writer].output_tables))) - {writer}):
             if reader not in waits_for:
                 todo.append(reader)
             waits_for.setdefault(reader, set()).add(writer)
@@ -100,7 +100,7 @@ class _Readers:
     def __init__(self, dags: Iterable[DagSpec]) -> None:
         self._declared, self._texts = list[tuple[str, set[str]]](), list[tuple[str, str, set[str]]]()
         for dag in dags:
-            self._declared.append((dag.dag_id, {_in_sql(read.table) for read in dag.reads}))
+            self._declared.append((dag.dag_id, {_compared_name(read.table) for read in dag.reads}))
             if not dag.reads:
                 texts = {task.sql for task in dag.tasks if task.sql}
                 self._texts += [(dag.dag_id, text, set(_words(text))) for text in texts]
@@ -115,7 +115,7 @@ class _Readers:
         }  # fmt: skip
 
 
-def _in_sql(table: str) -> str:
+def _compared_name(table: str) -> str:
     """The name of a declared table as `tables_read` has it."""
     return name_or_path(table).replace("`", "").casefold()
 
