@@ -23,6 +23,7 @@ from backfill_manager.execution.session import (
     NICENESS,
     fair_scheduler_xml,
     lower_jvm_thread_priority,
+    query_thread_conf,
 )
 from backfill_manager.model.records import Pool
 
@@ -91,6 +92,17 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
         'odd <"pool">': ["FAIR", "1", "0"],
         "control": ["FIFO", "1000", "1"],
     }
+
+
+@pytest.mark.parametrize(("slots", "threads"), [((), 256), ((16, 16), 256), ((16, 1000), 8128)])
+def test_queries_have_eight_threads_for_each_slot(slots: tuple[int, ...], threads: int) -> None:
+    conf = query_thread_conf([Pool(f"pool{n}", count, 1, 0) for n, count in enumerate(slots)])
+    assert set(conf.values()) == {str(threads)}
+
+
+def test_a_session_has_them(spark: SparkSession) -> None:
+    conf = query_thread_conf([])
+    assert {name: spark.conf.get(name) for name in conf} == conf
 
 
 def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
