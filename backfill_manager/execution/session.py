@@ -44,6 +44,7 @@ BASE_CONF: Mapping[str, str] = {
     "spark.ui.retainedTasks": "5000",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.cleaner.periodicGC.interval": "15min",
+    "spark.sql.subquery.maxThreadThreshold": "128",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "500",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -72,9 +73,9 @@ def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
 
 
 def query_thread_conf(pools: Iterable[Pool]) -> dict[str, str]:
-    """How many threads Spark keeps for the last stages of queries and for their shuffles: 8 for each slot. A query takes one, and
-    each of its subqueries one more, so with too few of them queries wait for each other for ever."""
-    threads = str(max(256, 8 * sum(pool.slots for pool in pools)))
+    """How many threads Spark has for the last stages of queries, and for their shuffles. A query takes one, and while it waits so
+    does each of its subqueries, so with too few of them all wait for ever: eight for each slot, as far as Spark allows."""
+    threads = str(min(1024, max(256, 8 * sum(pool.slots for pool in pools))))
     return {
         "spark.sql.resultQueryStage.maxThreadThreshold": threads,
         "spark.sql.shuffleExchange.maxThreadThreshold": threads,
