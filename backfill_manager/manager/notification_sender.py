@@ -8,12 +8,13 @@ that is killed between the two leaves a message that the next one sends again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Protocol
@@ -89,7 +90,6 @@ class AppriseChannel:
     def send(self, title: str, body: str, *, is_bad: bool) -> str | None:
         """A message that is sent again after a failure goes to those of its recipients that have not taken it."""
         import apprise
-        from apprise.plugins.base import _delivery_tracker
 
         kind = apprise.NotifyType.FAILURE if is_bad else apprise.NotifyType.SUCCESS
         # Else it goes as it is: into HTML, or as `<!channel>` to all of a Slack channel.
@@ -102,11 +102,8 @@ class AppriseChannel:
                 taken.clear()
         failed = []
         for service, taken in self._services:
-            marks = _delivery_tracker.set(taken)  # else Apprise forgets it with each `notify`
-            try:
+            with _remembering(taken):
                 result = service.notify(body=body, title=title, notify_type=kind, body_format=form)
-            finally:
-                _delivery_tracker.reset(marks)
             if not result:
                 failed += [entry.message for entry in result.logs()] or ["no reason was given"]
         if not failed:
@@ -116,6 +113,23 @@ class AppriseChannel:
         for secret in (self.target.url, self.target.url.partition("://")[2]):
             said = said.replace(secret, "***")
         return shorten(mask_text(said), MAX_ERROR_CHARS)
+
+
+@contextlib.contextmanager
+def _remembering(taken: set[tuple[int | None, Any]]) -> Iterator[None]:
+    """Apprise notes who has taken a message, and forgets it at the end of each `notify`. It has no public way to keep these notes;
+    with a version of it that lacks this private one, all recipients get the message again."""
+    from apprise.plugins import base
+
+    tracker = getattr(base, "_delivery_tracker", None)
+    if tracker is None:
+        yield
+        return
+    marks = tracker.set(taken)
+    try:
+        yield
+    finally:
+        tracker.reset(marks)
 
 
 class NotificationSender(Service):
