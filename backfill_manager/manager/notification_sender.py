@@ -117,8 +117,8 @@ class AppriseChannel:
 
 @contextlib.contextmanager
 def _remembering(taken: set[tuple[int | None, Any]]) -> Iterator[None]:
-    """Apprise notes who has taken a message, and forgets it at the end of each `notify`. It has no public way to keep these notes;
-    with a version of it that lacks this private one, all recipients get the message again."""
+    """Apprise notes who has taken a message, and forgets it at the end of each `notify`. It has no public way to keep these
+    notes; with a version of it that lacks this private one, all recipients get the message again."""
     from apprise.plugins import base
 
     tracker = getattr(base, "_delivery_tracker", None)
