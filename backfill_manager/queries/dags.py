@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
+from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.stored_definition import UnreadableSpec, definition_of, definition_or_why
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
@@ -267,8 +268,6 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
 def _view(
     row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime, problem: ImportProblem | None
 ) -> dict[str, Any]:
-    from backfill_manager.dags.schedule.timetable import timetable_of
-
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return document(
         resources.Dag.model_fields, row,
