@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -153,9 +153,9 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         files = _files(_added(table), name, kept)
         if kept is None:
             files = Files(files.first, files.past, np.where(files.rows == 0, 0, -1))
-        known = _replaced(known, files=files, name_in_files="" if is_partition else name)
+        known = replace(known, files=files, name_in_files="" if is_partition else name)
         if since is None or since >= known.version:
-            return _replaced(known, changes_from=known.version + 1)
+            return replace(known, changes_from=known.version + 1)
         log = _LogEntries(location)
         entries, changes_from = log.since(since, known.version)
         commits = _Commits(known.column, name, known.kind, state_id, is_partition=is_partition)
@@ -164,7 +164,7 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         if not is_engine_error(error) and not isinstance(error, ValueError):
             raise
         return _unknown(known, f"its log can't be read: {engine_message(error)}")
-    return _replaced(known, changes=changes, changes_from=changes_from)
+    return replace(known, changes=changes, changes_from=changes_from)
 
 
 def _kept(table: DeltaTable) -> dict[str, pa.BooleanArray] | None:
@@ -199,12 +199,8 @@ def _files_before(log: _LogEntries, location: str, column: str, base: int) -> tu
     return pa.array([], pa.string()), Files()
 
 
-def _replaced(known: TableLog, **more: Any) -> TableLog:
-    return TableLog(**{**vars(known), **more})
-
-
 def _unknown(known: TableLog, why: str) -> TableLog:
-    return _replaced(known, why_unknown=why, changes_from=known.version + 1)
+    return replace(known, why_unknown=why, changes_from=known.version + 1)
 
 
 def _not_there(location: str) -> TableLog:
