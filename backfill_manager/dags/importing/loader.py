@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from queue import LifoQueue
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.importing.bundle_path import enter_bundle
 from backfill_manager.dags.importing.import_failure import (
@@ -36,9 +37,6 @@ from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
 from backfill_manager.masking import mask_text
 from backfill_manager.processes.fork_server_client import ForkedProcess, ForkServerProcess, ForkServers, NoProcess
-
-if TYPE_CHECKING:
-    from backfill_manager.dags.authoring import Dag
 
 _PRELOADABLE: Final = ("pyspark", "pandas")  # costly to import; a worker has it once a file has needed it
 MAX_WORKERS: Final = 4
