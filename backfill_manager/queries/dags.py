@@ -271,7 +271,7 @@ def _view(
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return document(
         resources.Dag.model_fields, row,
-        description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
+        description=shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
         schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone,
         owner=spec.owner and mask_text(spec.owner),
         version=row.current_version, tags=[mask_text(tag) for tag in shown_column(row, "tags_json") or []],
